@@ -1,0 +1,1 @@
+"""What have we heard? A mirror of the cluster, fed by changes, read as snapshots."""

@@ -1,0 +1,100 @@
+"""What can be heard of the cluster: the words in which watches, files and simulations speak.
+
+A change carries a model object, never JSON. One source speaks for one kind (and, for PodGroups
+and Queues, one dialect); what it replaces are its own objects only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from extender.model.gang import PodGroup
+from extender.model.membership import Membership
+from extender.model.namespace import Namespace, PriorityClass
+from extender.model.node import Node
+from extender.model.pod import Pod
+from extender.model.queue import Queue
+from extender.model.snapshot import DisruptionBudget
+
+
+class Kind(Enum):
+    """The kinds of objects we follow; the value is Kubernetes' plural."""
+
+    POD = "pods"
+    NODE = "nodes"
+    NAMESPACE = "namespaces"
+    PRIORITY_CLASS = "priorityclasses"
+    BUDGET = "poddisruptionbudgets"
+    GROUP = "podgroups"
+    QUEUE = "queues"
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPod:
+    """A pod and the gang it belongs to."""
+
+    pod: Pod
+    membership: Membership
+
+
+Item: TypeAlias = SeenPod | Node | Namespace | PriorityClass | DisruptionBudget | PodGroup | Queue
+
+
+@dataclass(frozen=True, slots=True)
+class Upsert:
+    """An object is there, and this is all there is to it."""
+
+    item: Item
+    #: Which family of CRDs told us; a PodGroup knows its own.
+    dialect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """An object is gone: a pod by uid, the others by name or namespace/name."""
+
+    kind: Kind
+    key: str
+    #: Who says so; None when it is gone in every dialect.
+    dialect: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """These are all the objects there are of one kind and dialect."""
+
+    kind: Kind
+    items: Iterable[Item]
+    #: Who says so; None when no dialect has anything else.
+    dialect: str | None = None
+
+
+Change: TypeAlias = Upsert | Delete | Replace
+
+
+def kind_of(item: Item) -> Kind:
+    """Name the kind of *item*."""
+    return _KINDS[type(item)]
+
+
+def key_of(item: Item) -> str:
+    """Name *item* as a `Delete` of it would."""
+    if isinstance(item, SeenPod):
+        return item.pod.uid
+    if isinstance(item, PodGroup | DisruptionBudget):
+        return f"{item.namespace}/{item.name}"
+    return item.name
+
+
+_KINDS: dict[type, Kind] = {
+    SeenPod: Kind.POD,
+    Node: Kind.NODE,
+    Namespace: Kind.NAMESPACE,
+    PriorityClass: Kind.PRIORITY_CLASS,
+    DisruptionBudget: Kind.BUDGET,
+    PodGroup: Kind.GROUP,
+    Queue: Kind.QUEUE,
+}

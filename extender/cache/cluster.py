@@ -1,0 +1,296 @@
+"""The mirror of the cluster: told every change, asked for snapshots and for quick facts.
+
+Rule 1: one lock for those who write and for snapshots; reads of single facts take none, because
+the filter hook may not wait for a snapshot. Such a read sees one moment of one fact, and facts
+are published in the order that makes a race err on the safe side: too little room, too few seats.
+Rule 2: nothing here does I/O. The watches (or files, or the simulated cluster) tell us what
+happened, and listeners are called after the lock is released.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from itertools import count, islice
+from typing import Any
+
+from extender.cache.catalog import Catalog, Store
+from extender.cache.changes import Change, Delete, Item, Kind, Replace, Upsert, key_of, kind_of
+from extender.cache.freshness import Freshness
+from extender.cache.gangs import Gangs, assemble
+from extender.cache.inflight import Inflight, Reservation, Stage
+from extender.cache.listeners import GroupListener, Listeners, News, NodeListener, PodListener
+from extender.cache.pods import Pods
+from extender.cache.policy import Policy, QueuePolicy
+from extender.cache.rooms import Rooms
+from extender.model.gang import Gang, GangKey, PodGroup
+from extender.model.namespace import Namespace, PriorityClass
+from extender.model.node import Node
+from extender.model.pod import Pod, PodUid
+from extender.model.queue import Queue
+from extender.model.resources import Resources
+from extender.model.snapshot import DisruptionBudget, Snapshot
+from extender.ports import Clock
+
+#: Objects of a list that are taken in under one hold of the lock.
+_BATCH = 200
+
+
+class Cluster:
+    """Everything we know of the cluster, and everything we promised in it."""
+
+    def __init__(self, clock: Clock, policy: QueuePolicy | None = None) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._listeners = Listeners()
+        self._rooms = Rooms()
+        self._gangs = Gangs()
+        #: What was promised or bound but not yet seen.
+        self.inflight = Inflight(clock.monotonic, self.pod, self._freed)
+        self._pods = Pods(self._rooms, self._gangs, self.inflight)
+        self._nodes: Catalog[Node] = Catalog(self._node_changed)
+        self._groups: Catalog[PodGroup] = Catalog(self._group_changed)
+        self._budgets: Catalog[DisruptionBudget] = Catalog(self._budget_changed)
+        queues: Catalog[Queue] = Catalog(self._queue_changed)
+        namespaces: Catalog[Namespace] = Catalog(self._namespace_changed)
+        classes: Catalog[PriorityClass] = Catalog(self._class_changed)
+        self._stores: dict[Kind, Store[Any]] = {
+            Kind.POD: self._pods,
+            Kind.NODE: self._nodes,
+            Kind.GROUP: self._groups,
+            Kind.BUDGET: self._budgets,
+            Kind.QUEUE: queues,
+            Kind.NAMESPACE: namespaces,
+            Kind.PRIORITY_CLASS: classes,
+        }
+        self._policy = Policy(policy or QueuePolicy(), queues, namespaces, classes)
+        self._queues: dict[str, Queue] | None = None
+        self._sorted_budgets: tuple[DisruptionBudget, ...] | None = None
+        self._generations = count(1)
+        #: Grows with every change that may change the plan.
+        self.generation = 0
+        #: Kept by those who follow the API server.
+        self.freshness = Freshness()
+
+    # ── told ──────────────────────────────────────────────────────────────────────────────
+
+    def apply(self, change: Change) -> None:
+        """Take in one change."""
+        if isinstance(change, Replace):
+            self.replace(change.kind, change.items, change.dialect)
+            return
+        news = News()
+        with self._lock:
+            if isinstance(change, Upsert):
+                self._put(change.item, change.dialect, news)
+            else:
+                self._stores[change.kind].drop(change.key, change.dialect, news)
+        self._tell(news)
+
+    def replace(
+        self, kind: Kind, objects: Iterable[Item | Delete], dialect: str | None = None
+    ) -> None:
+        """Take in a whole list and forget whatever of *kind* and *dialect* is not in it.
+
+        *objects* may come slowly, from the network: they are taken in as they come, and nothing
+        is forgotten before the last one has come. If *objects* raises, nothing is forgotten. A
+        `Delete` among them takes back what came before.
+        """
+        present: set[str] = set()
+        coming = iter(objects)
+        while batch := list(islice(coming, _BATCH)):
+            news = News()
+            with self._lock:
+                for each in batch:
+                    if isinstance(each, Delete):
+                        present.discard(each.key)
+                        self._stores[kind].drop(each.key, dialect, news)
+                    else:
+                        present.add(key_of(each))
+                        self._put(each, dialect or "", news)
+            self._tell(news)
+        news = News()
+        with self._lock:
+            store = self._stores[kind]
+            for key in store.keys(dialect):
+                if key not in present:
+                    store.drop(key, dialect, news)
+        self._tell(news)
+
+    def require_namespaces(self) -> None:
+        """Take a namespace nobody has told us of for too new to be trusted with named queues."""
+        self._policy.knows_namespaces = True
+
+    # ── asked ─────────────────────────────────────────────────────────────────────────────
+
+    def snapshot(self, now: float) -> Snapshot:
+        """Give the cluster as it is at *now*, with every promise counted as if it were kept."""
+        with self._lock:
+            turn = self.inflight.turn(now)
+            self._gangs.touch(turn.touched)
+            promises = self._gangs.stale_promises(turn.reservations)
+            self._sort_policy()
+            return Snapshot(
+                generation=self.generation,
+                now=now,
+                nodes=self._rooms.table([(each.node, each.shape) for each in turn.reservations]),
+                gangs=self._gangs.publish(
+                    lambda key: self._assemble(key, promises.get(key, {}), turn.backoff)
+                ),
+                queues=self._queues or {},
+                budgets=self._sorted_budgets or (),
+            )
+
+    def pod(self, uid: PodUid) -> Pod | None:
+        """Give a pod as last seen."""
+        return self._pods.get(uid)
+
+    def gang_of(self, uid: PodUid) -> GangKey | None:
+        """Name the gang of a pod; a promise may be known before its pod."""
+        key = self._pods.gang_of(uid)
+        if key is not None:
+            return key
+        reservation = self.inflight.of(uid)
+        return reservation.gang if reservation else None
+
+    def group(self, key: GangKey) -> PodGroup | None:
+        """Give a gang's PodGroup, or the one its pods make without any; None when it is missing."""
+        written = self._groups.get(key)
+        if written is not None:
+            return written
+        roster = self._pods.roster(key)
+        return roster.made if roster else None
+
+    def members(self, key: GangKey) -> int:
+        """Count the pods of a gang that could count towards minMember."""
+        roster = self._pods.roster(key)
+        return roster.valid if roster else 0
+
+    def pods_of(self, key: GangKey) -> tuple[Pod, ...]:
+        """Give the pods of a gang as last seen."""
+        roster = self._pods.roster(key)
+        return tuple(roster.pods.values()) if roster else ()
+
+    def seated(self, key: GangKey) -> int:
+        """Count the members on a node or done, those bound by us and not yet seen included."""
+        # In this order: a pod that goes from one to the other in between is missed, not doubled.
+        roster = self._pods.roster(key)
+        seen = roster.seated if roster else 0
+        return seen + self.inflight.bound_in(key)
+
+    def seated_in_role(self, key: GangKey, role: str) -> int:
+        """Count the members of one role that `seated` counts."""
+        roster = self._pods.roster(key)
+        seen = roster.seated_in_role(role) if roster else 0
+        bound = (each for each in self.inflight.of_gang(key) if each.stage is Stage.BOUND)
+        return seen + sum(each.pod.role == role for each in bound)
+
+    def node(self, name: str) -> Node | None:
+        """Give a node as last seen."""
+        return self._nodes.get(name)
+
+    def room(self, name: str) -> Resources | None:
+        """Give what a node has left as kube-scheduler counts it; None for an unknown node.
+
+        Tickets are not subtracted: kube-scheduler does not know of them (`inflight.reserved_on`).
+        """
+        # In this order: a pod that goes from one to the other in between is counted twice.
+        committed = self.inflight.committed_on(name)
+        idle = self._rooms.idle(name)
+        return idle - committed if idle is not None else None
+
+    def readiness(self) -> list[str]:
+        """Say what keeps the mirror from being trusted; nothing when it can be."""
+        return self.freshness.complaints(self._clock.monotonic())
+
+    # ── overheard ─────────────────────────────────────────────────────────────────────────
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call *listener* when there is something new to plan."""
+        self._listeners.change.append(listener)
+
+    def watch_pods(self, listener: PodListener) -> None:
+        """Call *listener* for every change of a pod of ours; None when it is gone."""
+        self._listeners.pod.append(listener)
+
+    def on_group(self, listener: GroupListener) -> None:
+        """Call *listener* for every change of a PodGroup; None when it is gone."""
+        self._listeners.group.append(listener)
+
+    def on_node(self, listener: NodeListener) -> None:
+        """Call *listener* for every change of a node; None when it is gone."""
+        self._listeners.node.append(listener)
+
+    # ── inside ────────────────────────────────────────────────────────────────────────────
+
+    def _tell(self, news: News) -> None:
+        if news.changed:
+            self.generation = next(self._generations)
+        self._listeners.tell(news)
+
+    def _freed(self) -> None:
+        self.generation = next(self._generations)
+        self._listeners.wake()
+
+    def _assemble(
+        self, key: GangKey, promises: dict[PodUid, Reservation], backoff: dict[GangKey, float]
+    ) -> Gang | None:
+        return assemble(
+            key,
+            self._groups.get(key),
+            self._pods.roster(key),
+            promises,
+            self._policy,
+            backoff.get(key, 0.0),
+        )
+
+    def _sort_policy(self) -> None:
+        if self._queues is None:
+            self._queues = self._policy.all_queues()
+        if self._sorted_budgets is None:
+            self._sorted_budgets = tuple(sorted(self._budgets, key=key_of))
+
+    def _put(self, item: Item, dialect: str, news: News) -> None:
+        if isinstance(item, PodGroup):
+            dialect = item.dialect
+        self._stores[kind_of(item)].put(key_of(item), item, dialect, news)
+
+    def _node_changed(self, name: str, old: Node | None, new: Node | None, news: News) -> None:
+        if new is not None:
+            self._rooms.put(new)
+        else:
+            self._rooms.drop(name)
+        news.nodes.append((name, new))
+        news.changed = True
+
+    def _group_changed(
+        self, key: str, old: PodGroup | None, new: PodGroup | None, news: News
+    ) -> None:
+        self._gangs.touch((GangKey(key),))
+        news.groups.append((GangKey(key), new))
+        news.changed = True
+
+    def _queue_changed(self, name: str, old: Queue | None, new: Queue | None, news: News) -> None:
+        if old is None or new is None or old.problem != new.problem:
+            self._gangs.touch_all()
+        self._queues = None
+        news.changed = True
+
+    def _namespace_changed(
+        self, name: str, old: Namespace | None, new: Namespace | None, news: News
+    ) -> None:
+        self._gangs.touch_namespace(name)
+        self._queues = None
+        news.changed = True
+
+    def _class_changed(
+        self, name: str, old: PriorityClass | None, new: PriorityClass | None, news: News
+    ) -> None:
+        self._gangs.touch_all()
+        news.changed = True
+
+    def _budget_changed(
+        self, name: str, old: DisruptionBudget | None, new: DisruptionBudget | None, news: News
+    ) -> None:
+        self._sorted_budgets = None
+        news.changed = True

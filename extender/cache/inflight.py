@@ -1,0 +1,293 @@
+"""What was promised or bound but not yet seen, by uid.
+
+    TICKETED ──▶ PASSED ──▶ HELD ──▶ COMMITTING ──▶ BOUND ──▶ (seen by the watch)
+    the plan     filter     bind     its binding    the API
+    reserved     answered   waits    is on its      server
+    a node       with it             way            confirmed
+
+kube-scheduler knows of a pod from HELD on (it has assumed it), so those count against the room
+of a node; what is TICKETED or PASSED it does not know yet, and only we keep it free. A pod may
+fall back from PASSED or HELD, because kube-scheduler may give up and start anew; from COMMITTING
+there is no way back but `release`.
+
+The watch has the last word: a pod seen on a node, or gone, has no entry any more. Every method
+may be called from any thread and holds the lock for microseconds; reads take none.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, KeysView
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import NamedTuple
+
+from extender.cache.tally import Tally
+from extender.model.gang import GangKey
+from extender.model.pod import Pod, PodUid, Shape, Status
+from extender.model.resources import Resources
+
+#: A bind that neither the API server confirmed nor the watch showed by then did not happen.
+SETTLED_S = 60.0
+
+
+class Stage(IntEnum):
+    """How far a promise has come."""
+
+    TICKETED = 1
+    PASSED = 2
+    HELD = 3
+    COMMITTING = 4
+    BOUND = 5
+
+    @property
+    def status(self) -> Status:
+        """Give the status the plan sees."""
+        return Status.ALLOCATED if self <= Stage.PASSED else Status.BINDING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """One pod's place on one node, *since_monotonic* at this stage."""
+
+    pod: Pod
+    gang: GangKey
+    node: str
+    stage: Stage
+    since_monotonic: float
+
+    @property
+    def uid(self) -> PodUid:
+        """Give the uid of the pod."""
+        return self.pod.uid
+
+    @property
+    def namespace(self) -> str:
+        """Give the namespace of the pod."""
+        return self.pod.namespace
+
+    @property
+    def name(self) -> str:
+        """Give the name of the pod."""
+        return self.pod.name
+
+    @property
+    def shape(self) -> Shape:
+        """Give what the pod takes up."""
+        return self.pod.shape
+
+
+class Turn(NamedTuple):
+    """Every promise at one moment."""
+
+    touched: set[GangKey]
+    reservations: list[Reservation]
+    backoff: dict[GangKey, float]
+
+
+class Inflight:
+    """All reservations, and the gangs that must not be tried for a while."""
+
+    def __init__(
+        self,
+        monotonic: Callable[[], float],
+        seen: Callable[[PodUid], Pod | None],
+        freed: Callable[[], None],
+    ) -> None:
+        self._monotonic = monotonic
+        #: The pod as the watch last showed it.
+        self._seen = seen
+        #: Told when room came free or a gang's backoff changed.
+        self._freed = freed
+        self._lock = threading.Lock()
+        self._by_uid: dict[PodUid, Reservation] = {}
+        self._by_gang: dict[GangKey, dict[PodUid, Reservation]] = {}
+        self._promised = Tally()
+        self._committed = Tally()
+        self._bound: dict[GangKey, int] = {}
+        self._backoff: dict[GangKey, float] = {}
+        self._touched: set[GangKey] = set()
+
+    def of(self, uid: PodUid) -> Reservation | None:
+        """Give the reservation of a pod."""
+        return self._by_uid.get(uid)
+
+    def of_gang(self, key: GangKey) -> tuple[Reservation, ...]:
+        """Give the reservations of a gang."""
+        return tuple(self._by_gang.get(key, {}).values())
+
+    def __len__(self) -> int:
+        return len(self._by_uid)
+
+    def reserved_on(self, node: str) -> Resources:
+        """Add up what is kept free on *node* for pods kube-scheduler has not placed yet."""
+        return self._promised.on(node)
+
+    def reserved_nodes(self) -> KeysView[str]:
+        """Name the nodes on which room is kept free."""
+        return self._promised.nodes()
+
+    def committed_on(self, node: str) -> Resources:
+        """Add up the pods kube-scheduler counts on *node* though the watch does not show them."""
+        return self._committed.on(node)
+
+    def bound_in(self, key: GangKey) -> int:
+        """Count the members of a gang that are bound and not yet seen so."""
+        return self._bound.get(key, 0)
+
+    def unused_since(self, monotonic: float) -> list[Reservation]:
+        """Give the tickets of pods that have not come to filter since then."""
+        return [
+            each
+            for each in tuple(self._by_uid.values())
+            if each.stage is Stage.TICKETED and each.since_monotonic < monotonic
+        ]
+
+    def reserve(
+        self,
+        pod: Pod,
+        gang: GangKey,
+        node: str,
+        now: float,
+        *,
+        stage: Stage = Stage.TICKETED,
+    ) -> bool:
+        """Keep room for *pod* on *node*; False when it needs none, or is further on already."""
+        with self._lock:
+            seen, known = self._seen(pod.uid), self._by_uid.get(pod.uid)
+            if seen is not None and (seen.node or seen.status is not Status.PENDING):
+                return False
+            if known is not None and known.stage > stage:
+                return False
+            self._put(
+                Reservation(pod=pod, gang=gang, node=node, stage=stage, since_monotonic=now), known
+            )
+            return True
+
+    def move(self, uid: PodUid, node: str) -> bool:
+        """Give a pod another node; False when it has none, or its binding is on its way."""
+        with self._lock:
+            known = self._by_uid.get(uid)
+            if known is None or known.stage >= Stage.COMMITTING:
+                return False
+            self._put(replace(known, node=node), known)
+            return True
+
+    def advance(self, uid: PodUid, stage: Stage, node: str | None = None) -> bool:
+        """Note how far a pod has come, on *node* if kube-scheduler chose another one."""
+        with self._lock:
+            known = self._by_uid.get(uid)
+            if known is None or (known.stage >= Stage.COMMITTING and stage < known.stage):
+                return False
+            since = known.since_monotonic if known.stage is stage else self._monotonic()
+            further = replace(known, stage=stage, node=node or known.node, since_monotonic=since)
+            if further != known:
+                self._put(further, known)
+            return True
+
+    def release(self, uid: PodUid) -> bool:
+        """Give a pod's room back; False when it had none."""
+        with self._lock:
+            known = self._drop(uid)
+        if known is not None:
+            self._freed()
+        return known is not None
+
+    def give_back(self, key: GangKey) -> int:
+        """Give back the room of a gang that kube-scheduler does not count on yet."""
+        with self._lock:
+            unused = [each for each in self.of_gang(key) if each.stage <= Stage.PASSED]
+            for each in unused:
+                self._drop(each.uid)
+        if unused:
+            self._freed()
+        return len(unused)
+
+    def sighted(self, uid: PodUid) -> None:
+        """Hear from the watch that a pod is on a node, or will never be."""
+        if uid in self._by_uid:
+            with self._lock:
+                self._drop(uid)
+
+    def leaving(self, uid: PodUid) -> None:
+        """Hear from the watch that a pod is being deleted; a bind that waits is told elsewhere."""
+        known = self._by_uid.get(uid)
+        if known is not None and known.stage <= Stage.PASSED:
+            self.sighted(uid)
+
+    def expire(self, now_monotonic: float, ticket_s: float) -> list[GangKey]:
+        """Drop tickets nobody used and binds that never came to be; name the former's gangs."""
+        with self._lock:
+            lapsed = [
+                each
+                for each in self._by_uid.values()
+                if self._is_over(each, now_monotonic, ticket_s)
+            ]
+            for each in lapsed:
+                self._drop(each.uid)
+        if lapsed:
+            self._freed()
+        return sorted({each.gang for each in lapsed if each.stage <= Stage.PASSED})
+
+    def _is_over(self, each: Reservation, now: float, ticket_s: float) -> bool:
+        age = now - each.since_monotonic
+        if each.stage <= Stage.PASSED:
+            return age > ticket_s
+        if each.stage is Stage.HELD or age <= SETTLED_S:
+            return False
+        # Confirmed, but the pod is unknown: it came and went without our seeing it.
+        return each.stage is Stage.COMMITTING or self._seen(each.uid) is None
+
+    def back_off(self, key: GangKey, until_epoch: float) -> None:
+        """Do not try a gang again before *until_epoch*."""
+        with self._lock:
+            self._backoff[key] = until_epoch
+            self._touched.add(key)
+        self._freed()
+
+    def backing_off_until(self, key: GangKey) -> float:
+        """Tell when a gang may be tried again; 0 when it may now."""
+        return self._backoff.get(key, 0.0)
+
+    def turn(self, now: float) -> Turn:
+        """Give all there is at this moment, and what was touched since the last turn."""
+        with self._lock:
+            for key in [key for key, until in self._backoff.items() if until <= now]:
+                del self._backoff[key]
+                self._touched.add(key)
+            touched, self._touched = self._touched, set()
+            return Turn(touched, list(self._by_uid.values()), dict(self._backoff))
+
+    def _put(self, new: Reservation, old: Reservation | None) -> None:
+        # The new place is counted before the old one is given up: a reader in between sees too
+        # little room, never too much.
+        self._tally(new.stage).add(new.node, new.shape.requests)
+        if old is not None:
+            self._tally(old.stage).take(old.node, old.shape.requests)
+            self._leave(old)
+        self._by_uid[new.uid] = new
+        self._by_gang.setdefault(new.gang, {})[new.uid] = new
+        self._touched.add(new.gang)
+        if new.stage is Stage.BOUND:
+            self._bound[new.gang] = self._bound.get(new.gang, 0) + 1
+
+    def _drop(self, uid: PodUid) -> Reservation | None:
+        old = self._by_uid.pop(uid, None)
+        if old is not None:
+            self._tally(old.stage).take(old.node, old.shape.requests)
+            self._leave(old)
+        return old
+
+    def _leave(self, old: Reservation) -> None:
+        members = self._by_gang[old.gang]
+        del members[old.uid]
+        if not members:
+            del self._by_gang[old.gang]
+        self._touched.add(old.gang)
+        if old.stage is Stage.BOUND:
+            self._bound[old.gang] -= 1
+            if not self._bound[old.gang]:
+                del self._bound[old.gang]
+
+    def _tally(self, stage: Stage) -> Tally:
+        return self._promised if stage <= Stage.PASSED else self._committed

@@ -1,0 +1,130 @@
+"""Every pod we have heard of, with its gang and the room it takes up.
+
+Changes are published in a fixed order: the pod, then its room, then the end of its promise, then
+its seat. A reader without a lock may so count a pod's room twice for a moment but never miss it,
+and may miss a seat for a moment but never count it twice.
+"""
+
+from __future__ import annotations
+
+from extender.cache.changes import SeenPod
+from extender.cache.gangs import Gangs
+from extender.cache.inflight import Inflight
+from extender.cache.listeners import News
+from extender.cache.rooms import Rooms
+from extender.cache.roster import Roster
+from extender.model.gang import GangKey
+from extender.model.membership import Membership
+from extender.model.pod import FINISHED_SET, Pod, PodUid, Status
+
+
+class Pods:
+    """One thread writes at a time; reads take no lock."""
+
+    def __init__(self, rooms: Rooms, gangs: Gangs, inflight: Inflight) -> None:
+        self._rooms = rooms
+        self._gangs = gangs
+        self._inflight = inflight
+        self._pods: dict[PodUid, Pod] = {}
+        self._memberships: dict[PodUid, Membership] = {}
+        self._rosters: dict[GangKey, Roster] = {}
+
+    def get(self, uid: PodUid) -> Pod | None:
+        """Give a pod as last seen."""
+        return self._pods.get(uid)
+
+    def gang_of(self, uid: PodUid) -> GangKey | None:
+        """Name the gang of a pod; foreign pods have none."""
+        membership = self._memberships.get(uid)
+        return membership.key if membership else None
+
+    def roster(self, key: GangKey) -> Roster | None:
+        """Give the members of a gang."""
+        return self._rosters.get(key)
+
+    def keys(self, dialect: str | None) -> list[str]:
+        """Name every pod; they come in one dialect only."""
+        return list(self._pods)
+
+    def put(self, key: str, seen: SeenPod, dialect: str, news: News) -> None:
+        """Take in a pod as it is now."""
+        pod, membership = seen.pod, seen.membership
+        if not pod.ours and pod.status in FINISHED_SET:
+            self.drop(key, dialect, news)
+            return
+        old = self._pods.get(pod.uid)
+        same_gang = self._memberships.get(pod.uid) == (membership if pod.ours else None)
+        if old is not None and old == pod and same_gang:
+            self._note_refusal(old, pod, news)
+            return
+        self._pods[pod.uid] = pod
+        self._account(old, pod)
+        if pod.node or pod.status in FINISHED_SET:
+            self._inflight.sighted(pod.uid)
+        elif pod.status is Status.RELEASING:
+            self._inflight.leaving(pod.uid)
+        self._enrol(old, pod, membership, same_gang)
+        news.changed = True
+        if pod.ours:
+            news.pods.append((pod.uid, pod))
+
+    def drop(self, key: str, dialect: str | None, news: News) -> None:
+        """Forget a pod that is gone."""
+        uid = PodUid(key)
+        old = self._pods.pop(uid, None)
+        self._inflight.sighted(uid)
+        if old is None:
+            return
+        self._account(old, None)
+        self._leave(old)
+        news.changed = True
+        if old.ours:
+            news.pods.append((uid, None))
+
+    def _note_refusal(self, old: Pod, pod: Pod, news: News) -> None:
+        """Pass on what kube-scheduler said of a pod; it is nothing to plan anew for."""
+        if old.refusal == pod.refusal:
+            return
+        self._pods[pod.uid] = pod
+        self._rosters[self._memberships[pod.uid].key].update(old, pod)
+        news.pods.append((pod.uid, pod))
+
+    def _account(self, old: Pod | None, new: Pod | None) -> None:
+        before, after = _occupancy(old), _occupancy(new)
+        if before == after:
+            return
+        # Taking up comes first: a reader in between sees too little room, never too much.
+        if after is not None and new is not None:
+            self._rooms.occupy(new.node, new.shape, releasing=after[2])
+        if before is not None and old is not None:
+            self._rooms.vacate(old.node, old.shape, releasing=before[2])
+
+    def _enrol(self, old: Pod | None, pod: Pod, membership: Membership, same_gang: bool) -> None:
+        if old is not None and same_gang:
+            if pod.ours:
+                self._rosters[membership.key].update(old, pod)
+                self._gangs.touch((membership.key,))
+            return
+        if old is not None:
+            self._leave(old)
+        if pod.ours:
+            self._memberships[pod.uid] = membership
+            self._rosters.setdefault(membership.key, Roster()).put(pod, membership)
+            self._gangs.touch((membership.key,))
+
+    def _leave(self, old: Pod) -> None:
+        membership = self._memberships.pop(old.uid, None)
+        if membership is None:
+            return
+        roster = self._rosters[membership.key]
+        roster.drop(old, membership)
+        if not roster.pods:
+            del self._rosters[membership.key]
+        self._gangs.touch((membership.key,))
+
+
+def _occupancy(pod: Pod | None) -> tuple[str, int, bool] | None:
+    """Tell where a pod takes up room, as what shape, and whether it is on its way out."""
+    if pod is None or not pod.node or pod.status in FINISHED_SET:
+        return None
+    return (pod.node, id(pod.shape), pod.status is Status.RELEASING)

@@ -1,0 +1,112 @@
+"""Whose gang is it? The queue and the priority that the cluster's policy gives a gang.
+
+Tenants write PodGroups and pods; only administrators write Namespaces, Queues and
+PriorityClasses. So a namespace says which queues its gangs may name, and a gang that names
+another one is invalid instead of being quietly moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from extender.cache.catalog import Catalog
+from extender.model.gang import PodGroup
+from extender.model.namespace import Namespace, PriorityClass
+from extender.model.pod import Pod
+from extender.model.queue import DEFAULT_QUEUE, Queue
+from extender.model.reason import Problem, Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePolicy:
+    """What holds for gangs whose namespace says nothing."""
+
+    #: The queue of last resort; it exists even if nobody created it.
+    default_queue: str = DEFAULT_QUEUE
+    #: A namespace without a queue of its name is one by itself, with weight 1.
+    namespaces_are_queues: bool = False
+
+
+class Policy:
+    """Answers from what was heard of queues, namespaces and priority classes."""
+
+    def __init__(
+        self,
+        policy: QueuePolicy,
+        queues: Catalog[Queue],
+        namespaces: Catalog[Namespace],
+        classes: Catalog[PriorityClass],
+    ) -> None:
+        self._policy = policy
+        self._queues = queues
+        self._namespaces = namespaces
+        self._classes = classes
+        #: Namespaces are being followed, so one we have not heard of is too new to be trusted.
+        self.knows_namespaces = False
+
+    def all_queues(self) -> dict[str, Queue]:
+        """Give every queue, those nobody wrote included, sorted by name."""
+        queues = {queue.name: queue for queue in self._queues}
+        implied = [self._policy.default_queue]
+        if self._policy.namespaces_are_queues:
+            implied += [namespace.name for namespace in self._namespaces]
+        for name in implied:
+            if name not in queues:
+                queues[name] = Queue(name=name)
+        return {name: queues[name] for name in sorted(queues)}
+
+    def place(self, group: PodGroup) -> tuple[str, Problem | None]:
+        """Give the queue of a gang and, if it may not be there, the reason."""
+        namespace = self._namespaces.get(group.namespace)
+        home = self._home(group.namespace, namespace)
+        wanted = group.queue
+        # The CRD fills in `default`, so that word is no choice of the tenant.
+        if not wanted or wanted in (home, DEFAULT_QUEUE, self._policy.default_queue):
+            return home, self._missing(home, group.namespace)
+        if namespace is None and self.knows_namespaces:
+            return wanted, Problem(
+                Reason.QUEUE_NOT_ALLOWED, f"namespace {group.namespace} has not been seen yet"
+            )
+        if namespace is not None and not namespace.allows(wanted):
+            return wanted, _not_allowed(wanted, namespace)
+        return wanted, self._missing(wanted, group.namespace)
+
+    def priority(self, group: PodGroup, pods: Iterable[Pod]) -> int:
+        """Give the value of its priority class; without the field, that of its foremost pod."""
+        if group.dialect in ("", "scheduling.x-k8s.io", "scheduling.k8s.io"):
+            return max((pod.priority for pod in pods), default=0)
+        named = self._classes.get(group.priority_class) if group.priority_class else None
+        if named is not None:
+            return named.value
+        defaults = [each.value for each in self._classes if each.is_default]
+        return min(defaults, default=0)
+
+    def _home(self, name: str, namespace: Namespace | None) -> str:
+        if namespace is not None and namespace.queue:
+            return namespace.queue
+        if name in self._queues or self._policy.namespaces_are_queues:
+            return name
+        return self._policy.default_queue
+
+    def _missing(self, name: str, namespace: str) -> Problem | None:
+        queue = self._queues.get(name)
+        if queue is not None:
+            unusable = f"queue {name} cannot be used: {queue.problem}"
+            return Problem(Reason.QUEUE_NOT_FOUND, unusable) if queue.problem else None
+        if name == self._policy.default_queue:
+            return None
+        if self._policy.namespaces_are_queues and name == namespace:
+            return None
+        return Problem(
+            Reason.QUEUE_NOT_FOUND, f"queue {name} does not exist; create it or name another"
+        )
+
+
+def _not_allowed(wanted: str, namespace: Namespace) -> Problem:
+    allowed = ", ".join(sorted(namespace.allowed or ())) or "none by name"
+    return Problem(
+        Reason.QUEUE_NOT_ALLOWED,
+        f"namespace {namespace.name} may not use queue {wanted}; its annotation"
+        f" gang-extender.io/queues allows {allowed}",
+    )

@@ -1,0 +1,231 @@
+"""What every node offers and what its pods take up, kept as arrays while changes come in.
+
+A node has a slot in the arrays as long as it exists or pods name it, so pods may be heard of
+before their node. Rows and columns are put in order only when a table is asked for.
+
+One thread writes at a time. `idle` may be called by any thread without a lock: each change of a
+row is a single numpy call, which no other Python thread can interrupt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from extender.model.node import UNLIMITED, Amounts, Node, NodeFacts, NodeTable
+from extender.model.pod import HostPort, Shape
+from extender.model.resources import CPU, MEMORY, PODS, Resources
+
+_FIRST = (CPU, MEMORY, PODS)
+#: No cluster has as many kinds of resources; names beyond are left to kube-scheduler.
+_MOST_COLUMNS = 128
+_REMEMBERED_VECTORS = 50_000
+
+
+class _Arrays(NamedTuple):
+    """One row per slot, one column per resource; replaced together, so that readers agree."""
+
+    allocatable: Amounts
+    used: Amounts
+    releasing: Amounts
+
+    @classmethod
+    def zeros(cls, rows: int, columns: int) -> _Arrays:
+        return cls(*(np.zeros((rows, columns), dtype=np.int64) for _ in range(3)))
+
+    def grown(self, rows: int, columns: int) -> _Arrays:
+        new = _Arrays.zeros(rows, columns)
+        for old_array, new_array in zip(self, new, strict=True):
+            new_array[: old_array.shape[0], : old_array.shape[1]] = old_array
+        return new
+
+
+class Rooms:
+    """The room of all nodes."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, int] = {name: at for at, name in enumerate(_FIRST)}
+        self._slots: dict[str, int] = {}
+        self._free: list[int] = []
+        self._occupants: list[int] = []
+        self._nodes: dict[str, Node] = {}
+        self._arrays = _Arrays.zeros(64, 8)
+        self._vectors: dict[Shape, Amounts] = {}
+        self._ports: dict[str, tuple[HostPort, ...]] = {}
+        self._facts: NodeFacts | None = None
+        self._rows = np.zeros(0, dtype=np.intp)
+        self._offered: dict[tuple[str, ...], Amounts] = {}
+
+    def put(self, node: Node) -> None:
+        """Take a node in as it is now."""
+        slot = self._slot(node.name)
+        self._make_columns(node.allocatable)
+        row = np.zeros(self._arrays.allocatable.shape[1], dtype=np.int64)
+        for name, amount in node.allocatable.items():
+            column = self._columns.get(name)
+            if column is not None:
+                row[column] = amount
+        if PODS not in node.allocatable:
+            row[self._columns[PODS]] = UNLIMITED
+        self._arrays.allocatable[slot] = row
+        self._nodes[node.name] = node
+        self._facts = None
+
+    def drop(self, name: str) -> None:
+        """Forget a node; pods that still name it keep their slot."""
+        del self._nodes[name]
+        self._arrays.allocatable[self._slots[name]] = 0
+        self._facts = None
+        self._tidy(name)
+
+    def occupy(self, node: str, shape: Shape, *, releasing: bool) -> None:
+        """Count a pod on *node*."""
+        slot = self._slot(node)
+        vector = self._vector(shape)
+        self._arrays.used[slot] += vector
+        if releasing:
+            self._arrays.releasing[slot] += vector
+        self._occupants[slot] += 1
+        if shape.host_ports:
+            self._ports[node] = self._ports.get(node, ()) + shape.host_ports
+
+    def vacate(self, node: str, shape: Shape, *, releasing: bool) -> None:
+        """Count a pod on *node* no more."""
+        slot = self._slots[node]
+        vector = self._vector(shape)
+        self._arrays.used[slot] -= vector
+        if releasing:
+            self._arrays.releasing[slot] -= vector
+        self._occupants[slot] -= 1
+        if shape.host_ports:
+            self._release_ports(node, shape.host_ports)
+        if not self._occupants[slot]:
+            self._tidy(node)
+
+    def idle(self, name: str) -> Resources | None:
+        """Give what *name* has left beside the pods on it; None for an unknown node."""
+        node, slot = self._nodes.get(name), self._slots.get(name)
+        if node is None or slot is None:
+            return None
+        arrays = self._arrays
+        free = (arrays.allocatable[slot] - arrays.used[slot]).tolist()
+        return Resources({each: free[at] for each, at in self._columns.items() if at < len(free)})
+
+    def table(self, promised: Iterable[tuple[str, Shape]] = ()) -> NodeTable:
+        """Copy the figures, with *promised* pods counted as if they were on their nodes."""
+        facts = self._facts or self._order()
+        dimensions = self._dimensions()
+        columns = np.array([self._columns[name] for name in dimensions], dtype=np.intp)
+        used = self._arrays.used[np.ix_(self._rows, columns)]
+        ports = dict(self._ports)
+        self._add_promised(promised, facts.index, columns, used, ports)
+        used.flags.writeable = False
+        releasing = self._arrays.releasing[np.ix_(self._rows, columns)]
+        releasing.flags.writeable = False
+        return NodeTable(
+            facts=facts,
+            dimensions=dimensions,
+            allocatable=self._offer(dimensions, columns),
+            used=used,
+            releasing=releasing,
+            ports={name: taken for name, taken in ports.items() if name in facts.index},
+        )
+
+    def _add_promised(
+        self,
+        promised: Iterable[tuple[str, Shape]],
+        index: Mapping[str, int],
+        columns: npt.NDArray[np.intp],
+        used: Amounts,
+        ports: dict[str, tuple[HostPort, ...]],
+    ) -> None:
+        rows: dict[Shape, list[int]] = {}
+        for node, shape in promised:
+            row = index.get(node)
+            if row is None:
+                continue
+            rows.setdefault(shape, []).append(row)
+            if shape.host_ports:
+                ports[node] = ports.get(node, ()) + shape.host_ports
+        for shape, places in rows.items():
+            np.add.at(used, places, self._vector(shape)[columns])
+
+    def _order(self) -> NodeFacts:
+        """Sort the nodes by name; snapshots share the outcome until a node changes."""
+        nodes = tuple(self._nodes[name] for name in sorted(self._nodes))
+        self._rows = np.array([self._slots[node.name] for node in nodes], dtype=np.intp)
+        self._facts = NodeFacts(nodes, {node.name: row for row, node in enumerate(nodes)})
+        self._offered.clear()
+        return self._facts
+
+    def _dimensions(self) -> tuple[str, ...]:
+        """Name what some node offers or some pod takes up."""
+        live = np.any(self._arrays.allocatable, axis=0) | np.any(self._arrays.used, axis=0)
+        rest = (name for name, at in self._columns.items() if live[at] and name not in _FIRST)
+        return _FIRST + tuple(sorted(rest))
+
+    def _offer(self, dimensions: tuple[str, ...], columns: npt.NDArray[np.intp]) -> Amounts:
+        offered = self._offered.get(dimensions)
+        if offered is None:
+            offered = self._arrays.allocatable[np.ix_(self._rows, columns)]
+            offered.flags.writeable = False
+            self._offered[dimensions] = offered
+        return offered
+
+    def _slot(self, name: str) -> int:
+        slot = self._slots.get(name)
+        if slot is not None:
+            return slot
+        if self._free:
+            slot = self._free.pop()
+        else:
+            slot = len(self._occupants)
+            self._occupants.append(0)
+            if slot >= len(self._arrays.used):
+                self._resize(2 * slot, self._arrays.used.shape[1])
+        self._slots[name] = slot
+        return slot
+
+    def _tidy(self, name: str) -> None:
+        slot = self._slots[name]
+        if self._occupants[slot] == 0 and name not in self._nodes:
+            del self._slots[name]
+            self._free.append(slot)
+
+    def _release_ports(self, node: str, ports: tuple[HostPort, ...]) -> None:
+        left = list(self._ports[node])
+        for port in ports:
+            left.remove(port)
+        if left:
+            self._ports[node] = tuple(left)
+        else:
+            del self._ports[node]
+
+    def _vector(self, shape: Shape) -> Amounts:
+        vector = self._vectors.get(shape)
+        if vector is None:
+            if len(self._vectors) >= _REMEMBERED_VECTORS:
+                self._vectors.clear()
+            self._make_columns(shape.requests)
+            vector = np.zeros(self._arrays.used.shape[1], dtype=np.int64)
+            for name, amount in shape.requests.items():
+                column = self._columns.get(name)
+                if column is not None:
+                    vector[column] = amount
+            self._vectors[shape] = vector
+        return vector
+
+    def _make_columns(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name in self._columns or len(self._columns) >= _MOST_COLUMNS:
+                continue
+            if len(self._columns) >= self._arrays.used.shape[1]:
+                self._resize(len(self._arrays.used), 2 * self._arrays.used.shape[1])
+            self._columns[name] = len(self._columns)
+
+    def _resize(self, rows: int, columns: int) -> None:
+        self._arrays = self._arrays.grown(rows, columns)
+        self._vectors.clear()

@@ -1,0 +1,122 @@
+"""The pods of one gang, with the few counts that hooks ask for without a lock."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from extender.model.gang import PodGroup
+from extender.model.membership import Membership
+from extender.model.pod import SEATED_SET, VALID_SET, Pod, PodUid, Status
+
+_SEATED = SEATED_SET | {Status.SUCCEEDED}
+
+#: The dialect of groups that kube-scheduler assembles itself.
+NATIVE = "scheduling.k8s.io"
+
+
+class Roster:
+    """Who belongs to one gang.
+
+    One thread writes at a time. *seated*, *valid* and *made* are single references that any
+    thread may read.
+    """
+
+    __slots__ = ("_by_role", "_memberships", "_order", "made", "pods", "seated", "valid")
+
+    def __init__(self) -> None:
+        self.pods: dict[PodUid, Pod] = {}
+        #: Members on a node, or done: no promise of ours is needed for them any more.
+        self.seated = 0
+        #: Members that could count towards minMember.
+        self.valid = 0
+        #: The group its pods make by themselves; None when they name a PodGroup instead.
+        self.made: PodGroup | None = None
+        self._by_role: dict[str, int] = {}
+        self._memberships: dict[Membership, int] = {}
+        self._order: tuple[PodUid, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.pods)
+
+    def put(self, pod: Pod, membership: Membership) -> None:
+        """Take a new member in."""
+        self.pods[pod.uid] = pod
+        self._order = None
+        count = self._memberships.get(membership, 0)
+        self._memberships[membership] = count + 1
+        if count == 0:
+            self._make()
+        self._count(pod, 1)
+
+    def update(self, old: Pod, new: Pod) -> None:
+        """Replace a member by what it is now."""
+        self.pods[new.uid] = new
+        if old.status is not new.status or old.role != new.role:
+            self._count(old, -1)
+            self._count(new, 1)
+
+    def drop(self, pod: Pod, membership: Membership) -> None:
+        """Let a member go."""
+        del self.pods[pod.uid]
+        self._order = None
+        self._memberships[membership] -= 1
+        if not self._memberships[membership]:
+            del self._memberships[membership]
+            self._make()
+        self._count(pod, -1)
+
+    def seated_in_role(self, role: str) -> int:
+        """Count the seated members of one role."""
+        return self._by_role.get(role, 0)
+
+    def in_order(self) -> tuple[PodUid, ...]:
+        """Give the members' uids, sorted."""
+        if self._order is None:
+            self._order = tuple(sorted(self.pods))
+        return self._order
+
+    @property
+    def problem(self) -> str:
+        """Say what is wrong with its pods, empty when nothing is."""
+        return min((each.problem for each in self._memberships if each.problem), default="")
+
+    @property
+    def is_named(self) -> bool:
+        """Ask whether its pods ask to be started together."""
+        return any(each.named for each in self._memberships)
+
+    @property
+    def is_native(self) -> bool:
+        """Ask whether kube-scheduler itself assembles it."""
+        return any(each.native for each in self._memberships)
+
+    def _count(self, pod: Pod, step: int) -> None:
+        if pod.status in _SEATED:
+            self._by_role[pod.role] = self._by_role.get(pod.role, 0) + step
+            self.seated += step
+        if pod.status in VALID_SET:
+            self.valid += step
+
+    def _make(self) -> None:
+        """Read the group off the pods; where they differ, the most demanding one speaks."""
+        if not self._memberships:
+            self.made = None
+            return
+        speaker = max(self._memberships, key=lambda each: (each.min_member or 0, each.queue))
+        if speaker.named and speaker.min_member is None and not speaker.native:
+            self.made = None
+            return
+        namespace, _, name = speaker.key.partition("/")
+        self.made = PodGroup(
+            namespace=namespace,
+            name=name,
+            min_member=speaker.min_member or 1,
+            queue=speaker.queue,
+            dialect=NATIVE if speaker.native else "",
+        )
+
+    def made_since(self) -> PodGroup | None:
+        """Give the group its pods make, as old as its oldest pod."""
+        if self.made is None:
+            return None
+        return replace(self.made, created=min(pod.created for pod in self.pods.values()))

@@ -1,0 +1,1 @@
+"""The `gang-extender` command: one file per word."""

@@ -1,0 +1,33 @@
+"""The command itself: `gang-extender WORD`. Exit code 0 done, 1 "no" as an answer, 2 bad input."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from extender import __version__
+from extender.cli.demo import demo
+from extender.cli.scheduler_config import scheduler_config
+from extender.cli.serve import serve
+from extender.errors import BadInput
+
+
+class _Group(click.Group):
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except BadInput as error:
+            click.echo(f"gang-extender: {error}", err=True)
+            sys.exit(2)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="gang-extender")
+def main() -> None:
+    """Gang admission, DRF order and weighted queues for the stock kube-scheduler."""
+
+
+main.add_command(serve)
+main.add_command(demo)
+main.add_command(scheduler_config)

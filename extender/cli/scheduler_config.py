@@ -1,0 +1,124 @@
+"""`gang-extender scheduler-config`: the KubeSchedulerConfiguration that matches our settings."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+import yaml
+
+from extender.errors import BadInput
+from extender.settings import Settings
+
+
+@click.command("scheduler-config")
+@click.option(
+    "--url",
+    default="http://127.0.0.1:8888",
+    show_default=True,
+    help="Where kube-scheduler reaches the hooks.",
+)
+@click.option("--kubeconfig", default="", help="The kubeconfig kube-scheduler shall use.")
+@click.option(
+    "--scheduler-name", default="gang-scheduler", show_default=True, help="Name of the profile."
+)
+@click.option(
+    "--bind-timeout-s",
+    default=Settings.__dataclass_fields__["bind_timeout_s"].default,
+    show_default=True,
+    help="Must match the setting of `serve`.",
+)
+@click.option(
+    "--filter-timeout-s",
+    default=Settings.__dataclass_fields__["filter_timeout_s"].default,
+    show_default=True,
+    help="Must match the setting of `serve`.",
+)
+@click.option(
+    "--leader-elect/--no-leader-elect",
+    default=False,
+    show_default=True,
+    help="Let several kube-schedulers agree on one that acts.",
+)
+@click.option(
+    "--lease-namespace",
+    default="gang-system",
+    show_default=True,
+    help="Where the lease of the leader lies; it is named like the scheduler.",
+)
+def scheduler_config(
+    url: str,
+    kubeconfig: str,
+    scheduler_name: str,
+    bind_timeout_s: float,
+    filter_timeout_s: float,
+    leader_elect: bool,
+    lease_namespace: str,
+) -> None:
+    """Print a configuration that kube-scheduler takes as it is."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise BadInput(f"--url {url!r} is not a URL; write it like http://127.0.0.1:8888")
+    configuration = compose(
+        url=url.rstrip("/"),
+        kubeconfig=kubeconfig,
+        scheduler_name=scheduler_name,
+        bind_timeout_s=bind_timeout_s,
+        filter_timeout_s=filter_timeout_s,
+        lease_namespace=lease_namespace if leader_elect else "",
+    )
+    click.echo(_HEAD + yaml.safe_dump(configuration, sort_keys=False), nl=False)
+
+
+def compose(
+    *,
+    url: str,
+    kubeconfig: str,
+    scheduler_name: str,
+    bind_timeout_s: float,
+    filter_timeout_s: float,
+    lease_namespace: str,
+) -> dict[str, Any]:
+    """Put the configuration together; without *lease_namespace* nobody is elected."""
+    election: dict[str, Any] = {"leaderElect": False}
+    if lease_namespace:
+        election = {
+            "leaderElect": True,
+            "resourceName": scheduler_name,
+            "resourceNamespace": lease_namespace,
+        }
+    connection: dict[str, Any] = {"qps": 1000, "burst": 2000}
+    if kubeconfig:
+        connection = {"kubeconfig": kubeconfig, **connection}
+    # Never ignorable: on 1.30 and later a bind we refuse would be done behind our back.
+    # Always nodeCacheCapable: without it 1.33 and later score every node as idle.
+    entry = {"urlPrefix": url, "nodeCacheCapable": True, "ignorable": False}
+    if url.startswith("https"):
+        entry["enableHTTPS"] = True
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": connection,
+        "leaderElection": election,
+        # We choose among the nodes ourselves, so 100 feasible ones are enough to look at.
+        "percentageOfNodesToScore": 1,
+        "profiles": [{"schedulerName": scheduler_name}],
+        "extenders": [
+            {
+                **entry,
+                "filterVerb": "filter",
+                "prioritizeVerb": "prioritize",
+                "preemptVerb": "preempt",
+                "weight": 1,
+                "httpTimeout": f"{filter_timeout_s:g}s",
+            },
+            {**entry, "bindVerb": "bind", "httpTimeout": f"{bind_timeout_s:g}s"},
+        ],
+    }
+
+
+_HEAD = """\
+# Two entries, because httpTimeout is per entry: filter, prioritize and preempt sit in the serial
+# scheduling loop and must be quick; a bind may wait for the rest of its gang.
+"""

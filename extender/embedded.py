@@ -1,0 +1,97 @@
+"""The whole extender on a simulated cluster, in this process, behind real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import urllib.request
+from types import TracebackType
+from typing import Any, Self
+
+import uvicorn
+
+from extender.settings import Settings
+from extender.sim.cluster import SimCluster
+from extender.web.edge import Receive, Scope, Send
+from extender.wiring import Runtime, SystemClock, embed, read_group
+
+
+class Embedded:
+    """Runs from `with` to the end of the block; *cluster* is what it decides for."""
+
+    def __init__(self) -> None:
+        self.cluster = SimCluster(read_group, SystemClock())
+        self._sockets = [_free_socket(), _free_socket()]
+        hooks, ops = (_address(each) for each in self._sockets)
+        self._settings = Settings(listen=hooks, ops_listen=ops)
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                self._serve,
+                interface="asgi3",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                loop="uvloop",
+            )
+        )
+        self._runtime: Runtime | None = None
+        self._up = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="embedded", daemon=True)
+
+    @property
+    def url(self) -> str:
+        """Where the hooks answer."""
+        return f"http://{self._settings.listen}"
+
+    def verdict(self, gang: str) -> dict[str, Any] | None:
+        """Ask the operations port about a gang of the namespace demo."""
+        url = f"http://{self._settings.ops_listen}/api/v1/gangs"
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            gangs = json.load(answer)
+        return next((each for each in gangs if each["name"] == gang), None)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._up.wait()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._runtime is not None:
+            self._runtime.drain()
+            self._runtime.stop()
+        self._server.should_exit = True
+        self._thread.join()
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=self._server.config.get_loop_factory()) as runner:
+            runner.run(self._live())
+
+    async def _live(self) -> None:
+        self._runtime = embed(self._settings, asyncio.get_running_loop(), self.cluster)
+        self._runtime.start()
+        self._up.set()
+        await self._server.serve(sockets=self._sockets)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._runtime is not None:
+            await self._runtime.edge(scope, receive, send)
+
+
+def _free_socket() -> socket.socket:
+    """Listen before anybody else can take the port."""
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    listening.listen(128)
+    return listening
+
+
+def _address(listening: socket.socket) -> str:
+    host, port = listening.getsockname()
+    return f"{host}:{port}"

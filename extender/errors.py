@@ -1,0 +1,70 @@
+"""Everything this package raises on purpose.
+
+ExtenderError
+├── BadInput            a person gave us something we cannot read: the message names it and the mend
+│   ├── BadQuantity     a resource amount that Kubernetes would not take either
+│   └── BadConfiguration  a configuration file, flag or environment variable
+├── MalformedCall       a hook was called with a body kube-scheduler never sends
+├── NotReady            too early, or a watch went silent: decide nothing
+├── IllegalTransition   a hold was asked for what its state does not allow (our bug)
+└── ApiError            the API server refused or could not be reached
+    ├── Conflict        409: somebody else was first, or the object is another one by now
+    ├── Gone            404: the object is not there
+    └── Unreachable     no answer; whether the request took effect is unknown
+
+A gang that must wait is not an error: it is a `Verdict` with a `Reason`.
+"""
+
+from __future__ import annotations
+
+
+class ExtenderError(Exception):
+    """The root; its message is one sentence for a person."""
+
+
+class BadInput(ExtenderError):
+    """A person gave us something we cannot read."""
+
+
+class BadQuantity(BadInput):
+    """*text* is no Kubernetes quantity."""
+
+    def __init__(self, text: object) -> None:
+        super().__init__(f"{text!r} is not a quantity; write it like 500m, 2, 1.5Gi or 3e6")
+        self.text = text
+
+
+class BadConfiguration(BadInput):
+    """A configuration file, flag or environment variable cannot be used."""
+
+
+class MalformedCall(ExtenderError):
+    """A hook was called with a body kube-scheduler never sends."""
+
+
+class NotReady(ExtenderError):
+    """The mirror of the cluster cannot be trusted (yet); nothing is decided."""
+
+
+class IllegalTransition(ExtenderError):
+    """A hold was asked to do what its state does not allow."""
+
+
+class ApiError(ExtenderError):
+    """The API server refused; *status* is its HTTP status, 0 when there was none."""
+
+    def __init__(self, message: str, *, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Conflict(ApiError):
+    """Somebody else was first, or the object is another one by now."""
+
+
+class Gone(ApiError):
+    """The object is not there (any more)."""
+
+
+class Unreachable(ApiError):
+    """No answer came; whether the request took effect is unknown."""

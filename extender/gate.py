@@ -1,0 +1,203 @@
+"""What do we answer? Filter, prioritize and preempt, from the published plan and the live mirror.
+
+Rule 1: nothing here plans, waits or does I/O; these calls sit in kube-scheduler's serial loop.
+Rule 2: an answer is a subset of the question, and every dropped node has a reason.
+Rule 3: the only trace a call leaves is tentative: a reservation that passed, moved or fell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from extender.cache.cluster import Cluster
+from extender.cache.inflight import Reservation, Stage
+from extender.cache.passers import Passers
+from extender.model.gang import GangKey
+from extender.model.membership import Membership
+from extender.model.pod import Pod, PodUid
+from extender.model.reason import Reason
+from extender.model.resources import NOTHING
+from extender.plan.decision import Plan, Standing
+
+_CRITICAL = frozenset({"system-cluster-critical", "system-node-critical"})
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """The nodes that remain, and the reason for each that does not."""
+
+    nodes: Sequence[str]
+    refused: Mapping[str, str] = field(default_factory=dict)
+    #: passed, steered, or the word of the refusal; for metrics.
+    outcome: str = "passed"
+
+
+class Gate:
+    """Stands between kube-scheduler and the nodes."""
+
+    def __init__(
+        self, cluster: Cluster, plan: Callable[[], Plan], lost_its_node: Callable[[GangKey], None]
+    ) -> None:
+        self._cluster = cluster
+        self._inflight = cluster.inflight
+        self._plan = plan
+        #: Told when a reservation could not be honoured, so that its gang is planned anew.
+        self._lost_its_node = lost_its_node
+        #: Pods we let pass, for a bind that is quicker than our watch.
+        self.passers = Passers()
+        #: Pods we refused: parked in kube-scheduler until somebody wakes them.
+        self.parked: set[PodUid] = set()
+
+    def filter(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
+        """Say which of the *offered* nodes *pod* may use now."""
+        if _passes_through(pod, member):
+            self.passers.note(pod, member)
+            return Filtered(offered)
+        if not member.named:
+            return self._lone(pod, member, offered)
+        reservation = self._inflight.of(pod.uid)
+        if reservation is not None:
+            return self._steer(pod, member, reservation, offered)
+        group = self._cluster.group(member.key)
+        if group is None or group.problem:
+            return self._refuse(pod, offered, Reason.POD_GROUP_MISSING)
+        if self._cluster.seated(member.key) >= group.min_member:
+            return self._beside_reservations(pod, member, offered)
+        return self._refuse(pod, offered, self._why(member.key, group.min_member))
+
+    def prioritize(self, pod: Pod, offered: Sequence[str]) -> dict[str, int]:
+        """Prefer the reserved node; leave everything else to kube-scheduler's own scores."""
+        reservation = self._inflight.of(pod.uid)
+        reserved = reservation.node if reservation else ""
+        return {name: 10 if name == reserved else 0 for name in offered}
+
+    def preempt(
+        self, pod: Pod, member: Membership, victims: Mapping[str, Sequence[str]]
+    ) -> dict[str, Sequence[str]]:
+        """Keep the candidate nodes whose victims may go; none at all is a veto.
+
+        A gang that holds no ticket gains nothing from one freed node, so nobody is evicted for it.
+        """
+        gated = not _passes_through(pod, member) and member.named
+        if gated and self._inflight.of(pod.uid) is None and not self._satisfied(member.key):
+            return {}
+        return {
+            node: uids
+            for node, uids in victims.items()
+            if uids and not self._tears_a_gang([PodUid(uid) for uid in uids])
+        }
+
+    def _lone(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
+        """Let an ordinary pod pass as if we were not there, if its queue may start pods now."""
+        reservation = self._inflight.of(pod.uid)
+        plan = self._plan()
+        verdict = plan.verdicts.get(member.key)
+        if reservation is None and verdict is not None and verdict.queue not in plan.open_queues:
+            return self._refuse(pod, offered, verdict.reason)
+        if reservation is not None:
+            # kube-scheduler chooses better than a promise made before it looked.
+            self._inflight.release(pod.uid)
+        return self._beside_reservations(pod, member, offered)
+
+    def _beside_reservations(
+        self, pod: Pod, member: Membership, offered: Sequence[str]
+    ) -> Filtered:
+        """Pass every node on which *pod* leaves the room promised to others untouched."""
+        fences = self._plan().fences
+        promised = self._inflight.reserved_nodes()
+        if not promised and not fences:
+            return self._pass(pod, member, offered)
+        nodes = [
+            name
+            for name in offered
+            if (name not in promised and name not in fences) or self._has_room(pod, name)
+        ]
+        if not nodes:
+            return self._refuse(pod, offered, Reason.BEHIND_IN_ORDER)
+        return self._pass(pod, member, nodes, _refusals(offered, nodes, Reason.BEHIND_IN_ORDER))
+
+    def _steer(
+        self, pod: Pod, member: Membership, reservation: Reservation, offered: Sequence[str]
+    ) -> Filtered:
+        """Answer with the reserved node; if it is not on offer, move the reservation."""
+        node = reservation.node
+        if node not in offered:
+            node = next((name for name in offered if self._has_room(pod, name)), "")
+            if not node:
+                self._lost_its_node(reservation.gang)
+                return self._refuse(pod, offered, Reason.NOT_ENOUGH_ROOM)
+            self._inflight.move(pod.uid, node)
+        self._inflight.advance(pod.uid, Stage.PASSED)
+        self.parked.discard(pod.uid)
+        self.passers.note(pod, member)
+        return Filtered([node], _refusals(offered, (node,), Reason.ADMITTED), "steered")
+
+    def _has_room(self, pod: Pod, name: str) -> bool:
+        room = self._cluster.room(name)
+        if room is None:
+            return True  # a node we have not heard of: kube-scheduler has checked it
+        free = room - self._inflight.reserved_on(name) - self._plan().fences.get(name, NOTHING)
+        return pod.requests.fits_in(free)
+
+    def _satisfied(self, key: GangKey) -> bool:
+        group = self._cluster.group(key)
+        return group is not None and self._cluster.seated(key) >= group.min_member
+
+    def _tears_a_gang(self, victims: Sequence[PodUid]) -> bool:
+        """Ask whether evicting *victims* leaves some gang running below its minimum."""
+        leaving: dict[GangKey, int] = {}
+        for uid in victims:
+            reservation = self._inflight.of(uid)
+            if reservation is not None and reservation.stage is Stage.COMMITTING:
+                return True
+            key = self._cluster.gang_of(uid)
+            if key is not None:
+                leaving[key] = leaving.get(key, 0) + 1
+        for key, count in leaving.items():
+            group, seated = self._cluster.group(key), self._cluster.seated(key)
+            if group is not None and seated != count and seated - count < group.min_member:
+                return True
+        return False
+
+    def _why(self, key: GangKey, min_member: int) -> Reason:
+        """Name the reason of a member without reservation; it may be newer than the plan."""
+        if self._cluster.members(key) < min_member:
+            return Reason.NOT_ENOUGH_MEMBERS
+        verdict = self._plan().verdicts.get(key)
+        if verdict is None or verdict.standing in (Standing.ADMITTED, Standing.RUNNING):
+            return Reason.BEHIND_IN_ORDER
+        return verdict.reason
+
+    def _pass(
+        self,
+        pod: Pod,
+        member: Membership,
+        nodes: Sequence[str],
+        refused: Mapping[str, str] | None = None,
+    ) -> Filtered:
+        self.parked.discard(pod.uid)
+        self.passers.note(pod, member)
+        return Filtered(nodes, refused or {})
+
+    def _refuse(self, pod: Pod, offered: Sequence[str], reason: Reason) -> Filtered:
+        self.parked.add(pod.uid)
+        return Filtered((), dict.fromkeys(offered, reason.sentence), reason.value)
+
+
+def _passes_through(pod: Pod, member: Membership) -> bool:
+    """Ask whether *pod* is none of our business, or too important to wait for us."""
+    return (
+        not pod.ours
+        or bool(pod.node)
+        or member.native
+        or pod.namespace == "kube-system"
+        or pod.priority_class in _CRITICAL
+    )
+
+
+def _refusals(offered: Sequence[str], kept: Sequence[str], reason: Reason) -> dict[str, str]:
+    if len(offered) == len(kept):
+        return {}
+    keep = set(kept)
+    return {name: reason.sentence for name in offered if name not in keep}

@@ -1,0 +1,284 @@
+"""The futures around the book: takes bind calls, carries out instructions, keeps the time.
+
+Events go into a mailbox, and whoever finds nobody at work works it off: one thread at a time,
+in order, and nobody ever waits for anybody. So an instruction may do what it likes (send,
+answer, complete a future that runs a callback that brings the next event) without a lock that
+could be waited for. What the mirror tells is worked off by the timer's thread, because the
+mirror may be holding a lock of its own while it tells.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from itertools import count
+from typing import Any
+
+from extender.holds.book import Book
+from extender.holds.cause import Cause
+from extender.holds.doors import InFlight, Observer, Timer
+from extender.holds.events import (
+    Arrived,
+    BindCall,
+    CallId,
+    Closed,
+    Event,
+    GroupChanged,
+    NodeChanged,
+    Opened,
+    PeerGone,
+    PodChanged,
+    Settled,
+    SiblingUnschedulable,
+    Tick,
+    Verified,
+    VerifyFailed,
+)
+from extender.holds.instructions import (
+    Answer,
+    BackOff,
+    Bind,
+    Free,
+    Park,
+    ReportPartial,
+    ReportPeerClosed,
+    Seat,
+    Verify,
+)
+from extender.holds.states import AssemblyState
+from extender.holds.story import Line
+from extender.logs import event as log_event
+from extender.model.gang import GangKey, PodGroup
+from extender.model.pod import PodUid
+from extender.ports import Binder, BindOutcome, BindResult, Clock, GroupReader
+
+log = logging.getLogger(__name__)
+
+_NO_OUTCOME = BindOutcome(BindResult.UNKNOWN, "the outcome of the binding is not known")
+
+
+class Barrier:
+    """Where binds wait. Every method may be called from any thread and returns at once."""
+
+    def __init__(
+        self,
+        book: Book,
+        *,
+        binder: Binder,
+        groups: GroupReader,
+        inflight: InFlight,
+        timer: Timer,
+        clock: Clock,
+        observer: Observer,
+    ) -> None:
+        self._book = book
+        self._binder = binder
+        self._groups = groups
+        self._inflight = inflight
+        self._timer = timer
+        self._clock = clock
+        self._observer = observer
+        self._mailbox: deque[Event] = deque()
+        self._working = threading.Lock()
+        self._ids = count(1)
+        self._answers: dict[CallId, Future[str]] = {}
+        self._call_of: dict[Future[str], CallId] = {}
+        self._rings_at: float | None = None
+        self._empty: list[Future[None]] = []
+        self._acts: dict[type, Callable[[Any], None]] = {
+            Park: self._park,
+            Verify: self._verify,
+            Bind: self._bind,
+            Seat: self._seat,
+            Free: self._free,
+            Answer: self._answer,
+            BackOff: self._back_off,
+            ReportPartial: self._report_partial,
+            ReportPeerClosed: self._report_peer_closed,
+        }
+
+    # Asked by the hooks
+
+    def bind(self, uid: str, namespace: str, name: str, node: str) -> Future[str]:
+        """Give the error text of the answer, empty when the pod is bound."""
+        waiting: Future[str] = Future()
+        # Nobody may cancel it: a call that went away is told to `peer_gone`.
+        waiting.set_running_or_notify_cancel()
+        call = CallId(next(self._ids))
+        self._answers[call] = waiting
+        self._call_of[waiting] = call
+        self._tell(
+            Arrived(call, BindCall(uid=PodUid(uid), namespace=namespace, name=name, node=node))
+        )
+        return waiting
+
+    def peer_gone(self, waiting: Future[str]) -> None:
+        """Hear that nobody waits for this answer any more."""
+        call = self._call_of.get(waiting)
+        if call is not None:
+            self._tell(PeerGone(call))
+
+    # Told by the mirror
+
+    def pod_changed(self, uid: PodUid, gang: GangKey | None) -> None:
+        """Hear that a pod was changed or deleted, after the mirror shows it."""
+        if self._book.concerns(uid, gang):
+            self._tell_soon(PodChanged(uid, gang))
+
+    def sibling_unschedulable(self, uid: PodUid, gang: GangKey) -> None:
+        """Hear that kube-scheduler refused a pod, after the mirror shows its words."""
+        if self._book.concerns(uid, gang):
+            self._tell_soon(SiblingUnschedulable(uid, gang))
+
+    def group_changed(self, gang: GangKey, group: PodGroup | None) -> None:
+        """Hear that a PodGroup was changed or deleted."""
+        if self._book.state_of(gang) is not None:
+            self._tell_soon(GroupChanged(gang, group))
+
+    def node_changed(self, name: str) -> None:
+        """Hear that a node was changed or deleted, after the mirror shows it."""
+        if self._book.is_stranded(name):
+            self._tell_soon(NodeChanged(name))
+
+    # Told by whoever runs us
+
+    def open(self) -> None:
+        """Let binds in: we lead."""
+        self._tell(Opened())
+
+    def lose_lease(self) -> None:
+        """Refuse what waits and whatever comes; what was sent finishes."""
+        self._tell(Closed(Cause.LEASE_LOST))
+
+    def shut_down(self) -> Future[None]:
+        """Refuse what waits and whatever comes; done when what was sent has finished."""
+        finished: Future[None] = Future()
+        self._empty.append(finished)
+        self._tell(Closed(Cause.SHUT_DOWN))
+        return finished
+
+    # Asked by people
+
+    @property
+    def holds(self) -> int:
+        """Count the pods whose bind waits or is under way."""
+        return self._book.holds
+
+    @property
+    def learnt_timeout_s(self) -> float | None:
+        """The httpTimeout kube-scheduler seems to have, when it is shorter than ours."""
+        return self._book.patience.learnt_timeout_s
+
+    def state_of(self, gang: GangKey) -> AssemblyState | None:
+        """Give how far the gang's attempt to start is, None without any."""
+        return self._book.state_of(gang)
+
+    def story(self, gang: GangKey) -> tuple[Line, ...]:
+        """Tell what happened to a gang here, oldest first."""
+        return self._book.story(gang)
+
+    # The mailbox
+
+    def _tell(self, event: Event) -> None:
+        self._mailbox.append(event)
+        self._work_off()
+
+    def _tell_soon(self, event: Event) -> None:
+        self._mailbox.append(event)
+        self._timer.call_soon(self._work_off)
+
+    def _work_off(self) -> None:
+        # After giving up the turn, look again: a letter may have come in between.
+        while self._mailbox and self._working.acquire(blocking=False):
+            try:
+                while self._mailbox:
+                    self._react(self._mailbox.popleft())
+                self._after_work()
+            finally:
+                self._working.release()
+
+    def _react(self, event: Event) -> None:
+        # One failure must not take the barrier down, nor the answers that stand behind it.
+        try:
+            instructions = self._book.handle(event, self._clock.monotonic())
+        except Exception:
+            log.exception("barrier failed", extra={"facts": {"event": repr(event)}})
+            return
+        for instruction in instructions:
+            try:
+                self._acts[type(instruction)](instruction)
+            except Exception:
+                log.exception("barrier failed", extra={"facts": {"act": repr(instruction)}})
+
+    def _after_work(self) -> None:
+        self._observer.holding(self._book.holds)
+        due = self._book.due
+        if due is not None and (self._rings_at is None or due < self._rings_at):
+            self._rings_at = due
+            self._timer.call_later(max(0.0, due - self._clock.monotonic()), self._ring)
+        if self._empty and not self._book.holds and self._book.closed:
+            while self._empty:
+                self._empty.pop().set_result(None)
+
+    def _ring(self) -> None:
+        self._rings_at = None
+        self._tell(Tick())
+
+    # Instructions
+
+    def _park(self, order: Park) -> None:
+        self._inflight.held(order.uid, order.node)
+
+    def _verify(self, order: Verify) -> None:
+        self._groups.read(order.group).add_done_callback(partial(self._judge, order))
+
+    def _judge(self, order: Verify, read: Future[PodGroup | None]) -> None:
+        error = read.exception()
+        if error is None:
+            self._tell(Verified(order.gang, order.epoch, read.result()))
+            return
+        log_event(log, logging.WARNING, "PodGroup unread", gang=order.gang, why=str(error))
+        self._tell(VerifyFailed(order.gang, order.epoch))
+
+    def _bind(self, order: Bind) -> None:
+        for each in order.orders:
+            self._inflight.committing(each.uid, each.node)
+        try:
+            sent = self._binder.bind(order.orders)
+        except Exception:
+            log.exception("binder failed")
+            for each in order.orders:
+                self._tell(Settled(each.uid, _NO_OUTCOME))
+            return
+        for each, outcome in zip(order.orders, sent, strict=True):
+            outcome.add_done_callback(partial(self._settle, each.uid))
+
+    def _settle(self, uid: PodUid, sent: Future[BindOutcome]) -> None:
+        self._tell(Settled(uid, _NO_OUTCOME if sent.exception() else sent.result()))
+
+    def _seat(self, order: Seat) -> None:
+        self._inflight.bound(order.uid, order.node)
+
+    def _free(self, order: Free) -> None:
+        self._inflight.release(order.uid)
+
+    def _answer(self, order: Answer) -> None:
+        waiting = self._answers.pop(order.id)
+        del self._call_of[waiting]
+        self._observer.released(order.cause.value, order.waited_s)
+        waiting.set_result(order.error)
+
+    def _back_off(self, order: BackOff) -> None:
+        log_event(log, logging.INFO, "gang backs off", gang=order.gang, span_s=order.span_s)
+        self._inflight.back_off(order.gang, self._clock.now() + order.span_s)
+
+    def _report_partial(self, order: ReportPartial) -> None:
+        log_event(log, logging.ERROR, "gang bound only in part", gang=order.gang)
+        self._observer.partial_commit(order.gang)
+
+    def _report_peer_closed(self, order: ReportPeerClosed) -> None:
+        self._observer.peer_closed(order.age_s)

@@ -1,0 +1,325 @@
+"""Which binds wait for which gang.
+
+Rule 1: every rule about releasing or refusing a bind lives here and in the pure files beside it.
+Rule 2: no threads, no clock, no I/O, no chance. The book is told what happened, reads the
+mirror, and answers with instructions; `barrier` carries them out.
+
+Theory. The held calls of one PodGroup object form an *assembly*. When seated and held members
+together reach minMember, the PodGroup is read from the API server itself (VERIFYING); when the
+answer comes, every held member is judged anew, and only then are all bindings sent. Until that
+moment any doubt ends the wait and nothing has happened; after it, the gang can only go forward.
+Whatever comes back late carries the *epoch* it was asked in and is ignored if that has passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from extender.holds import entry, invariants
+from extender.holds.assembly import Hold, Waiter, order_for
+from extender.holds.backoff import Backoff
+from extender.holds.cause import Cause
+from extender.holds.entry import BindNow, Entry, Present, Refuse, Wait
+from extender.holds.events import (
+    Arrived,
+    Closed,
+    Event,
+    GroupChanged,
+    NodeChanged,
+    Opened,
+    PeerGone,
+    PodChanged,
+    Settled,
+    SiblingUnschedulable,
+    Tick,
+    Verified,
+    VerifyFailed,
+)
+from extender.holds.facts import Facts
+from extender.holds.gathering import Gathering
+from extender.holds.instructions import Answer, Free, Instruction, Park, ReportPeerClosed, Seat
+from extender.holds.limits import Limits
+from extender.holds.patience import Patience
+from extender.holds.recent import Recent
+from extender.holds.standing import fits_no_node, objection, stands
+from extender.holds.states import FORWARD, GATHERING, AssemblyState, HoldState
+from extender.holds.story import Line
+from extender.holds.table import Table
+from extender.model.gang import GangKey
+from extender.model.pod import PodUid, Status
+from extender.ports import BindOutcome, BindResult
+
+
+class Book:
+    """The state machine of all holds; *chance* gives numbers from 0 to 1 for jitter."""
+
+    def __init__(
+        self,
+        facts: Facts,
+        limits: Limits | None = None,
+        *,
+        chance: Callable[[], float],
+        closed: Cause | None = None,
+    ) -> None:
+        limits = limits or Limits()
+        self.patience = Patience(limits)
+        #: Why nothing may come in; None while we are open.
+        self.closed = closed
+        self._facts = facts
+        self._table = Table()
+        self._max_holds = limits.max_holds
+        self._backoff = Backoff(limits, chance)
+        self._gathering = Gathering(self._table, facts, self.patience, self._backoff)
+        self._recent = Recent()
+        self._reactions: dict[type, Callable[[Any, float], Iterator[Instruction]]] = {
+            Arrived: self._arrived,
+            PeerGone: self._peer_gone,
+            PodChanged: self._pod_changed,
+            SiblingUnschedulable: self._sibling_unschedulable,
+            GroupChanged: self._group_changed,
+            NodeChanged: self._node_changed,
+            Verified: self._verified,
+            VerifyFailed: self._verify_failed,
+            Settled: self._settled,
+            Tick: self._tick,
+            Opened: self._opened,
+            Closed: self._closed,
+        }
+
+    def handle(self, event: Event, now: float) -> list[Instruction]:
+        """Take note of *event* and give what is to be done, in order; *now* is monotonic."""
+        return list(self._reactions[type(event)](event, now))
+
+    @property
+    def due(self) -> float | None:
+        """When the next `Tick` is wanted."""
+        return self._gathering.due
+
+    @property
+    def holds(self) -> int:
+        """Count the pods whose bind waits or is under way."""
+        return len(self._table.holds)
+
+    def state_of(self, gang: GangKey) -> AssemblyState | None:
+        """Give how far the gang's attempt is, None without any; safe from any thread."""
+        assembly = self._table.assemblies.get(gang)
+        return assembly.state if assembly else None
+
+    def concerns(self, uid: PodUid, gang: GangKey | None) -> bool:
+        """Ask whether a change of this pod can matter here; safe from any thread."""
+        table = self._table
+        return uid in table.holds or uid in table.siblings or gang in table.assemblies
+
+    def is_stranded(self, node: str) -> bool:
+        """Ask whether binds may wait for a node that does not stand; safe from any thread."""
+        return bool(self._table.holds) and not stands(self._facts.node(node))
+
+    def story(self, gang: GangKey) -> tuple[Line, ...]:
+        """Tell what happened to a gang here, oldest first."""
+        return self._table.stories.of(gang)
+
+    def validate(self) -> None:
+        """Assert everything that must always be true (tests run with it on)."""
+        invariants.check(self._table, self._max_holds)
+
+    # A call arrives
+
+    def _arrived(self, event: Arrived, now: float) -> Iterator[Instruction]:
+        waiter = Waiter(event.id, event.call.node, now)
+        hold = self._table.holds.get(event.call.uid)
+        if hold is not None and hold.state is HoldState.COMMITTING:
+            self._table.wait(hold, waiter)
+            return
+        verdict = self._judge(event, hold, now)
+        if hold is None:
+            yield from self._admit(event, waiter, verdict, now)
+            return
+        # kube-scheduler gave up the old call without our noticing: the new one takes its place.
+        yield from self._table.answer(hold, Cause.SUPERSEDED, now, Cause.SUPERSEDED.text(hold.gang))
+        self._table.wait(hold, waiter)
+        hold.order = order_for(event.call)
+        yield from self._supersede(hold, verdict, now)
+
+    def _judge(self, event: Arrived, hold: Hold | None, now: float) -> Entry:
+        """Add what only the book knows to the judgement of the mirror."""
+        if self.closed:
+            return Refuse(self.closed)
+        call = event.call
+        verdict = entry.judge(call, self._facts)
+        if isinstance(verdict, Refuse | Present):
+            return verdict
+        bound_to = self._recent.node_of(call.uid, now)
+        if bound_to is not None:
+            return Present() if bound_to == call.node else Refuse(Cause.POD_ELSEWHERE)
+        if hold is None and len(self._table.holds) >= self._max_holds:
+            return Refuse(Cause.TABLE_FULL)
+        return self._judge_wait(call.uid, verdict, now) if isinstance(verdict, Wait) else verdict
+
+    def _judge_wait(self, uid: PodUid, verdict: Wait, now: float) -> Entry:
+        gang = verdict.group.key
+        assembly = self._table.assemblies.get(gang)
+        if assembly is not None and assembly.state in FORWARD:
+            if assembly.group.uid == verdict.group.uid:
+                return BindNow(gang, verdict.role)
+            if assembly.state is AssemblyState.COMMITTING:
+                return Refuse(Cause.GROUP_REPLACED, gang)
+        if self._backoff.lasts(gang, now):
+            return Refuse(Cause.BACKING_OFF, gang)
+        return verdict if self._facts.ticketed(uid) else Refuse(Cause.NO_TICKET, gang)
+
+    def _admit(
+        self, event: Arrived, waiter: Waiter, verdict: Entry, now: float
+    ) -> Iterator[Instruction]:
+        if isinstance(verdict, Refuse):
+            yield Answer(waiter.id, verdict.cause.text(verdict.gang), verdict.cause, 0.0)
+            if verdict.cause is not Cause.POD_ELSEWHERE:
+                yield Free(event.call.uid)
+        elif isinstance(verdict, Present):
+            yield Answer(waiter.id, "", Cause.BOUND, 0.0)
+        else:
+            gang = verdict.gang if isinstance(verdict, BindNow) else verdict.group.key
+            hold = Hold(order=order_for(event.call), gang=gang, role=verdict.role)
+            self._table.wait(hold, waiter)
+            if isinstance(verdict, BindNow):
+                yield from self._bind_alone(hold, now)
+            else:
+                yield from self._gathering.join(hold, verdict.group, now)
+
+    def _supersede(self, hold: Hold, verdict: Entry, now: float) -> Iterator[Instruction]:
+        if isinstance(verdict, Refuse):
+            yield from self._gathering.leave(hold, verdict.cause, now)
+        elif isinstance(verdict, Present):
+            yield from self._gathering.leave(hold, Cause.BOUND, now)
+        elif isinstance(verdict, BindNow):
+            assembly = self._table.assembly_of(hold)
+            self._table.drop(hold)
+            yield from self._bind_alone(hold, now)
+            if assembly is not None:
+                self._gathering.member_left(assembly, now)
+        else:
+            yield Park(hold.uid, hold.node)
+
+    def _bind_alone(self, hold: Hold, now: float) -> Iterator[Instruction]:
+        assembly = self._table.assemblies.get(hold.gang) if hold.gang else None
+        if assembly is not None and assembly.state in FORWARD:
+            assembly.holds[hold.uid] = hold
+        yield from self._table.commit((hold,), now)
+
+    # A call ends
+
+    def _settled(self, event: Settled, now: float) -> Iterator[Instruction]:
+        hold = self._table.holds[event.uid]
+        assembly = self._table.assembly_of(hold)
+        bound = event.outcome.result is BindResult.BOUND
+        self._table.move(hold, HoldState.BOUND if bound else HoldState.FAILED, now)
+        self._table.drop(hold)
+        if bound:
+            self._recent.remember(hold.uid, hold.node, now)
+            yield Seat(hold.uid, hold.node)
+        elif event.outcome.result is not BindResult.UNKNOWN:
+            # Of an unknown outcome the room stays taken until the mirror has shown the truth.
+            yield Free(hold.uid)
+        yield from self._answer_outcome(hold, event.outcome, now)
+        if assembly is not None:
+            yield from self._gathering.settled(assembly, hold.uid, bound, now)
+
+    def _answer_outcome(
+        self, hold: Hold, outcome: BindOutcome, now: float
+    ) -> Iterator[Instruction]:
+        if outcome.result is not BindResult.BOUND:
+            yield from self._table.answer(hold, Cause.BIND_FAILED, now, outcome.message)
+            return
+        # A repeated call may have asked for another node, where the pod is not.
+        elsewhere = [waiter for waiter in hold.waiters if waiter.node != hold.node]
+        hold.waiters[:] = [waiter for waiter in hold.waiters if waiter.node == hold.node]
+        yield from self._table.answer(hold, Cause.BOUND, now, "")
+        hold.waiters[:] = elsewhere
+        cause = Cause.POD_ELSEWHERE
+        yield from self._table.answer(hold, cause, now, cause.text(hold.gang))
+
+    def _peer_gone(self, event: PeerGone, now: float) -> Iterator[Instruction]:
+        uid = self._table.calls.get(event.id)
+        if uid is None:
+            return
+        hold = self._table.holds[uid]
+        waiter = next(each for each in hold.waiters if each.id == event.id)
+        age_s = now - waiter.arrived
+        self.patience.peer_closed(age_s, now)
+        yield ReportPeerClosed(age_s)
+        if hold.state is HoldState.HELD:
+            yield from self._gathering.leave(hold, Cause.PEER_GONE, now)
+            return
+        # What was sent stays sent; only the answer has nowhere to go.
+        hold.waiters.remove(waiter)
+        del self._table.calls[event.id]
+        yield Answer(event.id, Cause.PEER_GONE.text(hold.gang), Cause.PEER_GONE, age_s)
+
+    # The cluster changes
+
+    def _pod_changed(self, event: PodChanged, now: float) -> Iterator[Instruction]:
+        hold = self._table.holds.get(event.uid)
+        if hold is not None and hold.state is HoldState.HELD:
+            yield from self._object(hold, now)
+        gang = event.gang or self._table.siblings.get(event.uid)
+        assembly = self._table.assemblies.get(gang) if gang else None
+        if assembly is None or assembly.state not in GATHERING:
+            return
+        self._table.enrol(assembly, (event.uid,))
+        pod = self._facts.pod(event.uid)
+        if pod is None or pod.status is Status.RELEASING:
+            assembly.stuck.discard(event.uid)
+            self._gathering.doubt(assembly, now)
+        yield from self._gathering.weigh(assembly, now)
+
+    def _sibling_unschedulable(
+        self, event: SiblingUnschedulable, now: float
+    ) -> Iterator[Instruction]:
+        assembly = self._table.assemblies.get(event.gang)
+        if assembly is None or event.uid in self._table.holds:
+            return
+        if fits_no_node(self._facts.pod(event.uid)):
+            assembly.stuck.add(event.uid)
+            self._gathering.doubt(assembly, now)
+        yield from ()
+
+    def _group_changed(self, event: GroupChanged, now: float) -> Iterator[Instruction]:
+        assembly = self._table.assemblies.get(event.gang)
+        if assembly is not None:
+            yield from self._gathering.group_changed(assembly, event.group, now)
+
+    def _node_changed(self, event: NodeChanged, now: float) -> Iterator[Instruction]:
+        there = [hold for hold in self._table.holds.values() if hold.node == event.name]
+        for hold in there:
+            if hold.state is HoldState.HELD:
+                yield from self._object(hold, now)
+
+    def _object(self, hold: Hold, now: float) -> Iterator[Instruction]:
+        cause = objection(hold, self._facts)
+        if cause is not None:
+            yield from self._gathering.leave(hold, cause, now)
+
+    # What was asked comes back, time passes, doors open and close
+
+    def _verified(self, event: Verified, now: float) -> Iterator[Instruction]:
+        assembly = self._gathering.in_epoch(event.gang, event.epoch)
+        if assembly is not None:
+            yield from self._gathering.verified(assembly, event.group, now)
+
+    def _verify_failed(self, event: VerifyFailed, now: float) -> Iterator[Instruction]:
+        assembly = self._gathering.in_epoch(event.gang, event.epoch)
+        if assembly is not None:
+            yield from self._gathering.verify_failed(assembly, now)
+
+    def _tick(self, event: Tick, now: float) -> Iterator[Instruction]:
+        yield from self._gathering.tick(now)
+
+    def _opened(self, event: Opened, now: float) -> Iterator[Instruction]:
+        self.closed = None
+        yield from ()
+
+    def _closed(self, event: Closed, now: float) -> Iterator[Instruction]:
+        self.closed = event.cause
+        for assembly in tuple(self._table.assemblies.values()):
+            if assembly.state in GATHERING:
+                yield from self._gathering.end(assembly, event.cause, now)

@@ -1,0 +1,78 @@
+"""Why a bind call ended: a word for metrics, a constant sentence for kube-scheduler's event.
+
+kube-scheduler retries a pod at once when its refusal reads differently from the last one, so
+the sentences carry no counters; its event recorder chokes on percent signs, so none of those.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from extender.model.gang import GangKey
+
+
+class Cause(Enum):
+    """The closed list of what ends a bind call."""
+
+    BOUND = "bound"
+    BIND_FAILED = "bind_failed"
+    DEADLINE = "deadline"
+    TOO_LATE = "too_late"
+    SIBLING_UNSCHEDULABLE = "sibling_unschedulable"
+    NOT_ENOUGH_MEMBERS = "not_enough_members"
+    UNVERIFIED = "unverified"
+    GROUP_GONE = "group_gone"
+    GROUP_REPLACED = "group_replaced"
+    GROUP_UNUSABLE = "group_unusable"
+    NODE_LOST = "node_lost"
+    POD_GONE = "pod_gone"
+    POD_CHANGED = "pod_changed"
+    POD_ELSEWHERE = "pod_elsewhere"
+    PEER_GONE = "peer_gone"
+    SUPERSEDED = "superseded"
+    BACKING_OFF = "backing_off"
+    NO_TICKET = "no_ticket"
+    TABLE_FULL = "table_full"
+    SHUT_DOWN = "shut_down"
+    LEASE_LOST = "lease_lost"
+
+    def text(self, gang: GangKey | None = None) -> str:
+        """Say it to a person, the same words every time for the same gang."""
+        sentence = _SENTENCES[self]
+        return f"gang {gang}: {sentence}" if gang else sentence
+
+
+#: Causes after which the gang should not be tried again at once.
+BACKS_OFF = frozenset(
+    {
+        Cause.DEADLINE,
+        Cause.TOO_LATE,
+        Cause.SIBLING_UNSCHEDULABLE,
+        Cause.NOT_ENOUGH_MEMBERS,
+        Cause.UNVERIFIED,
+    }
+)
+
+_SENTENCES = {
+    Cause.BOUND: "the pod is bound",
+    Cause.BIND_FAILED: "the API server did not bind the pod",
+    Cause.DEADLINE: "members did not assemble in time",
+    Cause.TOO_LATE: "too little time is left to bind the whole gang; raise the bind timeout",
+    Cause.SIBLING_UNSCHEDULABLE: "a member that is needed fits no node",
+    Cause.NOT_ENOUGH_MEMBERS: "too few members are left to reach minMember",
+    Cause.UNVERIFIED: "its PodGroup could not be read from the API server in time",
+    Cause.GROUP_GONE: "its PodGroup does not exist",
+    Cause.GROUP_REPLACED: "its PodGroup was replaced by another of the same name",
+    Cause.GROUP_UNUSABLE: "its PodGroup cannot be used; see its events",
+    Cause.NODE_LOST: "the chosen node is gone, not ready or cordoned",
+    Cause.POD_GONE: "the pod is gone or being deleted",
+    Cause.POD_CHANGED: "the pod was gated or moved to another gang while its bind waited",
+    Cause.POD_ELSEWHERE: "the pod is already on another node",
+    Cause.PEER_GONE: "the caller went away before the answer",
+    Cause.SUPERSEDED: "a newer bind call for the same pod took its place",
+    Cause.BACKING_OFF: "the gang did not assemble in time and is tried again later",
+    Cause.NO_TICKET: "the gang holds no ticket for this pod; it must pass filter again",
+    Cause.TABLE_FULL: "too many binds are held already; raise max-holds",
+    Cause.SHUT_DOWN: "the extender is shutting down",
+    Cause.LEASE_LOST: "this extender is not the leader",
+}

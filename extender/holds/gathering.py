@@ -1,0 +1,253 @@
+"""How an assembly comes together, is verified and committed, or falls apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from itertools import count
+
+from extender.holds import quorum
+from extender.holds.assembly import Assembly, Hold
+from extender.holds.backoff import Backoff
+from extender.holds.cause import BACKS_OFF, Cause
+from extender.holds.facts import Facts
+from extender.holds.instructions import BackOff, Free, Instruction, ReportPartial, Verify
+from extender.holds.patience import Patience
+from extender.holds.quorum import Seats
+from extender.holds.standing import group_objection, objection
+from extender.holds.states import GATHERING, AssemblyState, HoldState
+from extender.holds.table import Table
+from extender.model.gang import GangKey, PodGroup
+from extender.model.pod import PodUid
+
+
+class Gathering:
+    """The life of assemblies, from the first arrival to the last outcome."""
+
+    def __init__(self, table: Table, facts: Facts, patience: Patience, backoff: Backoff) -> None:
+        self._table = table
+        self._facts = facts
+        self._patience = patience
+        self._backoff = backoff
+        self._epochs = count(1)
+        self._due: list[tuple[float, GangKey]] = []
+
+    @property
+    def due(self) -> float | None:
+        """When time matters next; may be earlier than needed, never later."""
+        return self._due[0][0] if self._due else None
+
+    # Coming together
+
+    def join(self, hold: Hold, group: PodGroup, now: float) -> Iterator[Instruction]:
+        """Hold a new arrival; the first of its gang sets the deadline for all."""
+        assembly = self._table.assemblies.get(group.key)
+        if assembly is not None and assembly.group.uid != group.uid:
+            yield from self.end(assembly, Cause.GROUP_REPLACED, now)
+            assembly = None
+        if assembly is None:
+            assembly = self._begin(group, now)
+        elif assembly.state is AssemblyState.ASSEMBLING:
+            assembly.group = group
+        yield from self._table.park(hold, assembly, now)
+        yield from self.weigh(assembly, now)
+
+    def _begin(self, group: PodGroup, now: float) -> Assembly:
+        limits = self._patience.limits(now)
+        assembly = self._table.assemblies[group.key] = Assembly(
+            group=group,
+            epoch=next(self._epochs),
+            deadline=now + limits.hold_s,
+            verify_by=now + limits.hold_s + limits.verify_s,
+            give_up=now + limits.bind_timeout_s - limits.margin_s,
+        )
+        self._table.enrol(assembly, (pod.uid for pod in self._facts.pods_of(group.key)))
+        self._remind(assembly, assembly.deadline)
+        return assembly
+
+    def weigh(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
+        """Ask for the live PodGroup once enough members are here."""
+        if assembly.state is not AssemblyState.ASSEMBLING or assembly.reread_at is not None:
+            return
+        group = assembly.group
+        if not quorum.is_reached(assembly, quorum.seats(group, self._facts)):
+            return
+        self._table.turn(assembly, AssemblyState.VERIFYING, now)
+        assembly.epoch = next(self._epochs)
+        yield Verify(group.key, assembly.epoch, group)
+
+    def in_epoch(self, gang: GangKey, epoch: int) -> Assembly | None:
+        """Give the assembly that asked in *epoch*, None when that has passed."""
+        assembly = self._table.assemblies.get(gang)
+        if assembly is None or assembly.state is not AssemblyState.VERIFYING:
+            return None
+        return assembly if assembly.epoch == epoch else None
+
+    def verified(
+        self, assembly: Assembly, group: PodGroup | None, now: float
+    ) -> Iterator[Instruction]:
+        """Judge every member anew with the live *group*, and commit if enough remain."""
+        cause = group_objection(group, assembly.group.uid)
+        if group is None or cause is not None:
+            yield from self.end(assembly, cause or Cause.GROUP_GONE, now)
+            return
+        assembly.group = group
+        # Seats are counted before the members are judged: whoever takes a seat in between is
+        # then missing from both counts instead of standing in both.
+        seated = quorum.seats(group, self._facts)
+        for hold in tuple(assembly.holds.values()):
+            cause = objection(hold, self._facts)
+            if cause is not None:
+                yield from self._remove(hold, cause, now)
+        if not assembly.holds:
+            self._table.turn(assembly, AssemblyState.DISSOLVED, now)
+        elif not quorum.is_reached(assembly, seated):
+            self._table.turn(assembly, AssemblyState.ASSEMBLING, now)
+            yield from self.time_passed(assembly, now)
+        else:
+            yield from self._commit(assembly, seated, now)
+
+    def _commit(self, assembly: Assembly, seated: Seats, now: float) -> Iterator[Instruction]:
+        limits = self._patience.limits(now)
+        if now + limits.commit_needs_s(len(assembly.holds)) > assembly.give_up:
+            yield from self.end(assembly, Cause.TOO_LATE, now)
+            return
+        self._table.turn(assembly, AssemblyState.COMMITTING, now)
+        assembly.seated_before = seated.total
+        yield from self._table.commit(tuple(assembly.holds.values()), now)
+
+    def verify_failed(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
+        """Read the PodGroup again in a moment, if there is one left."""
+        self._table.turn(assembly, AssemblyState.ASSEMBLING, now, Cause.UNVERIFIED)
+        assembly.reread_at = now + self._patience.limits(now).reread_s
+        if assembly.reread_at >= assembly.deadline:
+            yield from self.end(assembly, Cause.UNVERIFIED, now)
+            return
+        self._remind(assembly, assembly.reread_at)
+
+    def settled(
+        self, assembly: Assembly, uid: PodUid, bound: bool, now: float
+    ) -> Iterator[Instruction]:
+        """Count an outcome; the last one tells whether the gang has started."""
+        if bound:
+            assembly.bound.add(uid)
+        if assembly.holds:
+            return
+        if assembly.is_complete:
+            self._table.turn(assembly, AssemblyState.DONE, now)
+            self._backoff.started(assembly.key)
+        elif assembly.state is AssemblyState.COMMITTING:
+            self._table.turn(assembly, AssemblyState.BROKEN, now)
+            assembly.deadline = now + self._patience.limits(now).broken_s
+            self._remind(assembly, assembly.deadline)
+            yield ReportPartial(assembly.key)
+
+    # Falling apart
+
+    def leave(self, hold: Hold, cause: Cause, now: float) -> Iterator[Instruction]:
+        """Let one held call go; the others stay while the gang is within reach."""
+        assembly = self._table.assembly_of(hold)
+        yield from self._remove(hold, cause, now)
+        if assembly is not None:
+            self.member_left(assembly, now)
+
+    def _remove(self, hold: Hold, cause: Cause, now: float) -> Iterator[Instruction]:
+        if cause is not Cause.BOUND:
+            yield from self._table.release(hold, cause, now)
+            return
+        self._table.move(hold, HoldState.BOUND, now)
+        self._table.drop(hold)
+        # The mirror shows it on its node: nothing of it is in flight any more.
+        yield Free(hold.uid)
+        yield from self._table.answer(hold, cause, now, "")
+
+    def member_left(self, assembly: Assembly, now: float) -> None:
+        """Dissolve an assembly nobody waits in; doubt one that lost a member."""
+        if assembly.state not in GATHERING:
+            return
+        if not assembly.holds:
+            self._table.turn(assembly, AssemblyState.DISSOLVED, now)
+            return
+        self.doubt(assembly, now)
+
+    def doubt(self, assembly: Assembly, now: float) -> None:
+        """Give a gang that lost a member some grace: controllers replace pods quickly."""
+        if assembly.doubt_at is None and assembly.state in GATHERING:
+            assembly.doubt_at = now + self._patience.limits(now).grace_s
+            self._remind(assembly, assembly.doubt_at)
+
+    def end(self, assembly: Assembly, cause: Cause, now: float) -> Iterator[Instruction]:
+        """Refuse every held call together, with the same words."""
+        self._table.turn(assembly, AssemblyState.ABORTED, now, cause)
+        for hold in tuple(assembly.holds.values()):
+            yield from self._table.release(hold, cause, now)
+        if cause in BACKS_OFF:
+            yield BackOff(assembly.key, self._backoff.aborted(assembly.key, now))
+        elif cause in (Cause.GROUP_GONE, Cause.GROUP_REPLACED):
+            self._backoff.started(assembly.key)
+
+    def group_changed(
+        self, assembly: Assembly, group: PodGroup | None, now: float
+    ) -> Iterator[Instruction]:
+        """Go on with the changed group, or stop; bindings that were sent stay sent."""
+        cause = group_objection(group, assembly.group.uid)
+        if assembly.state is AssemblyState.BROKEN and cause and not assembly.holds:
+            self._table.turn(assembly, AssemblyState.DISSOLVED, now, cause)
+        if assembly.state not in GATHERING:
+            return
+        if group is None or cause is not None:
+            yield from self.end(assembly, cause or Cause.GROUP_GONE, now)
+            return
+        assembly.group = group
+        if assembly.state is AssemblyState.VERIFYING:
+            # The read that is under way may be older than this change.
+            self._table.turn(assembly, AssemblyState.ASSEMBLING, now)
+        yield from self.weigh(assembly, now)
+        yield from self.time_passed(assembly, now)
+
+    # Time
+
+    def tick(self, now: float) -> Iterator[Instruction]:
+        """Look after every assembly whose time has come."""
+        while self._due and self._due[0][0] <= now:
+            _, gang = heappop(self._due)
+            assembly = self._table.assemblies.get(gang)
+            if assembly is not None:
+                yield from self.time_passed(assembly, now)
+
+    def time_passed(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
+        """Do what is due for one assembly."""
+        if assembly.state is AssemblyState.BROKEN:
+            self._give_up_broken(assembly, now)
+        elif assembly.state is AssemblyState.VERIFYING:
+            yield from self._while_verifying(assembly, now)
+        elif assembly.state is AssemblyState.ASSEMBLING:
+            yield from self._while_assembling(assembly, now)
+
+    def _give_up_broken(self, assembly: Assembly, now: float) -> None:
+        if now >= assembly.deadline and not assembly.holds:
+            self._table.turn(assembly, AssemblyState.DISSOLVED, now)
+
+    def _while_verifying(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
+        """Let a verification that began in time finish, but not for ever."""
+        if now >= assembly.verify_by:
+            yield from self.end(assembly, Cause.UNVERIFIED, now)
+        elif now >= assembly.deadline:
+            self._remind(assembly, assembly.verify_by)
+
+    def _while_assembling(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
+        if now >= assembly.deadline:
+            yield from self.end(assembly, Cause.DEADLINE, now)
+            return
+        if assembly.doubt_at is not None and now >= assembly.doubt_at:
+            assembly.doubt_at = None
+            if not quorum.is_within_reach(assembly, self._facts):
+                cause = Cause.SIBLING_UNSCHEDULABLE if assembly.stuck else Cause.NOT_ENOUGH_MEMBERS
+                yield from self.end(assembly, cause, now)
+                return
+        if assembly.reread_at is not None and now >= assembly.reread_at:
+            assembly.reread_at = None
+            yield from self.weigh(assembly, now)
+
+    def _remind(self, assembly: Assembly, when: float) -> None:
+        heappush(self._due, (when, assembly.key))

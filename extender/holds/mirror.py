@@ -1,0 +1,114 @@
+"""The barrier's view of the mirror: facts to judge by, room in flight to keep, news to hear."""
+
+from __future__ import annotations
+
+from extender.cache.cluster import Cluster
+from extender.cache.inflight import Stage
+from extender.cache.passers import Passers
+from extender.holds.barrier import Barrier
+from extender.model.gang import GangKey
+from extender.model.pod import Pod, PodUid
+from extender.ports import Clock
+
+_CRITICAL = frozenset({"system-cluster-critical", "system-node-critical"})
+
+
+class MirrorFacts:
+    """What the book asks (`Facts`), answered without a lock."""
+
+    def __init__(self, cluster: Cluster, passers: Passers) -> None:
+        self._cluster = cluster
+        self._passers = passers
+        self.pod = cluster.pod
+        self.group = cluster.group
+        self.pods_of = cluster.pods_of
+        self.seated = cluster.seated
+        self.seated_in_role = cluster.seated_in_role
+        self.node = cluster.node
+
+    def arriving(self, uid: PodUid) -> Pod | None:
+        """Give a pod as last seen, or as filter was shown it before the watch showed it to us."""
+        pod = self._cluster.pod(uid)
+        if pod is not None:
+            return pod
+        passer = self._passers.get(uid)
+        return passer.pod if passer else None
+
+    def gang_of(self, uid: PodUid) -> GangKey | None:
+        """Name the gang of a pod; None for one that is bound without asking any gang."""
+        pod = self.arriving(uid)
+        if pod is None or not pod.ours or _is_exempt(pod):
+            return None
+        passer = self._passers.get(uid)
+        if self._cluster.pod(uid) is None and passer and not passer.membership.named:
+            return None  # an ordinary pod's shadow gang appears with its pod
+        return _gang_of(uid, self._cluster, self._passers)
+
+    def ticketed(self, uid: PodUid) -> bool:
+        """Ask whether room is reserved for this pod."""
+        return self._cluster.inflight.of(uid) is not None
+
+
+class Promises:
+    """Where the barrier keeps room for pods on their way (`InFlight`)."""
+
+    def __init__(self, cluster: Cluster, passers: Passers, clock: Clock) -> None:
+        self._cluster = cluster
+        self._inflight = cluster.inflight
+        self._passers = passers
+        self._clock = clock
+
+    def held(self, uid: PodUid, node: str) -> None:
+        """Keep room for a pod whose bind waits."""
+        self._inflight.advance(uid, Stage.HELD, node)
+
+    def committing(self, uid: PodUid, node: str) -> None:
+        """Keep room for a pod whose binding is being sent; an ordinary one had none until now."""
+        if self._inflight.advance(uid, Stage.COMMITTING, node):
+            return
+        passer = self._passers.get(uid)
+        pod = self._cluster.pod(uid) or (passer.pod if passer else None)
+        gang = _gang_of(uid, self._cluster, self._passers)
+        if pod is not None and gang is not None:
+            now = self._clock.monotonic()
+            self._inflight.reserve(pod, gang, node, now, stage=Stage.COMMITTING)
+
+    def bound(self, uid: PodUid, node: str) -> None:
+        """Keep room for a bound pod until the mirror shows it."""
+        self._inflight.advance(uid, Stage.BOUND, node)
+
+    def release(self, uid: PodUid) -> None:
+        """Give the room of a pod back."""
+        self._inflight.release(uid)
+
+    def back_off(self, gang: GangKey, until: float) -> None:
+        """Do not try the gang before *until* (seconds since the epoch)."""
+        self._inflight.back_off(gang, until)
+
+
+def listen(cluster: Cluster, passers: Passers, barrier: Barrier) -> None:
+    """Let *barrier* hear what changes in the cluster."""
+
+    def hear_pod(uid: PodUid, pod: Pod | None) -> None:
+        passers.forget(uid)  # from now on the watch knows better, also that it is gone
+        gang = cluster.gang_of(uid)
+        barrier.pod_changed(uid, gang)
+        if pod is not None and pod.refusal and gang is not None:
+            barrier.sibling_unschedulable(uid, gang)
+
+    cluster.watch_pods(hear_pod)
+    cluster.on_group(barrier.group_changed)
+    cluster.on_node(lambda name, _: barrier.node_changed(name))
+
+
+def _gang_of(uid: PodUid, cluster: Cluster, passers: Passers) -> GangKey | None:
+    gang = cluster.gang_of(uid)
+    if gang is not None:
+        return gang
+    passer = passers.get(uid)
+    return passer.membership.key if passer and passer.pod.ours else None
+
+
+def _is_exempt(pod: Pod) -> bool:
+    """What keeps the cluster itself alive waits for nobody."""
+    return pod.namespace == "kube-system" or pod.priority_class in _CRITICAL

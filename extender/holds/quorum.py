@@ -1,0 +1,70 @@
+"""Are there enough members, in total and of each role?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from extender.holds.assembly import Assembly
+from extender.holds.facts import Facts
+from extender.model.gang import PodGroup
+from extender.model.pod import FINISHED_SET, Pod, Status
+
+
+@dataclass(frozen=True, slots=True)
+class Seats:
+    """Members on a node; *by_role* only knows the roles that have a minimum."""
+
+    total: int
+    by_role: Mapping[str, int]
+
+
+def role_minima(group: PodGroup) -> dict[str, int]:
+    """Give the minima that count: none when they add up to more than minMember (as in Volcano)."""
+    minima = {role: least for role, least in group.min_by_role.items() if least > 0}
+    return minima if sum(minima.values()) <= group.min_member else {}
+
+
+def seats(group: PodGroup, facts: Facts) -> Seats:
+    """Count the members on a node."""
+    key = group.key
+    return Seats(
+        facts.seated(key),
+        {role: facts.seated_in_role(key, role) for role in role_minima(group)},
+    )
+
+
+def is_satisfied(group: PodGroup, seated: Seats) -> bool:
+    """Ask whether the gang runs already, so that further members need not wait."""
+    return seated.total >= group.min_member and all(
+        seated.by_role[role] >= least for role, least in role_minima(group).items()
+    )
+
+
+def is_reached(assembly: Assembly, seated: Seats) -> bool:
+    """Ask whether seated and held members together are enough.
+
+    Only before a commit: until then every hold of the assembly waits and none is seated.
+    """
+    group = assembly.group
+    if seated.total + len(assembly.holds) < group.min_member:
+        return False
+    minima = role_minima(group)
+    if not minima:
+        return True
+    held = Counter(hold.role for hold in assembly.holds.values())
+    return all(seated.by_role[role] + held[role] >= least for role, least in minima.items())
+
+
+def is_within_reach(assembly: Assembly, facts: Facts) -> bool:
+    """Ask whether the members that exist could still be enough."""
+    hopeful = sum(_may_come(pod, assembly) for pod in facts.pods_of(assembly.key))
+    return hopeful >= assembly.group.min_member
+
+
+def _may_come(pod: Pod, assembly: Assembly) -> bool:
+    if pod.status in FINISHED_SET or pod.status is Status.RELEASING:
+        return False
+    # A nominated pod waits for victims to leave: kube-scheduler did find a node for it.
+    return pod.uid not in assembly.stuck or bool(pod.nominated)

@@ -1,0 +1,159 @@
+"""One kind of objects on the wire: watch lines and list items in, changes out.
+
+A line is decoded in one go into the few fields we use. What does not decode is looked at again
+with open hands: its name is enough to keep it as a spoilt object, whose problem its owner can
+read. Nothing an object contains can raise from here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from extender.cache.changes import Delete, Item, Kind, Upsert
+from extender.logs import event
+
+log = logging.getLogger(__name__)
+
+Raw = TypeVar("Raw")
+
+_OBJECT_EVENTS = frozenset({"ADDED", "MODIFIED", "DELETED"})
+#: Marks the bookmark after which a streamed list is complete.
+_INITIAL_END = "k8s.io/initial-events-end"
+
+
+class Line(NamedTuple):
+    """What one line of a watch says."""
+
+    #: ADDED, MODIFIED, DELETED, BOOKMARK, ERROR, or empty for what is no event at all.
+    type: str
+    #: The resourceVersion it brings us to.
+    version: str = ""
+    change: Upsert | Delete | None = None
+    #: A streamed list is complete here.
+    is_end_of_list: bool = False
+    #: The HTTP status of an ERROR, and its message.
+    code: int = 0
+    message: str = ""
+
+
+class OddMeta(msgspec.Struct, rename="camel", gc=False):
+    """The little one must know of an object to complain about it."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    annotations: dict[str, Any] | None = None
+
+
+class _OddObject(msgspec.Struct, gc=False):
+    metadata: OddMeta
+    code: int = 0
+    message: str | None = None
+
+
+class _Event(msgspec.Struct, Generic[Raw], gc=False):
+    type: str
+    object: Raw
+
+
+_odd_event = msgspec.json.Decoder(_Event[msgspec.Raw])
+_odd_object = msgspec.json.Decoder(_OddObject)
+
+
+class Codec(Generic[Raw]):
+    """Reads objects of one kind and dialect.
+
+    *read* turns the decoded fields into the model's object; *stand_in* makes one of an object
+    that cannot be decoded, or gives None when such a one is better left out.
+    """
+
+    def __init__(
+        self,
+        kind: Kind,
+        raw: type[Raw],
+        read: Callable[[Raw], Item],
+        *,
+        stand_in: Callable[[OddMeta, str], Item | None] = lambda meta, why: None,
+        dialect: str = "",
+    ) -> None:
+        self.kind = kind
+        self.dialect = dialect
+        self._read = read
+        self._stand_in = stand_in
+        self._object = msgspec.json.Decoder(raw)
+        generic: Any = _Event  # mypy does not subscript a class by a variable; msgspec does
+        self._event: msgspec.json.Decoder[_Event[Any]] = msgspec.json.Decoder(generic[raw])
+
+    def item(self, data: bytes | msgspec.Raw) -> Item | None:
+        """Read one object of a list; None when it is left out."""
+        try:
+            return self._read(self._object.decode(data))
+        except Exception as error:
+            return self._make_do(data, error)
+
+    def line(self, line: bytes) -> Line:
+        """Read one line of a watch."""
+        try:
+            heard = self._event.decode(line)
+            meta = heard.object.metadata
+            if heard.type == "DELETED":
+                return Line(heard.type, meta.resource_version, self._gone(meta))
+            if heard.type in _OBJECT_EVENTS:
+                change = Upsert(self._read(heard.object), self.dialect)
+                return Line(heard.type, meta.resource_version, change)
+        except Exception:
+            return self._odd_line(line)
+        return self._odd_line(line)
+
+    def _odd_line(self, line: bytes) -> Line:
+        """Read a bookmark, an error, or an object that is not what it should be."""
+        try:
+            heard = _odd_event.decode(line)
+            odd = _odd_object.decode(heard.object)
+        except msgspec.DecodeError:
+            return Line("")
+        meta = odd.metadata
+        if heard.type == "BOOKMARK":
+            is_end = _INITIAL_END in (meta.annotations or {})
+            return Line(heard.type, meta.resource_version, is_end_of_list=is_end)
+        if heard.type == "ERROR":
+            return Line(heard.type, code=odd.code, message=odd.message or "")
+        if heard.type == "DELETED":
+            return Line(heard.type, meta.resource_version, self._gone(meta))
+        item = self.item(heard.object)
+        change = Upsert(item, self.dialect) if item is not None else None
+        return Line(heard.type, meta.resource_version, change)
+
+    def _gone(self, meta: Any) -> Delete:
+        if self.kind is Kind.POD:
+            return Delete(self.kind, meta.uid, self.dialect)
+        if self.kind in (Kind.GROUP, Kind.BUDGET):
+            return Delete(self.kind, f"{meta.namespace or 'default'}/{meta.name}", self.dialect)
+        return Delete(self.kind, meta.name, self.dialect)
+
+    def _make_do(self, data: bytes | msgspec.Raw, error: Exception) -> Item | None:
+        try:
+            meta = _odd_object.decode(data).metadata
+        except msgspec.DecodeError:
+            meta = OddMeta()
+        event(
+            log,
+            logging.WARNING,
+            "an object cannot be read",
+            kind=self.kind.value,
+            object=f"{meta.namespace}/{meta.name}",
+            error=str(error),
+        )
+        return self._stand_in(meta, _plain(error)) if meta.name else None
+
+
+def _plain(error: Exception) -> str:
+    """Say a decoder's complaint in Kubernetes' words: where, then what."""
+    what, _, where = str(error).partition(" - at ")
+    what = what.replace("`", "").replace("Expected", "expected")
+    return f"{where.strip('`').removeprefix('$.')} {what}" if where else what

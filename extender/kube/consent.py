@@ -1,0 +1,122 @@
+"""May these pods be asked to leave? The last look before evictions go out.
+
+The plan has asked all of this before. It is asked again here, from the objects alone and
+whatever the policy file says, because an eviction cannot be taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from extender.model.gang import Gang
+from extender.model.pod import ALLOCATED_SET, READY_SET, SEATED_SET, Pod, PodUid
+from extender.model.snapshot import DisruptionBudget, Snapshot
+from extender.plan.decision import Eviction
+from extender.plan.plugins.pdb import selects
+
+_CRITICAL = frozenset({"system-cluster-critical", "system-node-critical"})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Victim:
+    """An eviction with the pod and the gang it concerns, as the snapshot has them."""
+
+    eviction: Eviction
+    gang: Gang
+    pod: Pod
+
+
+def find(evictions: Sequence[Eviction], snapshot: Snapshot) -> dict[PodUid, Victim]:
+    """Look the pods of *evictions* up; those that are not in the snapshot are left out."""
+    wanted = {eviction.uid: eviction for eviction in evictions}
+    namespaces = {eviction.namespace for eviction in evictions}
+    return {
+        pod.uid: Victim(wanted[pod.uid], gang, pod)
+        for gang in snapshot.gangs.values()
+        if gang.group.namespace in namespaces
+        for pod in gang.pods
+        if pod.uid in wanted
+    }
+
+
+def objections(victims: Mapping[PodUid, Victim], snapshot: Snapshot) -> dict[PodUid, str]:
+    """Say of each victim that may not be asked to leave, why; empty when all of them may."""
+    said = {uid: why for uid, victim in victims.items() if (why := _objection(victim, snapshot))}
+    for gang, leaving in _by_gang(victims.values()):
+        if why := _tear(gang, leaving):
+            said.update(dict.fromkeys((pod.uid for pod in leaving), why))
+    for budget in snapshot.budgets:
+        said.update(_forbidden(budget, victims.values()))
+    return said
+
+
+def _objection(victim: Victim, snapshot: Snapshot) -> str:
+    pod = victim.pod
+    if not pod.ours:
+        return "it belongs to another scheduler"
+    if pod.namespace == "kube-system" or pod.priority_class in _CRITICAL:
+        return "the cluster itself needs it"
+    if not pod.preemptable:
+        return "it is marked as not preemptable"
+    if pod.status not in SEATED_SET:
+        return "it is not running"
+    return _wrong_queue(victim, snapshot)
+
+
+def _wrong_queue(victim: Victim, snapshot: Snapshot) -> str:
+    claimant = snapshot.gangs.get(victim.eviction.beneficiary)
+    if claimant is None:
+        return "the gang that wanted its room is gone"
+    same = claimant.queue == victim.gang.queue
+    if victim.eviction.action == "preempt":
+        return "" if same else f"preemption stays inside queue {claimant.queue}"
+    if same:
+        return "a queue does not reclaim from itself"
+    queue = snapshot.queues.get(victim.gang.queue)
+    if queue is not None and not queue.reclaimable:
+        return f"queue {queue.name} is not reclaimable"
+    return ""
+
+
+def _by_gang(victims: Iterable[Victim]) -> list[tuple[Gang, list[Pod]]]:
+    leaving: dict[str, tuple[Gang, list[Pod]]] = {}
+    for victim in victims:
+        leaving.setdefault(victim.gang.key, (victim.gang, []))[1].append(victim.pod)
+    return list(leaving.values())
+
+
+def _tear(gang: Gang, leaving: Sequence[Pod]) -> str:
+    """Say what is wrong when a gang would go on with fewer members than it needs."""
+    gone = {pod.uid for pod in leaving}
+    stays = [pod for pod in gang.pods if pod.uid not in gone]
+    if not any(pod.status in ALLOCATED_SET for pod in stays):
+        return ""
+    ready = [pod for pod in stays if pod.status in READY_SET]
+    group = gang.group
+    if len(ready) < group.min_member:
+        return f"{len(ready)} of {group.min_member} needed members of {gang.key} would be left"
+    if group.min_member < sum(group.min_by_role.values()):
+        return ""
+    for role, needed in group.min_by_role.items():
+        left = sum(pod.role == role for pod in ready)
+        if left < needed:
+            return f"{left} of {needed} needed {role} members of {gang.key} would be left"
+    return ""
+
+
+def _forbidden(budget: DisruptionBudget, victims: Iterable[Victim]) -> dict[PodUid, str]:
+    counted = [
+        victim.pod.uid
+        for victim in victims
+        if victim.pod.namespace == budget.namespace
+        and victim.pod.name not in budget.disrupted
+        and selects(budget.selector, victim.pod.labels)
+    ]
+    if len(counted) <= budget.allowed:
+        return {}
+    why = (
+        f"PodDisruptionBudget {budget.namespace}/{budget.name} allows {budget.allowed}"
+        f" disruptions, not {len(counted)}"
+    )
+    return dict.fromkeys(counted, why)

@@ -1,0 +1,181 @@
+"""One persistent HTTP/1.1 connection: requests go out back to back, answers come in order.
+
+What was written and not answered when the connection breaks may or may not have taken effect;
+what was still waiting for the connection certainly has not. The `Reply` tells which.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias, cast
+
+import httptools
+
+log = logging.getLogger(__name__)
+
+
+class Reply(NamedTuple):
+    """An answer; status 0 when none came: unless *sent*, the request had no effect."""
+
+    status: int
+    body: bytes = b""
+    sent: bool = True
+
+
+UNSENT = Reply(0, sent=False)
+UNANSWERED = Reply(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A request as it goes over the wire, and who wants the reply."""
+
+    request: bytes
+    done: Callable[[Reply], None]
+    #: Asked when a connection that had to be waited for is there at last.
+    is_wanted: Callable[[], bool] = lambda: True
+
+
+#: Opens a connection for the given protocol.
+Connector: TypeAlias = Callable[[asyncio.Protocol], Coroutine[Any, Any, object]]
+
+
+class Lane(asyncio.Protocol):
+    """Connects when there is something to send, and again after every loss."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, connect: Connector, *, silence_s: float
+    ) -> None:
+        self._loop = loop
+        self._connect = connect
+        self._silence_s = silence_s
+        self._transport: asyncio.WriteTransport | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._unsent: deque[Exchange] = deque()
+        self._unanswered: deque[Exchange] = deque()
+        self._parser: Any = None
+        self._body: list[bytes] = []
+        self._progress_at = 0.0
+        self._watch: asyncio.TimerHandle | None = None
+
+    @property
+    def load(self) -> int:
+        """Count the requests under way; a lane that must connect first counts one more."""
+        busy = len(self._unanswered) + len(self._unsent)
+        return 2 * busy if self._transport else 2 * busy + 1
+
+    def send(self, exchanges: Iterable[Exchange]) -> None:
+        """Write the requests in one go; only from the thread of the loop."""
+        self._unsent.extend(exchanges)
+        if self._transport is not None:
+            self._flush(self._transport)
+        elif self._connecting is None:
+            self._connecting = self._loop.create_task(self._open())
+
+    async def aclose(self) -> None:
+        """Break the connection; whatever is under way is told so."""
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.gather(self._connecting, return_exceptions=True)
+            self._connecting = None
+        if self._transport is not None:
+            self._transport.abort()
+        self._give_back(self._unsent, UNSENT)
+
+    async def _open(self) -> None:
+        try:
+            async with asyncio.timeout(self._silence_s):
+                await self._connect(self)
+        except OSError:
+            # Cleared first: whoever is told may send again, and that must start a new attempt.
+            self._connecting = None
+            self._give_back(self._unsent, UNSENT)
+        else:
+            self._connecting = None
+
+    def _flush(self, transport: asyncio.WriteTransport) -> None:
+        if not self._unsent:
+            return
+        if not self._unanswered:
+            self._progress_at = self._loop.time()
+        transport.write(b"".join([exchange.request for exchange in self._unsent]))
+        self._unanswered.extend(self._unsent)
+        self._unsent.clear()
+        if self._watch is None:
+            self._watch = self._loop.call_later(self._silence_s, self._check_silence)
+
+    def _check_silence(self) -> None:
+        self._watch = None
+        if not self._unanswered or self._transport is None:
+            return
+        silent_s = self._loop.time() - self._progress_at
+        if silent_s >= self._silence_s:
+            self._transport.abort()
+            return
+        self._watch = self._loop.call_later(self._silence_s - silent_s, self._check_silence)
+
+    def _give_back(self, exchanges: deque[Exchange], reply: Reply) -> None:
+        # Whoever is told may send again at once, into the very queue that is being emptied.
+        returned = tuple(exchanges)
+        exchanges.clear()
+        for exchange in returned:
+            _tell(exchange, reply)
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send what has waited for the connection."""
+        # uvloop's TLS transport writes, but is no subclass of asyncio's: no isinstance here.
+        self._transport = cast(asyncio.WriteTransport, transport)
+        self._parser = httptools.HttpResponseParser(self)
+        self._unsent = deque(each for each in self._unsent if each.is_wanted())
+        self._flush(self._transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Read answers; the parser calls `on_body` and `on_message_complete`."""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError:
+            if self._transport is not None:
+                self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell everybody who waits that no answer will come."""
+        self._transport = None
+        self._body.clear()
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        self._give_back(self._unanswered, UNANSWERED)
+
+    # httptools
+
+    def on_body(self, body: bytes) -> None:
+        """Keep a piece of an answer."""
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        """Hand an answer to whoever asked first."""
+        parser = self._parser
+        body = b"".join(self._body)
+        self._body.clear()
+        self._progress_at = self._loop.time()
+        if not self._unanswered:
+            # Nobody asked: Go's server says "408 Request Timeout" before it closes an idle lane.
+            return
+        exchange = self._unanswered.popleft()
+        if not parser.should_keep_alive() and self._transport is not None:
+            self._transport.close()
+        _tell(exchange, Reply(parser.get_status_code(), body))
+
+
+def _tell(exchange: Exchange, reply: Reply) -> None:
+    """Hand over a reply; one bad taker must not cost the others theirs."""
+    try:
+        exchange.done(reply)
+    except Exception:
+        log.exception("reply not taken", extra={"facts": {"status": reply.status}})

@@ -1,0 +1,122 @@
+"""Gangs: a PodGroup with its members at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import NewType
+
+from extender.model.pod import ALLOCATED_SET, NO_LABELS, READY_SET, SEATED_SET, Pod, Status
+from extender.model.reason import Problem
+from extender.model.resources import NOTHING, Resources
+
+GangKey = NewType("GangKey", str)  # "namespace/name"
+
+
+class Phase(Enum):
+    """Volcano's words for the life of a PodGroup."""
+
+    PENDING = "Pending"
+    INQUEUE = "Inqueue"
+    RUNNING = "Running"
+    UNKNOWN = "Unknown"
+    COMPLETED = "Completed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodGroup:
+    """A promise: at least *min_member* pods run at once, or none of them starts."""
+
+    namespace: str
+    name: str
+    min_member: int = 1
+    uid: str = ""
+    #: Minimum per role (minTaskMember).
+    min_by_role: Mapping[str, int] = field(default_factory=dict)
+    #: What enqueueing reserves; None means "always enqueue".
+    min_resources: Resources | None = None
+    #: As written; empty when the group leaves it to its namespace.
+    queue: str = ""
+    priority_class: str = ""
+    created: float = 0.0
+    phase: Phase = Phase.PENDING
+    #: Only the annotations somebody reads.
+    annotations: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)
+    #: Which family of CRDs it was written in; empty for a shadow of pods without any.
+    dialect: str = ""
+    #: Why the object itself cannot be used (a sentence), empty when it can.
+    problem: str = ""
+
+    @property
+    def key(self) -> GangKey:
+        """Give `namespace/name`."""
+        return GangKey(f"{self.namespace}/{self.name}")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Gang:
+    """A PodGroup, its members sorted by uid, and what the cluster's policy makes of it."""
+
+    group: PodGroup
+    pods: tuple[Pod, ...] = ()
+    #: The queue it really belongs to, after namespace policy.
+    queue: str = "default"
+    priority: int = 0
+    #: Why it cannot be considered at all; None when it can.
+    problem: Problem | None = None
+    #: Seconds since the epoch until which it must not be tried again; 0 when it may.
+    backing_off_until: float = 0.0
+    #: A place for answers that depend on nothing but this gang, such as the order of its tasks.
+    memo: dict[object, object] = field(default_factory=dict, repr=False)
+
+    @property
+    def key(self) -> GangKey:
+        """Give `namespace/name`."""
+        return self.group.key
+
+    @cached_property
+    def by_status(self) -> Mapping[Status, tuple[Pod, ...]]:
+        """Group the members by how far they are."""
+        groups: dict[Status, list[Pod]] = {}
+        for pod in self.pods:
+            groups.setdefault(pod.status, []).append(pod)
+        return {status: tuple(pods) for status, pods in groups.items()}
+
+    @cached_property
+    def waiting(self) -> tuple[Pod, ...]:
+        """Members that need a node and may be given one."""
+        return tuple(pod for pod in self.by_status.get(Status.PENDING, ()) if not pod.gated)
+
+    @cached_property
+    def ready(self) -> int:
+        """Count the members that stand for `minMember`: on a node, promised one, or succeeded."""
+        return sum(len(pods) for status, pods in self.by_status.items() if status in READY_SET)
+
+    @cached_property
+    def seated(self) -> int:
+        """Count the members the API server shows on a node."""
+        return sum(len(pods) for status, pods in self.by_status.items() if status in SEATED_SET)
+
+    @cached_property
+    def allocated(self) -> Resources:
+        """Add up what its members occupy (releasing ones not counted)."""
+        total: dict[str, int] = {}
+        for status, pods in self.by_status.items():
+            if status in ALLOCATED_SET:
+                _add_all(total, pods)
+        return Resources(total) if total else NOTHING
+
+    @cached_property
+    def pending(self) -> Resources:
+        """Add up what its pending members ask for (gated ones too)."""
+        total: dict[str, int] = {}
+        _add_all(total, self.by_status.get(Status.PENDING, ()))
+        return Resources(total) if total else NOTHING
+
+
+def _add_all(total: dict[str, int], pods: tuple[Pod, ...]) -> None:
+    for pod in pods:
+        for name, amount in pod.shape.requests.items():
+            total[name] = total.get(name, 0) + amount

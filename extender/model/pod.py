@@ -1,0 +1,139 @@
+"""A pod as the plan sees it: who it is, what it needs, how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import NewType
+
+from extender.model.resources import NOTHING, Resources
+
+PodUid = NewType("PodUid", str)
+
+NO_LABELS: Mapping[str, str] = MappingProxyType({})
+
+
+class Status(Enum):
+    """How far a pod is; the first half of the words exists only between two sightings."""
+
+    PENDING = "Pending"
+    PIPELINED = "Pipelined"  # a node is chosen, but its room is still being released
+    ALLOCATED = "Allocated"  # a node is reserved by a ticket
+    BINDING = "Binding"  # its bind is held, or on its way, or done and not yet seen
+    BOUND = "Bound"
+    RUNNING = "Running"
+    RELEASING = "Releasing"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+
+#: Occupies its node for good unless somebody evicts it.
+ALLOCATED_SET = frozenset({Status.ALLOCATED, Status.BINDING, Status.BOUND, Status.RUNNING})
+#: Counts towards `minMember`.
+READY_SET = ALLOCATED_SET | {Status.SUCCEEDED}
+#: Could still count towards `minMember`.
+VALID_SET = READY_SET | {Status.PIPELINED, Status.PENDING}
+#: Is in the API server's eyes on its node: no promise of ours is needed any more.
+SEATED_SET = frozenset({Status.BOUND, Status.RUNNING})
+#: Takes up room on its node.
+OCCUPYING_SET = ALLOCATED_SET | {Status.RELEASING}
+#: Will never need room again.
+FINISHED_SET = frozenset({Status.SUCCEEDED, Status.FAILED})
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """One toleration; empty *key* with `Exists` tolerates everything."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One expression of a node selector term: In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTerm:
+    """All *labels* (matchExpressions) and *fields* (matchFields) must hold; empty matches none."""
+
+    labels: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    """A port of the node itself; *ip* 0.0.0.0 clashes with every address."""
+
+    port: int
+    protocol: str = "TCP"
+    ip: str = "0.0.0.0"  # noqa: S104 (Kubernetes' word for any address; nothing listens here)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """Everything about a pod that decides which nodes it fits; identical pods share one.
+
+    Shapes are interned by whoever decodes pods, so they compare by identity and node questions
+    can be answered once per shape.
+    """
+
+    requests: Resources = NOTHING
+    selector: tuple[tuple[str, str], ...] = ()
+    #: Required node affinity: any one term must match; None when there is no such rule.
+    affinity: tuple[NodeTerm, ...] | None = None
+    #: Preferred node affinity: (weight, term).
+    preferred: tuple[tuple[int, NodeTerm], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    host_ports: tuple[HostPort, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """One pod; *requests* of its shape include `pods: 1`."""
+
+    uid: PodUid
+    namespace: str
+    name: str
+    shape: Shape
+    status: Status = Status.PENDING
+    #: Where it is, or (ALLOCATED, BINDING) where it is about to be; empty when nowhere.
+    node: str = ""
+    role: str = ""
+    priority: int = 0
+    priority_class: str = ""
+    #: Seconds since the epoch.
+    created: float = 0.0
+    #: Has scheduling gates: kube-scheduler will not look at it.
+    gated: bool = False
+    preemptable: bool = True
+    #: preemptionPolicy is not Never.
+    may_preempt: bool = True
+    #: Its scheduler is one of ours; the others only use up room.
+    ours: bool = True
+    #: status.nominatedNodeName.
+    nominated: str = ""
+    labels: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)
+    #: What kube-scheduler said when it last found no node (PodScheduled is False, Unschedulable).
+    #: It decides nothing, so it is no part of equality.
+    refusal: str = field(default="", compare=False)
+
+    @property
+    def key(self) -> str:
+        """Give `namespace/name`, for people; the machine uses *uid*."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def requests(self) -> Resources:
+        """What it needs on its node."""
+        return self.shape.requests

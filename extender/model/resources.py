@@ -1,0 +1,140 @@
+"""Amounts of cpu, memory and everything else a pod asks for, exact and immutable.
+
+cpu is counted in thousandths, every other resource in its own whole unit (bytes, devices,
+pods). `pods` is a resource like any other here; whether it takes part in shares is the
+policy's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView, Iterable, Iterator, Mapping
+from typing import Any
+
+from extender.model import quantity
+
+CPU = "cpu"
+MEMORY = "memory"
+PODS = "pods"
+
+_IN_BYTES = (MEMORY, "ephemeral-storage", "storage")
+
+
+class Resources(Mapping[str, int]):
+    """A frozen sparse vector; a name that is absent counts as zero."""
+
+    __slots__ = ("_amounts", "_hash")
+
+    def __init__(self, amounts: Mapping[str, int] | Iterable[tuple[str, int]] = ()) -> None:
+        self._amounts: dict[str, int] = dict(amounts)
+        self._hash: int | None = None
+
+    @classmethod
+    def parse(cls, quantities: Mapping[str, Any]) -> Resources:
+        """Read a Kubernetes resource list such as `{"cpu": "500m", "memory": "1Gi"}`."""
+        return cls(
+            {
+                name: quantity.milli(text) if name == CPU else quantity.whole(text)
+                for name, text in quantities.items()
+            }
+        )
+
+    def write(self) -> dict[str, str]:
+        """Write it as a Kubernetes resource list."""
+        return {name: write_amount(name, amount) for name, amount in self._amounts.items()}
+
+    def __getitem__(self, name: str) -> int:
+        return self._amounts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._amounts)
+
+    def __len__(self) -> int:
+        return len(self._amounts)
+
+    def items(self) -> ItemsView[str, int]:
+        """Give the pairs; the dictionary's own view is several times faster than `Mapping`'s."""
+        return self._amounts.items()
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(frozenset(self._amounts.items()))
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Resources) and self._amounts == other._amounts
+
+    def __add__(self, other: Resources) -> Resources:
+        total = dict(self._amounts)
+        for name, amount in other._amounts.items():
+            total[name] = total.get(name, 0) + amount
+        return Resources(total)
+
+    def __sub__(self, other: Resources) -> Resources:
+        rest = dict(self._amounts)
+        for name, amount in other._amounts.items():
+            rest[name] = rest.get(name, 0) - amount
+        return Resources(rest)
+
+    def __mul__(self, times: int) -> Resources:
+        return Resources({name: amount * times for name, amount in self._amounts.items()})
+
+    def add_to(self, total: dict[str, int]) -> None:
+        """Add every amount to *total* in place, for sums over very many."""
+        for name, amount in self._amounts.items():
+            total[name] = total.get(name, 0) + amount
+
+    def amount(self, name: str) -> int:
+        """Give the amount of *name*, zero when absent."""
+        return self._amounts.get(name, 0)
+
+    def at_least(self, floor: Resources) -> Resources:
+        """Raise every amount to that of *floor* where it is lower."""
+        raised = dict(self._amounts)
+        for name, amount in floor._amounts.items():
+            raised[name] = max(raised.get(name, 0), amount)
+        return Resources(raised)
+
+    def at_most(self, ceiling: Resources) -> Resources:
+        """Lower every amount to that of *ceiling* where it names one; the others stay."""
+        return Resources(
+            {
+                name: min(amount, ceiling._amounts.get(name, amount))
+                for name, amount in self._amounts.items()
+            }
+        )
+
+    def beyond(self, other: Resources) -> Resources:
+        """Give what exceeds *other*, never below zero."""
+        return Resources(
+            {
+                name: max(0, amount - other._amounts.get(name, 0))
+                for name, amount in self._amounts.items()
+            }
+        )
+
+    def without(self, *names: str) -> Resources:
+        """Leave out *names*."""
+        return Resources({name: a for name, a in self._amounts.items() if name not in names})
+
+    def positive(self) -> Resources:
+        """Leave out what is zero or less."""
+        return Resources({name: amount for name, amount in self._amounts.items() if amount > 0})
+
+    def fits_in(self, room: Resources) -> bool:
+        """Ask whether every amount is there in *room*."""
+        return all(amount <= room.amount(name) for name, amount in self._amounts.items())
+
+    def __repr__(self) -> str:
+        return f"Resources({self._amounts!r})"
+
+
+NOTHING = Resources()
+
+
+def write_amount(name: str, amount: int) -> str:
+    """Write one amount as Kubernetes does: `cpu` 1500 is `1500m`, `memory` 2**30 is `1Gi`."""
+    if name == CPU:
+        return quantity.write_milli(amount)
+    if name in _IN_BYTES or name.startswith("hugepages-"):
+        return quantity.write_bytes(amount)
+    return str(amount)

@@ -1,0 +1,49 @@
+"""The cluster at one moment, as the plan sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from extender.model.gang import Gang, GangKey
+from extender.model.node import NodeTable
+from extender.model.pod import PodUid
+from extender.model.queue import Queue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelSelector:
+    """A selector over labels: every requirement must hold; an empty one matches everything."""
+
+    #: (key, operator, values): In, NotIn, Exists or DoesNotExist.
+    requirements: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisruptionBudget:
+    """How many of the pods it selects may still be evicted."""
+
+    namespace: str
+    name: str
+    selector: LabelSelector
+    allowed: int = 0
+    #: Names of pods whose disruption is already counted.
+    disrupted: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Snapshot:
+    """Immutable, and shares with its predecessor whatever did not change."""
+
+    generation: int
+    #: Seconds since the epoch when it was taken; the plan has no clock of its own.
+    now: float
+    nodes: NodeTable
+    #: Sorted by key.
+    gangs: Mapping[GangKey, Gang] = field(default_factory=dict)
+    #: Sorted by name.
+    queues: Mapping[str, Queue] = field(default_factory=dict)
+    budgets: tuple[DisruptionBudget, ...] = ()
+    #: Pods that must not be asked to leave now, and why (a phrase for people): a budget forbade
+    #: it, or their gang has only just started.
+    spared: Mapping[PodUid, str] = field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""What should happen? Pure functions from a snapshot to a plan."""

@@ -1,0 +1,151 @@
+"""allocate: give waiting gangs idle room, each whole or not at all.
+
+A gang's turn ends when its minimum has nodes: then it may start. If part of the room is still
+being released, it keeps what it found but does not start. If neither, it leaves no trace. Members
+beyond the minimum come one per turn, so that gangs grow in step with their shares.
+"""
+
+from __future__ import annotations
+
+from extender.model.gang import Phase
+from extender.model.pod import Pod
+from extender.model.reason import Problem, Reason
+from extender.plan.session import Session
+from extender.plan.state import GangState
+from extender.plan.turns import Turns
+
+#: The verdict adds the figures.
+QUEUE_HAS_ENOUGH = Problem(Reason.QUEUE_OVER_DESERVED, "")
+
+
+def allocate(session: Session) -> None:
+    """Hand out idle room: first to everybody within their due, then what is left."""
+    _hand_out(session, _contenders(session))
+    if session.rules.may_overshoot:
+        session.overshooting = True
+        _hand_out(session, [gang for gang in _contenders(session) if not gang.pipelined])
+        session.overshooting = False
+
+
+def _contenders(session: Session) -> list[GangState]:
+    contenders = []
+    for gang in session.census.contenders.values():
+        if gang.is_pending and "enqueue" not in session.policy.actions:
+            gang.phase = Phase.INQUEUE
+        if gang.is_pending or not gang.gang.waiting:
+            continue
+        problem = session.problem_of(gang)
+        if problem is not None:
+            gang.blocked = problem
+            continue
+        gang.runs = _worth_a_node(session, session.waiting_runs(gang))
+        if gang.runs:
+            contenders.append(gang)
+    return contenders
+
+
+def _worth_a_node(session: Session, runs: list[list[Pod]]) -> list[list[Pod]]:
+    """Leave members without requests to backfill where they count without a node."""
+    if session.rules.members_need_nodes:
+        return runs
+    return [run for run in runs if not session.is_empty(run[0].shape)]
+
+
+def _hand_out(session: Session, gangs: list[GangState]) -> None:
+    turns = Turns(session, gangs)
+    for gang in turns:
+        if session.is_overused(gang.queue):
+            for each in (gang, *turns.drop(gang.queue)):
+                each.blocked = each.blocked or QUEUE_HAS_ENOUGH
+            continue
+        alone = turns.is_over and session.limits_every_task
+        if _take_turn(session, gang, alone=alone) and gang.runs:
+            turns.come_back(gang)
+
+
+def _take_turn(session: Session, gang: GangState, *, alone: bool) -> bool:
+    """Try *gang*; True when it may start (or grow)."""
+    gang.blocked = None
+    if _is_hopeless(session, gang):
+        return False
+    with session.ledger.trial(gang) as trial:
+        _place(session, gang, alone=alone)
+        if session.is_ready(gang):
+            gang.committed = len(gang.placed)
+            trial.keep()
+            return True
+        if session.is_pipelined(gang):
+            trial.keep()
+    return False
+
+
+def _is_hopeless(session: Session, gang: GangState) -> bool:
+    """See cheaply that a gang of identical members cannot find room for its minimum."""
+    needed = session.lacking(gang)
+    if needed <= 1 or len(gang.runs) > 1:
+        return False
+    shape = gang.runs[0][0].shape
+    allowed = session.allowance(gang, shape)
+    if isinstance(allowed, Problem):
+        gang.blocked = allowed
+        return True
+    if allowed < needed:
+        gang.blocked = QUEUE_HAS_ENOUGH
+        return True
+    return session.slots(shape).free < needed and not session.ledger.anything_coming
+
+
+def _place(session: Session, gang: GangState, *, alone: bool) -> None:
+    """Give members nodes, in task order, until the gang is ready or cannot become it."""
+    runs = gang.runs
+    failed_roles: set[str] = set()
+    while runs:
+        run = runs.pop(0)
+        allowed = session.allowance(gang, run[0].shape)
+        if isinstance(allowed, Problem):
+            gang.blocked = allowed
+            continue
+        if run[0].role and run[0].role in failed_roles:
+            continue
+        is_growing = alone and session.is_ready(gang)
+        wanted = len(run) if is_growing else max(1, session.lacking(gang))
+        count = _give_nodes(session, gang, run[: min(wanted, allowed)])
+        if count < len(run) and count:
+            runs.insert(0, run[count:])
+        if count and session.is_ready(gang) and not alone:
+            break
+        if not count:
+            failed_roles.add(run[0].role)
+            if not _may_go_on(gang, failed_roles):
+                break
+
+
+def _give_nodes(session: Session, gang: GangState, pods: list[Pod]) -> int:
+    """Give *pods* of one shape nodes, as many as idle room is found for at once; or pipeline one."""
+    slots = session.slots(pods[0].shape)
+    nominated = session.snapshot.nodes.facts.index.get(pods[0].nominated, -1)
+    if nominated >= 0 and slots.fits(nominated):
+        session.ledger.place(gang, pods[:1], [nominated])
+        return 1
+    rows = slots.best(len(pods))
+    if rows:
+        session.ledger.place(gang, pods[: len(rows)], rows)
+        return len(rows)
+    row = nominated if nominated >= 0 and slots.fits(nominated, coming=True) else None
+    row = slots.best_coming() if row is None else row
+    if row is None:
+        return 0
+    session.ledger.pipeline(gang, pods[0], row)
+    return 1
+
+
+def _may_go_on(gang: GangState, failed_roles: set[str]) -> bool:
+    """Ask whether the gang can still become ready after members of *failed_roles* found no node."""
+    if gang.min_member >= len(gang.gang.pods):
+        return False
+    minimums = gang.gang.group.min_by_role
+    if gang.min_member < sum(minimums.values()):
+        left = sum(pod.role not in failed_roles for pod in gang.gang.waiting) - len(gang.placed)
+        return gang.ready + left >= gang.min_member
+    have = gang.ready_by_role
+    return all(have.get(role, 0) >= minimums.get(role, 0) for role in failed_roles)

@@ -1,0 +1,50 @@
+"""backfill: members that ask for nothing but a place go wherever there is one."""
+
+from __future__ import annotations
+
+from extender.model.pod import Pod
+from extender.plan.session import Session
+from extender.plan.state import GangState
+
+
+def backfill(session: Session) -> None:
+    """Place best-effort members of gangs that may start, queue by queue, gang by gang."""
+    for gang, pods in in_order(session):
+        with session.ledger.trial(gang) as trial:
+            for pod in pods:
+                _place(session, gang, pod)
+            if session.is_ready(gang):
+                gang.committed = len(gang.placed)
+                trial.keep()
+
+
+def in_order(session: Session) -> list[tuple[GangState, list[Pod]]]:
+    """List the gangs with best-effort members that wait, and those members in task order."""
+    gangs = [
+        gang
+        for gang in session.census.contenders.values()
+        if not gang.is_pending and session.problem_of(gang) is None
+    ]
+    gangs.sort(key=lambda gang: (session.queue_key(gang.queue), session.gang_key(gang)))
+    found = []
+    for gang in gangs:
+        _stop_waiting_for_room(session, gang)
+        pods = [pod for pod in session.waiting_tasks(gang) if session.is_empty(pod.shape)]
+        if pods:
+            found.append((gang, pods))
+    return found
+
+
+def _stop_waiting_for_room(session: Session, gang: GangState) -> None:
+    """Take back what was promised to best-effort members: they need nobody to leave."""
+    for pod, row in list(gang.pipelined):
+        if session.is_empty(pod.shape):
+            session.ledger.unpipeline(gang, pod, row)
+
+
+def _place(session: Session, gang: GangState, pod: Pod) -> None:
+    if not session.may_take(gang, pod.shape):
+        return
+    rows = session.slots(pod.shape).best(1)
+    if rows:
+        session.ledger.place(gang, [pod], rows)

@@ -1,0 +1,22 @@
+"""enqueue: let gangs into their queues while what they need at least could be held."""
+
+from __future__ import annotations
+
+from extender.model.gang import Phase
+from extender.plan.session import Session
+from extender.plan.state import GangState
+
+
+def enqueue(session: Session) -> None:
+    """Let pending gangs in, queue by queue; one that must stay out does not stop the others."""
+    outside = [gang for gang in session.census.contenders.values() if gang.is_pending]
+    for gang in sorted(outside, key=lambda g: (session.queue_key(g.queue), session.gang_key(g))):
+        _let_in(session, gang)
+
+
+def _let_in(session: Session, gang: GangState) -> None:
+    if gang.gang.group.min_resources is not None:
+        gang.blocked = session.refusal_to_enqueue(gang)
+    if gang.blocked is None:
+        session.tell_enqueued(gang)
+        gang.phase = Phase.INQUEUE

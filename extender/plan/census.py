@@ -1,0 +1,146 @@
+"""Who is there: the cluster's total, the queues with what they use and want, and who contends."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from extender.model.gang import Gang, GangKey, Phase
+from extender.model.node import NodeTable
+from extender.model.pod import ALLOCATED_SET
+from extender.model.quantity import LARGEST
+from extender.model.queue import DEFAULT_QUEUE, ROOT_QUEUE, Queue
+from extender.model.resources import NOTHING, Resources
+from extender.model.snapshot import Snapshot
+from extender.plan.state import GangState, QueueState
+
+
+class Census:
+    """A snapshot counted once, before any plugin looks at it."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.ready_nodes = _ready(snapshot.nodes)
+        self.total = _total(snapshot.nodes, self.ready_nodes)
+        self.queues = _queues(snapshot)
+        #: Queues that have gangs; the others take no part in dividing the cluster.
+        self.busy: dict[str, QueueState] = {}
+        #: Gangs that want something of this cycle, in the order of their keys.
+        self.contenders: dict[GangKey, GangState] = {}
+        self._states: dict[GangKey, GangState] = {}
+        self._count()
+
+    def state(self, key: GangKey) -> GangState | None:
+        """Give the state of any gang that is in a queue, made when first asked for."""
+        state = self.contenders.get(key) or self._states.get(key)
+        if state is not None:
+            return state
+        gang = self.snapshot.gangs.get(key)
+        if gang is None or gang.queue not in self.queues or gang.problem is not None:
+            return None
+        state = self._states[key] = GangState(gang, self.queues[gang.queue])
+        return state
+
+    def _count(self) -> None:
+        tallies: dict[str, _Tally] = {}
+        for gang in self.snapshot.gangs.values():
+            queue = self.queues.get(gang.queue)
+            if queue is None or gang.problem is not None:
+                continue
+            tally = tallies.get(gang.queue)
+            if tally is None:
+                tally = tallies[gang.queue] = _Tally()
+            tally.add(gang)
+            if _contends(gang, self.snapshot.now):
+                self.contenders[gang.key] = GangState(gang, queue)
+        for name in sorted(tallies):
+            self.busy[name] = self.queues[name]
+            tallies[name].write_to(self.queues[name])
+
+
+class _Tally:
+    """What the gangs of one queue add up to."""
+
+    __slots__ = ("allocated", "bound", "inqueue", "pending")
+
+    def __init__(self) -> None:
+        self.allocated: dict[str, int] = {}
+        self.pending: dict[str, int] = {}
+        #: The part of *allocated* that gangs said they need at least.
+        self.bound: dict[str, int] = {}
+        self.inqueue: dict[str, int] = {}
+
+    def add(self, gang: Gang) -> None:
+        gang.allocated.add_to(self.allocated)
+        gang.pending.add_to(self.pending)
+        if gang.group.min_resources is not None:
+            (gang.allocated - gang.allocated.beyond(gang.group.min_resources)).add_to(self.bound)
+            awaited(gang).add_to(self.inqueue)
+
+    def write_to(self, queue: QueueState) -> None:
+        allocated = Resources(self.allocated)
+        queue.take(allocated)
+        queue.requested = allocated + Resources(self.pending)
+        queue.elastic = allocated - Resources(self.bound)
+        queue.inqueue = Resources(self.inqueue)
+
+
+def awaited(gang: Gang) -> Resources:
+    """Give what a gang that was let in has been promised but does not use yet."""
+    least = gang.group.min_resources
+    if least is None or not _was_let_in(gang):
+        return NOTHING
+    return without_gated(gang, least.beyond(gang.allocated))
+
+
+def without_gated(gang: Gang, amounts: Resources) -> Resources:
+    """Leave out what gated members ask for: they will not come soon."""
+    gated = sum((pod.requests for pod in gang.pods if pod.gated), NOTHING)
+    return amounts.beyond(gated) if gated else amounts
+
+
+def _was_let_in(gang: Gang) -> bool:
+    if gang.group.phase is Phase.RUNNING:
+        on_nodes = sum(len(gang.by_status.get(status, ())) for status in ALLOCATED_SET)
+        return on_nodes >= gang.group.min_member
+    return gang.group.phase is Phase.INQUEUE
+
+
+def _contends(gang: Gang, now: float) -> bool:
+    """Ask whether *gang* wants a node for somebody, or to be let into its queue."""
+    if gang.backing_off_until > now:
+        return False
+    is_object = bool(gang.group.dialect)
+    return bool(gang.waiting) or (is_object and gang.group.phase is Phase.PENDING)
+
+
+def _queues(snapshot: Snapshot) -> dict[str, QueueState]:
+    queues = {name: QueueState(queue) for name, queue in snapshot.queues.items()}
+    if DEFAULT_QUEUE not in queues:
+        queues[DEFAULT_QUEUE] = QueueState(Queue(name=DEFAULT_QUEUE))
+    for state in queues.values():
+        parent = queues.get(state.queue.parent or ROOT_QUEUE)
+        if parent is not None and not _is_above(state, parent):
+            state.parent = parent
+    return queues
+
+
+def _is_above(state: QueueState, line: QueueState | None) -> bool:
+    """Ask whether *state* is *line* or above it: its parent then would close a circle."""
+    while line is not None:
+        if line is state:
+            return True
+        line = line.parent
+    return False
+
+
+def _ready(table: NodeTable) -> npt.NDArray[np.bool_]:
+    memo = table.facts.memo
+    if "ready" not in memo:
+        memo["ready"] = np.array([node.ready for node in table.nodes], dtype=bool)
+    return memo["ready"]  # type: ignore[return-value]
+
+
+def _total(table: NodeTable, ready: npt.NDArray[np.bool_]) -> Resources:
+    amounts = np.minimum(table.allocatable, LARGEST)[ready].sum(axis=0)
+    return Resources(zip(table.dimensions, amounts.tolist(), strict=True))

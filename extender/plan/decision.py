@@ -1,0 +1,93 @@
+"""What one cycle decided: verdicts, tickets, evictions, queue figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from extender.model.gang import GangKey, Phase
+from extender.model.pod import PodUid
+from extender.model.reason import Reason
+from extender.model.resources import NOTHING, Resources
+
+
+class Standing(Enum):
+    """Where a gang stands."""
+
+    RUNNING = "running"
+    ADMITTED = "admitted"
+    WAITING = "waiting"
+    INVALID = "invalid"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the plan says of a gang: one word, one sentence with the arithmetic."""
+
+    gang: GangKey
+    queue: str
+    standing: Standing
+    reason: Reason
+    message: str
+    phase: Phase = Phase.PENDING
+    share: float = 0.0
+    min_member: int = 1
+    members: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticket:
+    """An admitted gang's reservation; placing a member elsewhere is a change of the ticket."""
+
+    gang: GangKey
+    #: Members that may start now.
+    placements: Mapping[PodUid, str] = field(default_factory=dict)
+    #: Members that wait for room that is being released.
+    pipelined: Mapping[PodUid, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eviction:
+    """A pod that is asked to leave, and for whom."""
+
+    uid: PodUid
+    namespace: str
+    name: str
+    node: str
+    #: reclaim or preempt.
+    action: str
+    beneficiary: GangKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueFigures:
+    """What a queue deserves, uses and wants."""
+
+    name: str
+    weight: int
+    deserved: Resources = NOTHING
+    allocated: Resources = NOTHING
+    requested: Resources = NOTHING
+    share: float = 0.0
+    overused: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The outcome of one cycle, published as one reference."""
+
+    generation: int = 0
+    verdicts: Mapping[GangKey, Verdict] = field(default_factory=dict)
+    #: New reservations of this cycle only; older ones are pods with a node in the snapshot.
+    tickets: Mapping[GangKey, Ticket] = field(default_factory=dict)
+    evictions: tuple[Eviction, ...] = ()
+    queues: Mapping[str, QueueFigures] = field(default_factory=dict)
+    #: Queues in which a lone pod, or a surplus member, may start without waiting for a cycle:
+    #: within their due, and nobody waits ahead for the room.
+    open_queues: frozenset[str] = frozenset()
+    #: Room kept free on nodes for gangs that wait too long: node name -> amounts.
+    fences: Mapping[str, Resources] = field(default_factory=dict)
+
+
+NO_PLAN = Plan()

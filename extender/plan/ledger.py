@@ -1,0 +1,226 @@
+"""Who would be where: the room of every node, and trials that undo themselves unless kept.
+
+Rule 1: nobody else changes the room, a gang's counts or a queue's use during a cycle.
+Rule 2: every change leaves its undoing in the journal; leaving a trial without `keep()` plays it
+back, last change first.
+Rule 3: every change of a row is noted in *touched*, so that whoever derived something from the
+room (slots, scores) knows what to look at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+
+from extender.model.node import Amounts, NodeTable
+from extender.model.pod import HostPort, Pod, Shape
+from extender.model.resources import NOTHING, Resources
+from extender.plan.state import GangState
+
+Rows = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A pod asked to leave, by which action and for whom."""
+
+    gang: GangState
+    pod: Pod
+    row: int
+    action: str
+    beneficiary: GangState
+
+
+class Ledger:
+    """The room of all nodes, and everything this cycle has promised or taken."""
+
+    def __init__(self, table: NodeTable) -> None:
+        self.table = table
+        self.columns = {name: column for column, name in enumerate(table.dimensions)}
+        #: Free now.
+        self.idle: Amounts = table.allocatable - table.used
+        #: Being released, less what was already promised of it.
+        self.coming: Amounts = table.releasing.copy()
+        #: Whether `coming` differs from zero anywhere.
+        self.anything_coming = bool(self.coming.any())
+        #: Rows whose room changed, in the order of the changes.
+        self.touched: list[Rows] = []
+        self.departures: list[Departure] = []
+        #: Host ports promised in this cycle, by row.
+        self.ports: dict[int, list[HostPort]] = {}
+        self._rows: dict[Shape, Amounts] = {}
+        self._journal: list[Callable[[], None]] = []
+
+    def need(self, shape: Shape) -> Amounts | None:
+        """Give what *shape* asks for as a row; None when no node has such a resource at all."""
+        if any(amount > 0 and name not in self.columns for name, amount in shape.requests.items()):
+            return None
+        return self.row(shape)
+
+    def row_of(self, pod: Pod) -> int:
+        """Give the row of the node *pod* is on, -1 when the table does not have it."""
+        return self.table.facts.index.get(pod.node, -1)
+
+    def trial(self, gang: GangState | None = None) -> Trial:
+        """Start to try something, for *gang* or within its trial; it is undone unless kept."""
+        return Trial(self, gang)
+
+    def place(self, gang: GangState, pods: list[Pod], rows: list[int]) -> None:
+        """Give *pods*, all of one shape, the idle room of *rows*, one each."""
+        shape = pods[0].shape
+        taken = shape.requests * len(pods)
+        where = np.array(rows, dtype=np.intp)
+        self._take(self.idle, shape, where)
+        gang.placed.extend(zip(pods, rows, strict=True))
+        gang.count(pods, 1)
+        self._book(gang, taken)
+        empty = gang.empty
+        if empty:
+            gone = {pod.uid for pod in pods}
+            gang.empty = [pod for pod in empty if pod.uid not in gone]
+        for row in rows if shape.host_ports else ():
+            self.ports.setdefault(row, []).extend(shape.host_ports)
+
+        def undo() -> None:
+            self._give(self.idle, shape, where)
+            del gang.placed[len(gang.placed) - len(pods) :]
+            gang.count(pods, -1)
+            gang.empty = empty
+            self._unbook(gang, taken)
+            for row in rows if shape.host_ports else ():
+                del self.ports[row][-len(shape.host_ports) :]
+
+        self._journal.append(undo)
+
+    def pipeline(self, gang: GangState, pod: Pod, row: int) -> None:
+        """Promise *pod* room of *row* that is still being released."""
+        where = np.array([row], dtype=np.intp)
+        self._take(self.coming, pod.shape, where)
+        gang.pipelined.append((pod, row))
+        self._book(gang, pod.requests)
+
+        def undo() -> None:
+            self._give(self.coming, pod.shape, where)
+            gang.pipelined.pop()
+            self._unbook(gang, pod.requests)
+
+        self._journal.append(undo)
+
+    def unpipeline(self, gang: GangState, pod: Pod, row: int) -> None:
+        """Take back for good what was promised to *pod*."""
+        self._give(self.coming, pod.shape, np.array([row], dtype=np.intp))
+        gang.pipelined.remove((pod, row))
+        self._unbook(gang, pod.requests)
+
+    def evict(self, departure: Departure) -> None:
+        """Ask a pod to leave: its room is on its way, and it counts no longer."""
+        gang, pod = departure.gang, departure.pod
+        where = np.array([departure.row], dtype=np.intp)
+        self._give(self.coming, pod.shape, where)
+        gang.evicted.add(pod.uid)
+        gang.count([pod], -1)
+        gang.allocated = gang.allocated - pod.requests
+        gang.queue.give(pod.requests)
+        self.departures.append(departure)
+
+        def undo() -> None:
+            self._take(self.coming, pod.shape, where)
+            gang.evicted.discard(pod.uid)
+            gang.count([pod], 1)
+            gang.allocated = gang.allocated + pod.requests
+            gang.queue.take(pod.requests)
+            self.departures.pop()
+
+        self._journal.append(undo)
+
+    def fence(self, row: int, amounts: Resources) -> None:
+        """Keep *amounts* of a node's idle room away from everybody else, for good."""
+        self.idle[row] -= self._spread(amounts)
+        self.touched.append(np.array([row], dtype=np.intp))
+
+    def _take(self, room: Amounts, shape: Shape, where: Rows) -> None:
+        np.subtract.at(room, where, self.row(shape))
+        self._note(room, where)
+
+    def _give(self, room: Amounts, shape: Shape, where: Rows) -> None:
+        np.add.at(room, where, self.row(shape))
+        self._note(room, where)
+
+    def _note(self, room: Amounts, where: Rows) -> None:
+        self.touched.append(where)
+        self.anything_coming = self.anything_coming or room is self.coming
+
+    def _book(self, gang: GangState, amounts: Resources) -> None:
+        gang.allocated = gang.allocated + amounts
+        gang.trying = gang.trying + amounts
+        gang.queue.take(amounts)
+
+    def _unbook(self, gang: GangState, amounts: Resources) -> None:
+        gang.allocated = gang.allocated - amounts
+        gang.trying = gang.trying - amounts
+        gang.queue.give(amounts)
+
+    def row(self, shape: Shape) -> Amounts:
+        """Give what *shape* asks for of the resources the table knows."""
+        row = self._rows.get(shape)
+        if row is None:
+            row = self._rows[shape] = self._spread(shape.requests)
+        return row
+
+    def _spread(self, amounts: Resources) -> Amounts:
+        row = np.zeros(len(self.columns), dtype=np.int64)
+        for name, amount in amounts.items():
+            if name in self.columns:
+                row[self.columns[name]] = amount
+        return row
+
+
+class Trial:
+    """A stretch of changes that is undone on leaving, unless it was kept."""
+
+    __slots__ = ("_kept", "_ledger", "_mark")
+
+    def __init__(self, ledger: Ledger, gang: GangState | None) -> None:
+        self._ledger = ledger
+        self._mark = len(ledger._journal)
+        self._kept = False
+        if gang is not None:
+            gang.trying = NOTHING
+
+    def __enter__(self) -> Trial:
+        return self
+
+    def keep(self) -> None:
+        """Let the changes stand; an outer trial may still undo them."""
+        self._kept = True
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self._kept or error is not None:
+            self.undo()
+        elif self._mark == 0:
+            self._ledger._journal.clear()  # nobody is left to undo it
+
+    def undo(self) -> None:
+        """Play the journal back to where this trial began."""
+        journal = self._ledger._journal
+        while len(journal) > self._mark:
+            journal.pop()()
+
+
+def equal(left: Ledger, right: Ledger) -> bool:
+    """Ask whether two ledgers hold the same room and departures."""
+    same_room = np.array_equal(left.idle, right.idle) and np.array_equal(left.coming, right.coming)
+    return same_room and _pods(left.departures) == _pods(right.departures)
+
+
+def _pods(departures: Sequence[Departure]) -> list[str]:
+    return [departure.pod.uid for departure in departures]

@@ -1,0 +1,50 @@
+"""Matching pods and nodes by labels, fields and taints, as kube-scheduler does."""
+
+from __future__ import annotations
+
+from extender.model.node import Node, Taint
+from extender.model.pod import NodeTerm, Requirement, Shape, Toleration
+
+
+def matches(term: NodeTerm, node: Node) -> bool:
+    """Ask whether *node* meets a node selector term; an empty term matches nothing."""
+    if not term.labels and not term.fields:
+        return False
+    by_labels = all(_meets(need, node.labels.get(need.key)) for need in term.labels)
+    return by_labels and all(_meets(need, node.name) for need in term.fields)
+
+
+def tolerates(shape: Shape, taint: Taint) -> bool:
+    """Ask whether a pod of *shape* puts up with *taint*."""
+    return any(_tolerates(toleration, taint) for toleration in shape.tolerations)
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return bool(toleration.key) and toleration.value == taint.value
+
+
+def _meets(need: Requirement, value: str | None) -> bool:
+    if need.operator == "DoesNotExist":
+        return value is None
+    if need.operator == "NotIn":
+        return value is None or value not in need.values
+    if value is None:
+        return False
+    if need.operator == "In":
+        return value in need.values
+    return need.operator == "Exists" or _compares(need, value)
+
+
+def _compares(need: Requirement, value: str) -> bool:
+    """Compare as whole numbers for Gt and Lt; anything else never holds."""
+    try:
+        have, limit = int(value), int(need.values[0])
+    except (ValueError, IndexError):
+        return False
+    return have > limit if need.operator == "Gt" else need.operator == "Lt" and have < limit

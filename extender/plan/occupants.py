@@ -1,0 +1,64 @@
+"""Who sits where: the pods that could be asked to leave, by gang and by node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from extender.model.pod import SEATED_SET, Status
+from extender.plan.plugins.plugin import Candidate
+from extender.plan.session import Session
+from extender.plan.state import GangState
+
+
+class Occupants:
+    """An index over everybody on a node, made when the first claim comes up."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._by_group: dict[tuple[str, int], list[GangState]] = {}
+        self._by_row: dict[int, list[Candidate]] | None = None
+        for key, gang in session.snapshot.gangs.items():
+            if gang.seated:
+                state = session.census.state(key)
+                if state is not None:
+                    group = (gang.queue, gang.priority)
+                    self._by_group.setdefault(group, []).append(state)
+
+    def groups(self) -> Iterator[list[GangState]]:
+        """Give the gangs grouped by queue and priority."""
+        return iter(self._by_group.values())
+
+    def of(self, gang: GangState) -> list[Candidate]:
+        """List the members of *gang* on nodes, those already leaving left out."""
+        ledger = self._session.ledger
+        return [
+            Candidate(gang, pod, row)
+            for status in SEATED_SET
+            for pod in gang.gang.by_status.get(status, ())
+            if pod.uid not in gang.evicted and (row := ledger.row_of(pod)) >= 0
+        ]
+
+    def on(self, row: int, wanted: Callable[[Candidate], bool]) -> list[Candidate]:
+        """List who sits on *row* and is *wanted*, by name, those already leaving left out."""
+        if self._by_row is None:
+            self._by_row = self._index()
+        return [
+            candidate
+            for candidate in self._by_row.get(row, ())
+            if candidate.pod.uid not in candidate.gang.evicted and wanted(candidate)
+        ]
+
+    def _index(self) -> dict[int, list[Candidate]]:
+        by_row: dict[int, list[Candidate]] = {}
+        everybody: Iterable[GangState] = (g for group in self._by_group.values() for g in group)
+        for gang in everybody:
+            for candidate in self.of(gang):
+                by_row.setdefault(candidate.row, []).append(candidate)
+        for candidates in by_row.values():
+            candidates.sort(key=lambda candidate: candidate.pod.key)
+        return by_row
+
+
+def is_running(candidate: Candidate) -> bool:
+    """Ask whether the pod runs; reclaiming spares those that are only bound."""
+    return candidate.pod.status is Status.RUNNING

@@ -1,0 +1,196 @@
+"""capacity: every queue states what it deserves, guarantees and may use; queues may form a tree.
+
+Unlike proportion nothing is computed from weights: a queue may grow to its capability while there
+is room, and gives back what exceeds its due when others, within theirs, need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from extender.model.pod import Shape
+from extender.model.reason import Problem
+from extender.model.resources import PODS, Resources
+from extender.plan import ceiling
+from extender.plan.arguments import Arguments
+from extender.plan.arithmetic import Vector, exceeds_somewhere, excess, within_somewhere
+from extender.plan.census import without_gated
+from extender.plan.plugins.entitlement import Entitlement, Entitlements
+from extender.plan.plugins.plugin import Candidate, Claim, Plugin, Vote
+from extender.plan.state import GangState, QueueState
+
+if TYPE_CHECKING:
+    from extender.plan.session import Session
+
+
+class Capacity(Plugin):
+    """Stated entitlements, flat or as a tree (`enableHierarchy`)."""
+
+    def __init__(self, arguments: Arguments, *, hierarchy: bool = False) -> None:
+        super().__init__(arguments, hierarchy=hierarchy)
+        self._reclaim_level = max(0, int(arguments.number("ancestorReclaimLevel", 0)))
+
+    def open(self, session: Session) -> None:
+        """Read the entitlements of all queues."""
+        super().open(session)
+        self._maths = session.maths
+        self._known = Entitlements(session, tree=self.hierarchy)
+        self._level = self._reclaim_level if self.hierarchy else 0
+        if self.hierarchy:
+            self.victim_queue_order = self._victim_queue_order
+
+    def deserved(self, queue: QueueState) -> Vector:
+        """Give what *queue* deserves."""
+        return self._of(queue).deserved
+
+    def queue_order(self, queue: QueueState) -> tuple[Any, ...]:
+        """Put higher priority first, then who is furthest below its due, level by level."""
+        return (-queue.queue.priority, *self._known.places(queue))
+
+    def allocatable(self, gang: GangState, shape: Shape) -> int | Problem:
+        """Count the pods of *shape* that the queue and all above it may still take."""
+        problem = self._cannot_start(gang.queue)
+        if problem is not None:
+            return problem
+        asked = shape.requests.without(PODS)
+        least = 2**31
+        for entitled in self._known.line(gang.queue):
+            times, name = ceiling.how_many(entitled.used, entitled.limit, asked)
+            if not times:
+                return _at_capability(entitled, name, entitled.used, asked)
+            least = min(least, times)
+        return least
+
+    def preemptive(self, gang: GangState, shape: Shape) -> bool:
+        """Ask whether the queue of *gang* may take back its due for one more pod of *shape*."""
+        if self._cannot_start(gang.queue) is not None:
+            return False
+        entitled = self._of(gang.queue)
+        if excess(entitled.used + shape.requests, entitled.limit, shape.requests):
+            return False
+        line = self._known.line(gang.queue)[: self._level + 1]
+        return any(self._is_due(each, shape.requests) for each in line if each.name != "root")
+
+    def reclaimable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Allow victims of queues that use more than their due, down to their guarantee."""
+        if self._cannot_start(claim.gang.queue, closed_matters=False) is not None:
+            return []
+        rest: dict[str, Resources] = {}
+        return [
+            candidate
+            for candidate in self.session.in_victim_order(claim, candidates)
+            if self._gives(claim, candidate, rest)
+        ]
+
+    def enqueueable(self, gang: GangState) -> Vote | Problem:
+        """Permit a gang whose minimum the queue and all above it could hold."""
+        problem = self._cannot_start(gang.queue)
+        if problem is not None:
+            return problem
+        least = gang.gang.group.min_resources
+        for entitled in self._known.line(gang.queue) if least is not None else ():
+            used = entitled.used + entitled.inqueue - entitled.elastic
+            short = excess(used + least, entitled.limit, least)
+            if short:
+                return _at_capability(entitled, short[0], used, least)
+        return Vote.PERMIT
+
+    def enqueued(self, gang: GangState) -> None:
+        """Count what *gang* was promised, here and above."""
+        least = gang.gang.group.min_resources
+        for entitled in self._known.line(gang.queue) if least is not None else ():
+            entitled.inqueue = entitled.inqueue + without_gated(gang.gang, least)
+
+    def _of(self, queue: QueueState) -> Entitlement:
+        return self._known.of(queue)
+
+    def _cannot_start(self, queue: QueueState, *, closed_matters: bool = True) -> Problem | None:
+        problem = self._known.broken.get(queue.name)
+        if problem is None and closed_matters:
+            problem = ceiling.closed(queue.queue)
+        return problem
+
+    def _is_due(self, entitled: Entitlement, asked: Resources) -> bool:
+        """Ask whether one more pod stays within what is deserved.
+
+        Volcano is content with one resource of several; two queues could then take from each
+        other for ever, so ours has to hold for every resource the due names.
+        """
+        after = entitled.used + asked
+        if not within_somewhere(self._maths, after, entitled.deserved, asked):
+            return False
+        named = {name: asked.amount(name) for name in entitled.deserved}
+        return not (self.session.rules.exact and excess(after, entitled.deserved, named))
+
+    def _gives(self, claim: Claim, candidate: Candidate, rest: dict[str, Resources]) -> bool:
+        asked, given = claim.pod.requests, candidate.pod.requests
+        if not _share_a_resource(asked, given):
+            return False
+        owner, claimant = self._of(candidate.gang.queue), self._of(claim.gang.queue)
+        used = rest.setdefault(owner.name, owner.used)
+        if not self._maths.within(owner.guarantee, used - given):
+            return False
+        immediate = not self._concerns(given, owner.deserved)
+        if immediate and self._is_quarrel(claim, candidate, claimant):
+            return False
+        lines = [owner, *self._ancestors_to_ask(claim, candidate)]
+        for entitled in lines:
+            self._remember(rest, entitled)
+            if not self._has_too_much(entitled, rest[entitled.name], given):
+                return False
+        for entitled in lines:
+            rest[entitled.name] = rest[entitled.name] - given
+        return True
+
+    def _remember(self, rest: dict[str, Resources], entitled: Entitlement) -> None:
+        rest.setdefault(entitled.name, entitled.used)
+
+    def _has_too_much(self, entitled: Entitlement, rest: Resources, given: Resources) -> bool:
+        if not self._concerns(given, entitled.deserved):
+            return True
+        used = entitled.used if self.session.rules.exact else rest
+        return exceeds_somewhere(self._maths, used, entitled.deserved, given)
+
+    def _concerns(self, amounts: Resources, deserved: Vector) -> bool:
+        """Ask whether *amounts* and *deserved* have a resource in common."""
+        names = set(self._maths.names(deserved))
+        return any(name in names for name in self._maths.names(amounts))
+
+    def _is_quarrel(self, claim: Claim, candidate: Candidate, claimant: Entitlement) -> bool:
+        """Ask whether two relatives without any due would only fight over the same room."""
+        if not self._level or self._concerns(claim.pod.requests, claimant.deserved):
+            return False
+        ours = {each.name for each in self._above(claim.gang.queue)}
+        return any(each.name in ours for each in self._above(candidate.gang.queue))
+
+    def _ancestors_to_ask(self, claim: Claim, candidate: Candidate) -> list[Entitlement]:
+        """List the victim's ancestors that the claimant does not share at the same distance."""
+        ours = self._known.line(claim.gang.queue)[1:]
+        theirs = self._known.line(candidate.gang.queue)[1 : self._level + 1]
+        return [
+            each
+            for depth, each in enumerate(theirs)
+            if each.name != "root" and not (depth < len(ours) and ours[depth] is each)
+        ]
+
+    def _above(self, queue: QueueState) -> list[Entitlement]:
+        line = self._known.line(queue)[1 : self._level + 1]
+        return [each for each in line if each.name != "root"]
+
+    def _victim_queue_order(self, queue: QueueState, claimant: QueueState) -> int:
+        """Take from the nearest relatives first."""
+        return -self._known.common_depth(queue, claimant)
+
+
+def _share_a_resource(one: Resources, other: Resources) -> bool:
+    return any(a > 0 and name != PODS and other.amount(name) > 0 for name, a in one.items())
+
+
+def _at_capability(
+    entitled: Entitlement, name: str, used: Resources, asked: Resources
+) -> Problem:
+    limit = entitled.limit.get(name, 0)
+    return ceiling.at_capability(entitled.name, name, used.amount(name), asked[name], limit)
+
+

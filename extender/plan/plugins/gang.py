@@ -1,0 +1,112 @@
+"""gang: a gang starts with its minimum or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from extender.model.pod import Status
+from extender.model.reason import Problem, Reason
+from extender.plan.plugins.plugin import Candidate, Claim, Plugin, Vote
+from extender.plan.state import GangState
+
+
+class GangMinimum(Plugin):
+    """Counts members against `minMember` and `minTaskMember`."""
+
+    def gang_valid(self, gang: GangState) -> Problem | None:
+        """Say which members are missing for the gang ever to be complete."""
+        pods = gang.gang.pods
+        gated = sum(pod.gated and pod.status is Status.PENDING for pod in pods)
+        present = gang.ready + len(gang.gang.by_status.get(Status.PENDING, ()))
+        present += len(gang.pipelined)
+        if self.session.rules.members_need_nodes:
+            present -= gated
+        if present < gang.min_member:
+            return _missing(present, gang.min_member, gated)
+        return self._missing_role(gang)
+
+    def gang_ready(self, gang: GangState) -> int:
+        """Count the members still to be placed, at the least."""
+        lacking = gang.min_member - gang.ready - len(gang.empty)
+        if gang.role_minimums:
+            have = gang.ready_by_role
+            empty = _by_role(gang)
+            by_role = sum(
+                max(0, least - have.get(role, 0) - empty.get(role, 0))
+                for role, least in gang.role_minimums.items()
+            )
+            lacking = max(lacking, by_role)
+        return max(0, lacking)
+
+    def gang_pipelined(self, gang: GangState) -> Vote:
+        """Permit a gang whose minimum has a node, be it one that is still being vacated."""
+        count = gang.ready + len(gang.pipelined) + len(gang.empty)
+        if count < gang.min_member:
+            return Vote.REJECT
+        if gang.role_minimums:
+            have, coming, empty = gang.ready_by_role, gang.pipelined_by_role(), _by_role(gang)
+            for role, least in gang.role_minimums.items():
+                if have.get(role, 0) + coming.get(role, 0) + empty.get(role, 0) < least:
+                    return Vote.REJECT
+        return Vote.PERMIT
+
+    def gang_starving(self, gang: GangState) -> bool:
+        """Ask whether the minimum is not reached, not even with room on its way."""
+        return gang.ready + len(gang.pipelined) < gang.min_member
+
+    def gang_order(self, gang: GangState) -> bool:
+        """Put gangs that do not run yet before those that could only grow."""
+        return gang.ready + len(gang.empty) >= gang.min_member
+
+    def preemptable(self, claim: Claim, candidates: Sequence[Candidate]) -> Iterable[Candidate]:
+        """Spare the minimum of every gang."""
+        if self.session.rules.gangs_leave_whole:
+            # Whoever chooses victims takes surplus members or whole gangs, nothing between.
+            return candidates
+        return _surplus(candidates)
+
+    reclaimable = preemptable
+
+    def _missing_role(self, gang: GangState) -> Problem | None:
+        if not gang.role_minimums:
+            return None
+        present = dict(gang.ready_by_role)
+        counted = gang.gang.waiting
+        if not self.session.rules.members_need_nodes:
+            counted = gang.gang.by_status.get(Status.PENDING, ())
+        placed = {pod.uid for pod, _ in gang.placed}
+        for pod in counted:
+            if pod.uid not in placed:
+                present[pod.role] = present.get(pod.role, 0) + 1
+        for role, least in sorted(gang.role_minimums.items()):
+            if present.get(role, 0) < least:
+                message = f"has {present.get(role, 0)} of at least {least} members of role {role!r}"
+                return Problem(Reason.NOT_ENOUGH_ROLES, message)
+        return None
+
+
+def _missing(present: int, least: int, gated: int) -> Problem:
+    if gated and present + gated >= least:
+        message = f"{present} of at least {least} members may start; {gated} have scheduling gates"
+        return Problem(Reason.GATED, message)
+    return Problem(Reason.NOT_ENOUGH_MEMBERS, f"has {present} of at least {least} members")
+
+
+def _by_role(gang: GangState) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for pod in gang.empty:
+        counts[pod.role] = counts.get(pod.role, 0) + 1
+    return counts
+
+
+def _surplus(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Take from each gang, in the order given, as many as it has beyond its minimum."""
+    left: dict[str, int] = {}
+    allowed = []
+    for candidate in candidates:
+        gang = candidate.gang
+        ready = left.setdefault(gang.key, gang.ready)
+        if ready > gang.min_member:
+            left[gang.key] = ready - 1
+            allowed.append(candidate)
+    return allowed

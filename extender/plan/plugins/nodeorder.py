@@ -1,0 +1,81 @@
+"""nodeorder: kube-scheduler's own scores, as far as they follow from requests and labels."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from extender.model.node import NodeFacts
+from extender.model.pod import Shape
+from extender.model.resources import CPU, MEMORY
+from extender.plan.arguments import Arguments
+from extender.plan.node_match import matches, tolerates
+from extender.plan.plugins.plugin import Plugin
+from extender.plan.prospect import Prospect, Scores
+
+
+class NodeOrder(Plugin):
+    """Adds up weighted scores of 0 to 100 each.
+
+    What needs other pods (pod affinity, spreading, images) is left to kube-scheduler.
+    """
+
+    def __init__(self, arguments: Arguments, *, hierarchy: bool = False) -> None:
+        super().__init__(arguments, hierarchy=hierarchy)
+        self._least = arguments.number("leastrequested.weight", 1)
+        self._most = arguments.number("mostrequested.weight", 0)
+        self._balanced = arguments.number("balancedresource.weight", 1)
+        self._affinity = arguments.number("nodeaffinity.weight", 2)
+        self._taints = arguments.number("tainttoleration.weight", 3)
+
+    def scores(self, shape: Shape, prospect: Prospect) -> Scores:
+        """Score the nodes of *prospect* for a pod of *shape*."""
+        cpu = np.minimum(prospect.fill(CPU), 1)
+        memory = np.minimum(prospect.fill(MEMORY), 1)
+        full = (cpu + memory) * 50
+        total = self._least * (100 - full) + self._most * full
+        if self._balanced:
+            total += self._balanced * (100 - np.abs(cpu - memory) * 50)
+        preferences: Scores = self._preferences(shape, prospect.facts)
+        if preferences is not _NONE:
+            total += preferences[prospect.rows]
+        return total
+
+    def _preferences(self, shape: Shape, facts: NodeFacts) -> Scores:
+        key = ("preferences", self._affinity, self._taints, shape)
+        if key not in facts.memo:
+            wanted = _scaled(_affinity(shape, facts)) * self._affinity
+            avoided = _scaled(_avoided(shape, facts)) * self._taints
+            score = wanted - avoided
+            facts.memo[key] = score if score.any() else _NONE
+        return facts.memo[key]  # type: ignore[return-value]
+
+
+_NONE: Scores = np.zeros(0)
+
+
+def _affinity(shape: Shape, facts: NodeFacts) -> Scores:
+    """Add up the weights of the preferred terms each node meets."""
+    scores = np.zeros(len(facts.nodes))
+    for weight, term in shape.preferred:
+        scores += weight * np.array([matches(term, node) for node in facts.nodes], dtype=float)
+    return scores
+
+
+def _avoided(shape: Shape, facts: NodeFacts) -> Scores:
+    """Count the taints of each node that ask to be avoided and are not tolerated."""
+    return np.array(
+        [
+            sum(
+                taint.effect == "PreferNoSchedule" and not tolerates(shape, taint)
+                for taint in node.taints
+            )
+            for node in facts.nodes
+        ],
+        dtype=float,
+    )
+
+
+def _scaled(scores: Scores) -> Scores:
+    """Scale so that the highest is 100."""
+    highest = scores.max(initial=0.0)
+    return scores * (100 / highest) if highest > 0 else scores

@@ -1,0 +1,71 @@
+"""overcommit: only so many gangs are let in as the cluster could hold, and a bit more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from extender.model.gang import Phase
+from extender.model.reason import Problem, Reason
+from extender.model.resources import NOTHING, Resources
+from extender.plan.arguments import Arguments
+from extender.plan.arithmetic import Vector, excess
+from extender.plan.census import awaited, without_gated
+from extender.plan.plugins.plugin import Plugin, Vote
+from extender.plan.state import GangState
+
+if TYPE_CHECKING:
+    from extender.plan.session import Session
+
+_USUAL = 1.2
+
+
+class Overcommit(Plugin):
+    """Compares what was promised at the door with what is idle, times a factor."""
+
+    def __init__(self, arguments: Arguments, *, hierarchy: bool = False) -> None:
+        super().__init__(arguments, hierarchy=hierarchy)
+        factor = arguments.number("overcommit-factor", _USUAL)
+        self._factor = factor if factor >= 1 else _USUAL
+
+    def open(self, session: Session) -> None:
+        """Add up what is idle and what was promised."""
+        super().open(session)
+        table = session.snapshot.nodes
+        used = table.used[session.census.ready_nodes].sum(axis=0).tolist()
+        self._idle: Vector = {
+            name: session.total[name] * self._factor - amount
+            for name, amount in zip(table.dimensions, used, strict=True)
+        }
+        self._promised = NOTHING
+        for gang in session.snapshot.gangs.values():
+            least = gang.group.min_resources
+            if least is None or gang.queue not in session.queues:
+                continue
+            inqueue = gang.group.phase is Phase.INQUEUE
+            self._promised += without_gated(gang, least) if inqueue else awaited(gang)
+
+    def enqueueable(self, gang: GangState) -> Vote | Problem:
+        """Permit a gang whose minimum fits beside what was promised already."""
+        least = gang.gang.group.min_resources
+        if least is None:
+            return Vote.PERMIT
+        short = excess(self._promised + least, self._idle, least)
+        if not short:
+            return Vote.PERMIT
+        return Problem(Reason.NOT_ENQUEUED, _message(self._promised, least, self._idle, short))
+
+    def enqueued(self, gang: GangState) -> None:
+        """Remember what *gang* was promised."""
+        least = gang.gang.group.min_resources
+        if least is not None:
+            self._promised += without_gated(gang.gang, least)
+
+
+def _message(promised: Resources, least: Resources, idle: Vector, short: list[str]) -> str:
+    name = short[0]
+    idle_now = Resources({name: max(0, int(idle.get(name, 0)))}).write()[name]
+    waiting = Resources({name: promised.amount(name)}).write()[name]
+    return (
+        f"asks for {least.write()[name]} {name}; {idle_now} idle with overcommit,"
+        f" {waiting} of it promised to gangs let in before"
+    )

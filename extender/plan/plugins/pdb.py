@@ -1,0 +1,64 @@
+"""pdb: disruption budgets hold for our evictions too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from extender.model.pod import Pod
+from extender.model.snapshot import DisruptionBudget, LabelSelector
+from extender.plan.plugins.plugin import Candidate, Claim, Plugin
+
+
+class Pdb(Plugin):
+    """Allows as many victims as the budgets that select them have left."""
+
+    def preemptable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Count the budgets down in the order of *candidates*, after whoever leaves already."""
+        left = self._left()
+        allowed = []
+        for candidate in candidates:
+            if not candidate.pod.labels and not self.session.rules.exact:
+                continue  # Volcano leaves pods without labels out of the victims
+            budgets = self._budgets_of(candidate.pod)
+            for budget in budgets:
+                left[budget] -= 1
+            if all(left[budget] >= 0 for budget in budgets):
+                allowed.append(candidate)
+        return allowed
+
+    reclaimable = preemptable
+
+    def _left(self) -> dict[int, int]:
+        budgets = self.session.snapshot.budgets
+        left = {number: budget.allowed for number, budget in enumerate(budgets)}
+        for departure in self.session.ledger.departures:
+            for number in self._budgets_of(departure.pod):
+                left[number] -= 1
+        return left
+
+    def _budgets_of(self, pod: Pod) -> list[int]:
+        return [
+            number
+            for number, budget in enumerate(self.session.snapshot.budgets)
+            if self._covers(budget, pod)
+        ]
+
+    def _covers(self, budget: DisruptionBudget, pod: Pod) -> bool:
+        if budget.namespace != pod.namespace or pod.name in budget.disrupted:
+            return False
+        if not budget.selector.requirements:
+            return self.session.rules.exact  # in Volcano an empty selector selects nobody
+        return selects(budget.selector, pod.labels)
+
+
+def selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
+    """Ask whether *labels* meet every requirement of *selector*."""
+    return all(_meets(labels, *requirement) for requirement in selector.requirements)
+
+
+def _meets(labels: Mapping[str, str], key: str, operator: str, values: tuple[str, ...]) -> bool:
+    if operator == "In":
+        return key in labels and labels[key] in values
+    if operator == "NotIn":
+        return key not in labels or labels[key] not in values
+    return (key in labels) == (operator == "Exists")

@@ -1,0 +1,73 @@
+"""predicates: which nodes a pod may use at all, as far as the node itself is concerned.
+
+Each question is answered for all nodes at once, once per shape, and remembered until a node
+changes. Room, pod count and host ports change with every placement; the slots look after those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from extender.model.node import Node, NodeFacts, Taint
+from extender.model.pod import Shape
+from extender.plan.arguments import Arguments
+from extender.plan.node_match import matches, tolerates
+from extender.plan.plugins.plugin import Plugin
+
+Mask = npt.NDArray[np.bool_]
+
+_CORDONED = Taint(key="node.kubernetes.io/unschedulable")
+
+
+class Predicates(Plugin):
+    """Bars nodes that are cordoned, do not match, or are tainted."""
+
+    def __init__(self, arguments: Arguments, *, hierarchy: bool = False) -> None:
+        super().__init__(arguments, hierarchy=hierarchy)
+        self._affinity = arguments.flag("predicate.NodeAffinityEnable", default=True)
+        self._taints = arguments.flag("predicate.TaintTolerationEnable", default=True)
+        self._cordons = arguments.flag("predicate.NodeUnschedulableEnable", default=True)
+
+    def obstacles(self, shape: Shape, facts: NodeFacts) -> dict[str, Mask]:
+        """Mark the nodes *shape* may not use, by why."""
+        barred: dict[str, Mask] = {}
+        if self._cordons and not tolerates(shape, _CORDONED):
+            barred["cordoned"] = _shared(facts, "cordoned", lambda node: node.unschedulable)
+        if self._affinity and (shape.selector or shape.affinity is not None):
+            barred["not selected"] = _mask(facts.nodes, lambda node: not _selected(shape, node))
+        if self._taints:
+            barred["tainted"] = _tainted(shape, facts)
+        return barred
+
+
+def _selected(shape: Shape, node: Node) -> bool:
+    if any(node.labels.get(key) != value for key, value in shape.selector):
+        return False
+    return shape.affinity is None or any(matches(term, node) for term in shape.affinity)
+
+
+def _tainted(shape: Shape, facts: NodeFacts) -> Mask:
+    """Ask only the nodes that have hard taints; most have none."""
+    hard = _shared(facts, "hard taints", lambda node: any(_is_hard(t) for t in node.taints))
+    barred = np.zeros(len(facts.nodes), dtype=bool)
+    for row in np.flatnonzero(hard):
+        taints = facts.nodes[row].taints
+        barred[row] = any(_is_hard(taint) and not tolerates(shape, taint) for taint in taints)
+    return barred
+
+
+def _is_hard(taint: Taint) -> bool:
+    return taint.effect in ("NoSchedule", "NoExecute")
+
+
+def _shared(facts: NodeFacts, key: str, ask: Callable[[Node], bool]) -> Mask:
+    if key not in facts.memo:
+        facts.memo[key] = _mask(facts.nodes, ask)
+    return facts.memo[key]  # type: ignore[return-value]
+
+
+def _mask(nodes: Iterable[Node], ask: Callable[[Node], bool]) -> Mask:
+    return np.array([ask(node) for node in nodes], dtype=bool)

@@ -1,0 +1,180 @@
+"""proportion: the cluster is divided among the queues by weight.
+
+What a queue deserves is its weighted part, never more than it wants or may have; what it leaves
+is split among the others. Guarantees are kept in any case, capabilities are never exceeded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from extender.model.pod import Shape
+from extender.model.reason import Problem
+from extender.model.resources import NOTHING, PODS, Resources
+from extender.plan import ceiling, volcano_deserved, waterfill
+from extender.plan.arithmetic import Vector, excess
+from extender.plan.census import without_gated
+from extender.plan.plugins.plugin import Candidate, Claim, Plugin, Vote
+from extender.plan.state import GangState, QueueState
+
+if TYPE_CHECKING:
+    from extender.plan.session import Session
+
+
+class Proportion(Plugin):
+    """Weighted queues with guarantee and capability."""
+
+    def open(self, session: Session) -> None:
+        """Work out what every queue deserves."""
+        super().open(session)
+        self._maths = session.maths
+        guarantees = ceiling.guaranteed(state.queue for state in session.queues.values())
+        self._limits = {
+            name: ceiling.real_capability(state.queue, session.total, guarantees)
+            for name, state in session.queues.items()
+        }
+        self._deserved = self._divide(session.census.busy)
+
+    def deserved(self, queue: QueueState) -> Vector:
+        """Give what *queue* deserves; nothing when it has no gangs."""
+        return self._deserved.get(queue.name, NOTHING)
+
+    def share(self, queue: QueueState) -> float:
+        """Give how much of its due *queue* uses, in the resource where it is most."""
+        return self._maths.share(queue.allocated, self.deserved(queue))
+
+    def queue_order(self, queue: QueueState) -> tuple[int, float]:
+        """Put higher priority first, then who is furthest below its due."""
+        return (-queue.queue.priority, self.share(queue))
+
+    def overused(self, queue: QueueState) -> bool:
+        """Ask whether *queue* has all it deserves."""
+        return self._maths.within(self.deserved(queue), queue.allocated)
+
+    def allocatable(self, gang: GangState, shape: Shape) -> int | Problem:
+        """Count the pods of *shape* that keep the queue of *gang* within its due."""
+        queue = gang.queue
+        problem = ceiling.closed(queue.queue)
+        if problem is not None:
+            return problem
+        if self.session.rules.may_overshoot:
+            return self._up_to_ceiling(gang, shape.requests)
+        return self._within_due(queue, shape.requests.without(PODS))
+
+    def preemptive(self, gang: GangState, shape: Shape) -> bool:
+        """Ask whether the queue of *gang* stays within its due with one more pod of *shape*."""
+        if ceiling.closed(gang.queue.queue) is not None:
+            return False
+        after = gang.queue.allocated + shape.requests
+        return not excess(after, self.deserved(gang.queue), shape.requests)
+
+    def reclaimable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Allow victims of queues that use more than they deserve."""
+        if self.session.rules.exact:
+            return [one for one in candidates if self._owes(one, claim)]
+        rest: dict[str, Resources] = {}
+        allowed = []
+        for candidate in candidates:
+            queue = candidate.gang.queue
+            used = rest.setdefault(queue.name, queue.allocated)
+            if not self._maths.within(used, self.deserved(queue)):
+                rest[queue.name] = used - candidate.pod.requests
+                allowed.append(candidate)
+        return allowed
+
+    def enqueueable(self, gang: GangState) -> Vote | Problem:
+        """Permit a gang whose minimum its queue could hold beside what it promised already."""
+        queue = gang.queue
+        problem = ceiling.closed(queue.queue)
+        if problem is not None:
+            return problem
+        least = gang.gang.group.min_resources
+        if least is None:
+            return Vote.PERMIT
+        used = queue.allocated + queue.inqueue - queue.elastic
+        limit = self._limits[queue.name]
+        short = excess(used + least, limit, least)
+        if not short:
+            return Vote.PERMIT
+        name = short[0]
+        return ceiling.at_capability(
+            queue.name, name, used.amount(name), least[name], limit.amount(name)
+        )
+
+    def enqueued(self, gang: GangState) -> None:
+        """Count what *gang* was promised."""
+        least = gang.gang.group.min_resources
+        if least is not None:
+            queue = gang.queue
+            queue.inqueue = queue.inqueue + without_gated(gang.gang, least)
+
+    def _within_due(self, queue: QueueState, asked: Resources) -> int | Problem:
+        due = self.deserved(queue)
+        times, name = ceiling.how_many(queue.allocated, due, asked)
+        if times:
+            return times
+        used = queue.allocated.amount(name)
+        return ceiling.over_deserved(queue.name, name, used, asked[name], due.get(name, 0))
+
+    def _up_to_ceiling(self, gang: GangState, requests: Resources) -> int | Problem:
+        """Keep to the due, except for a gang that begins below it when nobody else is left."""
+        queue, asked = gang.queue, requests.without(PODS)
+        limit = self._limits[queue.name]
+        limited = requests if PODS in queue.queue.capability else asked
+        most, name = ceiling.how_many(queue.allocated, limit, limited)
+        if not most:
+            used = queue.allocated.amount(name)
+            return ceiling.at_capability(queue.name, name, used, limited[name], limit.amount(name))
+        within = self._within_due(queue, asked)
+        if not self.session.overshooting:
+            return within if isinstance(within, Problem) else min(most, within)
+        due, others = self.deserved(queue), queue.allocated - gang.trying
+        begins_below = all(others.amount(n) < due.get(n, 0) for n, a in asked.items() if a > 0)
+        return most if begins_below else within
+
+    def _owes(self, candidate: Candidate, claim: Claim) -> bool:
+        """Ask whether the candidate's queue has too much of something the claimant needs."""
+        due, used = self.deserved(candidate.gang.queue), candidate.gang.queue.allocated
+        return any(
+            amount > 0
+            and name != PODS
+            and claim.pod.requests.amount(name) > 0
+            and used.amount(name) > due.get(name, 0)
+            for name, amount in candidate.pod.requests.items()
+        )
+
+    def _divide(self, queues: dict[str, QueueState]) -> dict[str, Vector]:
+        if not self.session.rules.exact:
+            return self._divide_as_volcano(queues)
+        deserved: dict[str, dict[str, int]] = {name: {} for name in queues}
+        for resource, amount in self.session.total.items():
+            if not self._maths.counts(resource):
+                continue
+            claims = [self._claim(state, resource) for state in queues.values()]
+            for name, part in waterfill.divide(amount, claims).items():
+                deserved[name][resource] = part
+        return {name: Resources(parts) for name, parts in deserved.items()}
+
+    def _claim(self, state: QueueState, resource: str) -> waterfill.Claim:
+        wanted = state.requested.amount(resource)
+        return waterfill.Claim(
+            name=state.name,
+            weight=state.queue.weight,
+            floor=min(wanted, state.queue.guarantee.amount(resource)),
+            ceiling=min(wanted, self._limits[state.name].amount(resource)),
+        )
+
+    def _divide_as_volcano(self, queues: dict[str, QueueState]) -> dict[str, Vector]:
+        claims = {
+            name: volcano_deserved.Claim(
+                weight=state.queue.weight,
+                requested=state.requested,
+                ceiling=self._limits[name],
+                guarantee=state.queue.guarantee,
+            )
+            for name, state in queues.items()
+        }
+        return volcano_deserved.divide(self.session.total, claims)
+
+

@@ -1,0 +1,153 @@
+"""Gangs and queues as they stand in the middle of a cycle: the only mutable view of them."""
+
+from __future__ import annotations
+
+from extender.model.gang import Gang, Phase
+from extender.model.pod import READY_SET, Pod, PodUid, Status
+from extender.model.queue import Queue
+from extender.model.reason import Problem
+from extender.model.resources import NOTHING, Resources
+
+
+class QueueState:
+    """A queue with what its gangs use and want."""
+
+    __slots__ = (
+        "allocated",
+        "below",
+        "elastic",
+        "inqueue",
+        "name",
+        "parent",
+        "queue",
+        "requested",
+    )
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.name = queue.name
+        self.parent: QueueState | None = None
+        self.allocated = NOTHING
+        #: What it uses together with all queues below it.
+        self.below = NOTHING
+        self.requested = NOTHING
+        #: Promised to gangs that were let in but do not run yet.
+        self.inqueue = NOTHING
+        #: Used by gangs beyond what they need at least.
+        self.elastic = NOTHING
+
+    def take(self, amounts: Resources) -> None:
+        """Count *amounts* here and in every queue above."""
+        self.allocated = self.allocated + amounts
+        line: QueueState | None = self
+        while line is not None:
+            line.below = line.below + amounts
+            line = line.parent
+
+    def give(self, amounts: Resources) -> None:
+        """Take *amounts* back, here and in every queue above."""
+        self.allocated = self.allocated - amounts
+        line: QueueState | None = self
+        while line is not None:
+            line.below = line.below - amounts
+            line = line.parent
+
+
+class GangState:
+    """A gang with what this cycle has decided for it so far; the ledger changes it."""
+
+    __slots__ = (
+        "allocated",
+        "blocked",
+        "committed",
+        "empty",
+        "evicted",
+        "gang",
+        "key",
+        "min_member",
+        "phase",
+        "pipelined",
+        "placed",
+        "queue",
+        "ready",
+        "ready_by_role",
+        "role_minimums",
+        "runs",
+        "trying",
+    )
+
+    def __init__(self, gang: Gang, queue: QueueState) -> None:
+        group = gang.group
+        self.gang = gang
+        self.key = group.key
+        self.queue = queue
+        self.min_member = group.min_member
+        self.phase: Phase = group.phase
+        self.ready: int = gang.ready
+        self.allocated: Resources = gang.allocated
+        #: What the trial under way has given it.
+        self.trying = NOTHING
+        #: Waiting members not yet tried in this action, cut into runs of identical ones.
+        self.runs: list[list[Pod]] = []
+        #: Members given a node in this cycle: (pod, row of the node table).
+        self.placed: list[tuple[Pod, int]] = []
+        #: How many of *placed*, from the front, may start.
+        self.committed = 0
+        #: Members given a node whose room is still being released.
+        self.pipelined: list[tuple[Pod, int]] = []
+        self.evicted: set[PodUid] = set()
+        #: Pending members that ask for nothing but a place and count as ready without one; only
+        #: under Volcano's rules.
+        self.empty: list[Pod] = []
+        #: Why it could not go on, as far as an action noticed.
+        self.blocked: Problem | None = None
+        self.role_minimums = _role_minimums(gang)
+        self.ready_by_role = _ready_by_role(gang) if self.role_minimums else {}
+
+    @property
+    def created(self) -> float:
+        """When its PodGroup was made."""
+        return self.gang.group.created
+
+    @property
+    def is_pending(self) -> bool:
+        """Has not been let into its queue yet."""
+        return self.phase is Phase.PENDING
+
+    def count(self, pods: list[Pod], sign: int) -> None:
+        """Count *pods* as ready members (*sign* 1) or no longer (*sign* -1)."""
+        self.ready += sign * len(pods)
+        for pod in pods if self.role_minimums else ():
+            self.ready_by_role[pod.role] = self.ready_by_role.get(pod.role, 0) + sign
+
+    def pipelined_by_role(self) -> dict[str, int]:
+        """Count the pipelined members of each role."""
+        counts: dict[str, int] = {}
+        for pod, _ in self.pipelined:
+            counts[pod.role] = counts.get(pod.role, 0) + 1
+        return counts
+
+
+def _role_minimums(gang: Gang) -> dict[str, int]:
+    """Give the minimum of each role, unless they add up to more than the gang needs at all."""
+    minimums = {role: least for role, least in gang.group.min_by_role.items() if least > 0}
+    return minimums if sum(minimums.values()) <= gang.group.min_member else {}
+
+
+def _ready_by_role(gang: Gang) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for status in READY_SET:
+        for pod in gang.by_status.get(status, ()):
+            counts[pod.role] = counts.get(pod.role, 0) + 1
+    return counts
+
+
+def seated_pods(state: GangState) -> list[Pod]:
+    """List the members on a node that an eviction could reach."""
+    by_status = state.gang.by_status
+    return [
+        pod
+        for status in (Status.BOUND, Status.RUNNING)
+        for pod in by_status.get(status, ())
+        if pod.uid not in state.evicted
+    ]

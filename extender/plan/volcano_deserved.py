@@ -1,0 +1,109 @@
+"""What queues deserve, computed as Volcano does: in floats, round by round.
+
+Kept apart because it is only for `compatibility: volcano`: it converges instead of ending, and
+its results are compared without tolerance in some places, so the last digits matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from extender.model.resources import CPU, MEMORY, PODS
+from extender.plan.arithmetic import Vector
+
+#: Below this, in its own units, Volcano takes an amount for nothing.
+_EMPTY = 0.1
+_PLAIN = frozenset({CPU, MEMORY, PODS})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One queue's claim on the whole cluster."""
+
+    weight: int
+    requested: Vector
+    ceiling: Vector
+    guarantee: Vector
+
+
+def divide(total: Vector, claims: Mapping[str, Claim]) -> dict[str, Vector]:
+    """Hand out what remains by weight until nothing changes."""
+    raw = {name: _raw_claim(claim) for name, claim in claims.items()}
+    deserved: dict[str, dict[str, float]] = {name: {CPU: 0.0, MEMORY: 0.0} for name in claims}
+    remaining = {CPU: 0.0, MEMORY: 0.0} | _raw(total)
+    met: set[str] = set()
+    while weights := sum(claim.weight for name, claim in raw.items() if name not in met):
+        before = dict(remaining)
+        increase: dict[str, float] = {}
+        decrease: dict[str, float] = {}
+        for name, claim in raw.items():
+            if name in met:
+                continue
+            old = deserved[name]
+            new = deserved[name] = _raise(old, before, claim, claim.weight / weights)
+            if _within(claim.requested, new) or new == old:
+                met.add(name)
+            _difference(old, new, increase, decrease)
+        remaining = {
+            name: max(0.0, amount + decrease.get(name, 0.0) - increase.get(name, 0.0))
+            for name, amount in before.items()
+        }
+        if remaining == before or _is_empty(remaining):
+            break
+    return {name: _natural(vector) for name, vector in deserved.items()}
+
+
+def _raise(
+    old: Mapping[str, float], remaining: Mapping[str, float], claim: Claim, part: float
+) -> dict[str, float]:
+    new = dict(old)
+    for name, amount in remaining.items():
+        new[name] = new.get(name, 0.0) + amount * part
+    for name, amount in new.items():
+        ceiling = claim.ceiling.get(name, 0.0 if name in (CPU, MEMORY) else amount)
+        new[name] = min(amount, ceiling, claim.requested.get(name, 0.0))
+    for name, amount in claim.guarantee.items():
+        new[name] = max(new.get(name, 0.0), amount)
+    return new
+
+
+def _difference(
+    old: Mapping[str, float],
+    new: Mapping[str, float],
+    increase: dict[str, float],
+    decrease: dict[str, float],
+) -> None:
+    for name in {*old, *new}:
+        change = new.get(name, 0.0) - old.get(name, 0.0)
+        side, size = (increase, change) if change > 0 else (decrease, -change)
+        side[name] = side.get(name, 0.0) + size
+
+
+def _within(left: Vector, right: Vector) -> bool:
+    return all(
+        amount < right.get(name, 0.0) or abs(amount - right.get(name, 0.0)) < _EMPTY
+        for name, amount in left.items()
+    )
+
+
+def _is_empty(vector: Vector) -> bool:
+    return all(amount < _EMPTY or name == PODS for name, amount in vector.items())
+
+
+def _raw_claim(claim: Claim) -> Claim:
+    return Claim(
+        weight=claim.weight,
+        requested=_raw(claim.requested),
+        ceiling=_raw(claim.ceiling),
+        guarantee=_raw(claim.guarantee),
+    )
+
+
+def _raw(vector: Vector) -> dict[str, float]:
+    """Count in Volcano's units: everything but cpu, memory and pods in thousandths."""
+    return {n: float(amount) * (1 if n in _PLAIN else 1000) for n, amount in vector.items()}
+
+
+def _natural(vector: Vector) -> dict[str, float]:
+    return {n: amount / (1 if n in _PLAIN else 1000) for n, amount in vector.items()}

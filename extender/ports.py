@@ -1,0 +1,172 @@
+"""The doors to the outside: small protocols that `kube` and `sim` both implement.
+
+Everything here may be called from any thread; nothing here blocks. Outcomes come back as
+futures, because whoever asks may stand in an event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+from extender.model.gang import GangKey, PodGroup
+from extender.model.pod import PodUid
+
+
+class Clock(Protocol):
+    """Time, real or virtual."""
+
+    def now(self) -> float:
+        """Seconds since the epoch, to compare with what the API server wrote."""
+
+    def monotonic(self) -> float:
+        """Seconds that never jump, for deadlines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BindOrder:
+    """Bind this very pod (the API server checks *uid*) to this node."""
+
+    uid: PodUid
+    namespace: str
+    name: str
+    node: str
+
+
+class BindResult(Enum):
+    """What became of a bind, as far as the API server has shown it."""
+
+    BOUND = "bound"  # the API server has shown the pod on our node
+    LOST = "lost"  # it is on another node, gone, being deleted, or another pod by now
+    FAILED = "failed"  # certainly not bound; trying again may help
+    UNKNOWN = "unknown"  # no answer, and reading the pod back gave none either
+
+
+@dataclass(frozen=True, slots=True)
+class BindOutcome:
+    """The result and, unless bound, a sentence without counters for kube-scheduler's event."""
+
+    result: BindResult
+    message: str = ""
+
+
+class Binder(Protocol):
+    """Writes bindings; the orders of one call go out back to back."""
+
+    def bind(self, orders: Sequence[BindOrder]) -> Sequence[Future[BindOutcome]]:
+        """Send *orders* and give one future for each, in order; retries are the binder's."""
+
+
+class GroupReader(Protocol):
+    """Reads a PodGroup from the API server itself, past every cache."""
+
+    def read(self, group: PodGroup) -> Future[PodGroup | None]:
+        """Give the live object of the same dialect and key; None when it does not exist.
+
+        The future raises `ApiError` when the API server cannot be asked.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WakeOrder:
+    """Make kube-scheduler look at a parked pod again; with *node*, at that node first."""
+
+    uid: PodUid
+    namespace: str
+    name: str
+    gang: GangKey | None = None
+    node: str = ""
+
+
+class Waker(Protocol):
+    """Wakes parked pods; rate-limited, retried, fire and forget."""
+
+    def wake(self, orders: Sequence[WakeOrder]) -> None:
+        """Queue *orders*; a later order for the same pod replaces one not yet sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictOrder:
+    """Ask this very pod (the API server checks *uid*) to leave; *why* is told on the pod."""
+
+    uid: PodUid
+    namespace: str
+    name: str
+    why: str = ""
+
+
+class EvictResult(Enum):
+    """What became of an eviction."""
+
+    LEAVING = "leaving"  # the API server has accepted it
+    GONE = "gone"  # the pod is not there any more, or is another one by now
+    BLOCKED = "blocked"  # a PodDisruptionBudget, or the API server for another reason, says no
+    FAILED = "failed"  # no answer; trying again may help
+
+
+@dataclass(frozen=True, slots=True)
+class EvictOutcome:
+    """The result and, unless the pod leaves, a sentence for people."""
+
+    result: EvictResult
+    message: str = ""
+
+
+class Evictor(Protocol):
+    """Asks pods to leave; rate-limited, retried within reason."""
+
+    def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
+        """Send *orders* and give one future for each, in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """An object of the API server that we speak about: a PodGroup, a Queue or a Pod."""
+
+    kind: str
+    name: str
+    uid: str
+    #: Empty for what belongs to no namespace.
+    namespace: str = ""
+    #: The API group of a PodGroup or Queue.
+    dialect: str = ""
+
+
+class StatusWriter(Protocol):
+    """Reads and writes the status of PodGroups and Queues; rate-limited.
+
+    The futures give None when the object is gone or another one by now, and raise `ApiError`
+    when the API server refuses or cannot be asked.
+    """
+
+    def read(self, subject: Subject) -> Future[Mapping[str, Any] | None]:
+        """Give the status as the API server has it."""
+
+    def write(
+        self, subject: Subject, status: Mapping[str, Any]
+    ) -> Future[Mapping[str, Any] | None]:
+        """Merge *status* into what is there and give the whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """Something worth telling whoever looks at *subject*."""
+
+    subject: Subject
+    #: One word of a closed list.
+    reason: str
+    message: str
+    #: A person has to do something about it.
+    warning: bool = False
+    #: Seconds since the epoch.
+    at: float = 0.0
+
+
+class Announcer(Protocol):
+    """Writes Events; the same word about the same object raises a count, not a stream."""
+
+    def announce(self, notice: Notice) -> None:
+        """Queue *notice*; rate-limited, fire and forget."""

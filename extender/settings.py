@@ -1,0 +1,99 @@
+"""What can be set, with the reason for each: the flags, the environment and the docs say the same.
+
+Every field becomes a flag of `gang-extender serve` (`hold_s` is `--hold-s`) and a variable
+(`GANG_EXTENDER_HOLD_S`). Unknown variables with our prefix refuse to start: a typo that is
+silently ignored is found in production.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from extender.errors import BadConfiguration
+
+PREFIX = "GANG_EXTENDER_"
+
+
+def setting(default: Any, why: str) -> Any:
+    """Declare a setting with the reason that `--help` and the docs print."""
+    return field(default=default, metadata={"why": why})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Frozen at start; what may change while we run lives in the policy file."""
+
+    kubeconfig: str = setting(
+        "",
+        "The kubeconfig to use. Without it: $KUBECONFIG, then the pod's service account, then"
+        " the file in the home directory.",
+    )
+    listen: str = setting(
+        "127.0.0.1:8888",
+        "HOST:PORT of the hooks. Bind is privileged, so keep it on loopback beside kube-scheduler.",
+    )
+    ops_listen: str = setting(
+        "127.0.0.1:8889", "HOST:PORT of probes, metrics and pages; nothing there changes anything."
+    )
+    config: str = setting(
+        "", "The policy file (actions, tiers, arguments), in the format of volcano-scheduler.conf."
+    )
+    scheduler_name: tuple[str, ...] = setting(
+        ("gang-scheduler", "volcano", "kube-batch"),
+        "Pods of these schedulers are ours; all others only use up room. May be repeated.",
+    )
+    hold_s: float = setting(
+        30.0,
+        "How long a bind waits for the rest of its gang. The first arrival sets the deadline.",
+    )
+    bind_timeout_s: float = setting(
+        45.0,
+        "httpTimeout of the bind entry in kube-scheduler's configuration: hold, plus time to bind"
+        " a whole gang, plus a margin. If kube-scheduler gives up first, room is lost.",
+    )
+    filter_timeout_s: float = setting(
+        2.0, "httpTimeout of the other entry; these calls sit in the serial scheduling loop."
+    )
+    ticket_s: float = setting(
+        20.0,
+        "How long a reservation waits for its pods to come to filter before it is given up.",
+    )
+    max_holds: int = setting(
+        10_000, "Binds held at once; one more is refused and comes back, instead of piling up."
+    )
+    log_level: str = setting("info", "debug, info, warning or error.")
+
+    def __post_init__(self) -> None:
+        address(self.listen, "--listen")
+        address(self.ops_listen, "--ops-listen")
+        if self.bind_timeout_s <= self.hold_s:
+            raise BadConfiguration(
+                f"--bind-timeout-s {self.bind_timeout_s:g} leaves no time to bind after --hold-s"
+                f" {self.hold_s:g}; make it at least {self.hold_s + 15:g}"
+            )
+
+
+def address(text: str, flag: str) -> tuple[str, int]:
+    """Split HOST:PORT; an IPv6 host stands in brackets."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise BadConfiguration(f"{flag} {text!r} is not HOST:PORT; write it like 127.0.0.1:8888")
+    return host.strip("[]"), int(port)
+
+
+def variable(name: str) -> str:
+    """Name the environment variable of the field *name*."""
+    return PREFIX + name.upper()
+
+
+def check_environment(environment: Mapping[str, str], also: Iterable[str] = ()) -> None:
+    """Refuse variables with our prefix that no setting reads."""
+    known = {variable(each.name) for each in fields(Settings)} | set(also)
+    for name in sorted(environment):
+        if name.startswith(PREFIX) and name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]}" if near else ""
+            raise BadConfiguration(f"the variable {name} is not a setting{hint}")

@@ -1,0 +1,1 @@
+"""How are we asked? The hooks of kube-scheduler, the probes and the pages."""

@@ -1,0 +1,47 @@
+"""The Flask app: probes, metrics and API; with hooks too, for any WSGI server and for tests."""
+
+from __future__ import annotations
+
+from flask import Flask, Response, request
+from flask.typing import ResponseReturnValue
+
+from extender.web import wire
+from extender.web.hooks import BODY_LIMIT, VERBS, Hooks
+from extender.web.probes import Probes
+
+
+def create_app(probes: Probes, hooks: Hooks | None = None) -> Flask:
+    """Mount what is given; under `serve` the hooks are answered by the edge instead."""
+    app = Flask(__name__, static_folder=None)
+    app.register_blueprint(probes.blueprint())
+    if hooks is not None:
+        _mount(app, hooks)
+    return app
+
+
+def _mount(app: Flask, hooks: Hooks) -> None:
+    # kube-scheduler follows redirects but loses the POST: answer with and without the slash.
+    app.url_map.strict_slashes = False
+    app.config["MAX_CONTENT_LENGTH"] = BODY_LIMIT
+
+    def hook(verb: str) -> ResponseReturnValue:
+        body = request.get_data(cache=False)
+        if verb != "bind":
+            return Response(hooks.answer(verb, body), mimetype="application/json")
+        # A WSGI server spends a thread on every held bind; `serve` does not come this way.
+        return Response(hooks.bound(hooks.bind(body).result()), mimetype="application/json")
+
+    for verb in VERBS:
+        for prefix in ("", "/v1"):
+            app.add_url_rule(
+                f"{prefix}/{verb}",
+                endpoint=f"{prefix}{verb}",
+                view_func=hook,
+                methods=["POST"],
+                defaults={"verb": verb},
+            )
+
+    @app.errorhandler(413)
+    def too_large(_: Exception) -> ResponseReturnValue:
+        text = wire.write_error(f"the body is over {BODY_LIMIT} bytes")
+        return Response(text, status=413, mimetype="application/json")

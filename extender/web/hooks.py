@@ -1,0 +1,147 @@
+"""The four hooks: bytes in, bytes out, or a future of bytes for a bind that must wait.
+
+They know nothing of HTTP; two thin edges mount them. Whatever goes wrong, kube-scheduler gets an
+`Error` it can show, and the server lives on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Protocol, TypeAlias
+
+from extender.errors import ExtenderError, NotReady
+from extender.gate import Gate
+from extender.logs import event
+from extender.metrics import Metrics
+from extender.model.membership import Membership
+from extender.model.pod import Pod
+from extender.ports import Clock
+from extender.web import wire
+
+log = logging.getLogger(__name__)
+
+#: Reads the Pod object inside a call; the decoder of the watch, handed in by the wiring.
+PodReader: TypeAlias = Callable[[bytes], tuple[Pod, Membership]]
+#: Sentences that say why we must not decide now; empty when we may.
+Readiness: TypeAlias = Callable[[], list[str]]
+
+VERBS = ("filter", "prioritize", "preempt", "bind")
+
+#: A pod may be 1.5 MiB in etcd and 5,000 node names come on top.
+BODY_LIMIT = 4 * 1024 * 1024
+
+
+class Barrier(Protocol):
+    """Where binds wait."""
+
+    def bind(self, uid: str, namespace: str, name: str, node: str) -> Future[str]:
+        """Give the error text of the answer, empty when the pod is bound."""
+
+    def peer_gone(self, waiting: Future[str]) -> None:
+        """Hear that nobody waits for this answer any more."""
+
+
+class Hooks:
+    """Read, ask the gate or the barrier, write."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        barrier: Barrier,
+        read_pod: PodReader,
+        readiness: Readiness,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._gate = gate
+        self._barrier = barrier
+        self._read_pod = read_pod
+        self._readiness = readiness
+        self._clock = clock
+        self._metrics = metrics
+        self._seconds = {verb: metrics.hook_seconds.labels(verb) for verb in VERBS}
+        self._answers = {
+            "filter": self._filter,
+            "prioritize": self._prioritize,
+            "preempt": self._preempt,
+        }
+
+    def answer(self, verb: str, body: bytes) -> bytes:
+        """Answer filter, prioritize or preempt at once."""
+        started = self._clock.monotonic()
+        try:
+            return self._answers[verb](body)
+        except ExtenderError as error:
+            self._count(verb, "error")
+            return _apology(verb, str(error))
+        except Exception:
+            log.exception("hook failed", extra={"facts": {"verb": verb}})
+            self._count(verb, "error")
+            return _apology(verb, "the extender failed to answer; its log has the details")
+        finally:
+            self._seconds[verb].observe(self._clock.monotonic() - started)
+
+    def bind(self, body: bytes) -> Future[str]:
+        """Start a bind; the future gives the text for `wire.write_error`."""
+        try:
+            call = wire.read_bind(body)
+            self._must_be_ready()
+            return self._barrier.bind(call.uid, call.namespace, call.name, call.node)
+        except ExtenderError as error:
+            return _settled(str(error))
+        except Exception:
+            log.exception("hook failed", extra={"facts": {"verb": "bind"}})
+            return _settled("the extender failed to bind; its log has the details")
+
+    def peer_gone(self, waiting: Future[str]) -> None:
+        """Tell the barrier that the caller of a held bind went away."""
+        self._barrier.peer_gone(waiting)
+
+    def bound(self, error: str) -> bytes:
+        """Write the answer to a bind and count it."""
+        self._count("bind", "refused" if error else "bound")
+        return wire.write_error(error) if error else wire.BOUND
+
+    def _filter(self, body: bytes) -> bytes:
+        call = wire.read_filter(body)
+        if call.sent_whole_nodes:
+            event(log, logging.WARNING, "kube-scheduler sends whole nodes; set nodeCacheCapable")
+        pod, member = self._read_pod(call.pod)
+        if pod.ours:
+            self._must_be_ready()
+        answer = self._gate.filter(pod, member, call.offered)
+        self._count("filter", answer.outcome)
+        return wire.write_filter(answer.nodes, answer.refused)
+
+    def _prioritize(self, body: bytes) -> bytes:
+        call = wire.read_filter(body)
+        pod, _ = self._read_pod(call.pod)
+        self._count("prioritize", "passed")
+        return wire.write_scores(self._gate.prioritize(pod, call.offered))
+
+    def _preempt(self, body: bytes) -> bytes:
+        call = wire.read_preempt(body)
+        pod, member = self._read_pod(call.pod)
+        victims = self._gate.preempt(pod, member, call.victims())
+        self._count("preempt", "passed" if victims else "vetoed")
+        return wire.write_victims(call, victims)
+
+    def _must_be_ready(self) -> None:
+        for sentence in self._readiness():
+            raise NotReady(f"the extender is not ready: {sentence}")
+
+    def _count(self, verb: str, outcome: str) -> None:
+        self._metrics.hook_answers.labels(verb, outcome).inc()
+
+
+def _apology(verb: str, message: str) -> bytes:
+    """Errors of prioritize are ignored by kube-scheduler, but its decoder wants an array."""
+    return b"[]" if verb == "prioritize" else wire.write_error(message)
+
+
+def _settled(message: str) -> Future[str]:
+    future: Future[str] = Future()
+    future.set_result(message)
+    return future

@@ -1,0 +1,243 @@
+"""The only module that knows everyone: puts the parts together, starts and stops them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+import msgspec
+from a2wsgi import WSGIMiddleware
+
+from extender.cache.changes import Kind
+from extender.cache.cluster import Cluster
+from extender.cycle import Cycle, Published
+from extender.gate import Gate
+from extender.holds.barrier import Barrier
+from extender.holds.book import Book
+from extender.holds.limits import Limits
+from extender.holds.looptimer import LoopTimer
+from extender.holds.mirror import MirrorFacts, Promises, listen
+from extender.kube import decode, dialects, lists, objects
+from extender.kube.bind import PipelinedBinder
+from extender.kube.client import Access
+from extender.kube.codec import Codec
+from extender.kube.groups import LiveGroups
+from extender.kube.pipeline import Pipeline
+from extender.kube.wake import PipelinedWaker
+from extender.kube.watch import Mirror
+from extender.metrics import Metrics
+from extender.model.gang import GangKey, PodGroup
+from extender.plan.decision import Plan
+from extender.plan.planner import make_plan
+from extender.ports import Binder, Clock, GroupReader, Waker
+from extender.settings import Settings, address
+from extender.sim.cluster import Object, SimCluster
+from extender.web.app import create_app
+from extender.web.edge import Application, Edge
+from extender.web.hooks import Hooks, PodReader
+from extender.web.probes import Probes
+
+
+class SystemClock:
+    """The real time."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Seconds that never jump."""
+        return time.monotonic()
+
+
+class Source(Protocol):
+    """What tells the mirror of changes."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def stop(self) -> None:
+        """End."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """How one kind of cluster, real or simulated, is heard and acted upon."""
+
+    source: Source
+    binder: Binder
+    groups: GroupReader
+    waker: Waker
+
+
+class Runtime:
+    """One extender, put together."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        cluster: Cluster,
+        doors: Doors,
+    ) -> None:
+        self._source = doors.source
+        self.metrics = metrics = Metrics()
+        self._published = published = Published()
+        gate = Gate(cluster, published, lost_its_node=self._plan_anew)
+        self._cycle = Cycle(
+            cluster=cluster,
+            published=published,
+            gate=gate,
+            make_plan=make_plan,
+            waker=doors.waker,
+            clock=clock,
+            metrics=metrics,
+            readiness=cluster.readiness,
+            ticket_s=settings.ticket_s,
+        )
+        self._barrier = Barrier(
+            Book(
+                MirrorFacts(cluster, gate.passers),
+                Limits.within(settings.hold_s, settings.bind_timeout_s, settings.max_holds),
+                chance=random.random,
+            ),
+            binder=doors.binder,
+            groups=doors.groups,
+            inflight=Promises(cluster, gate.passers, clock),
+            timer=LoopTimer(loop),
+            clock=clock,
+            observer=HoldMetrics(metrics),
+        )
+        listen(cluster, gate.passers, self._barrier)
+        self.hooks = hooks = Hooks(
+            gate=gate,
+            barrier=self._barrier,
+            read_pod=pod_reader(settings),
+            readiness=cluster.readiness,
+            clock=clock,
+            metrics=metrics,
+        )
+        # a2wsgi types every ASGI message on its own; the edge takes them as the mappings they are.
+        pages: Any = create_app(Probes(cluster.readiness, published, metrics))
+        self.edge = Edge(
+            hooks,
+            cast(Application, WSGIMiddleware(pages)),
+            hook_port=address(settings.listen, "--listen")[1],
+            ops_port=address(settings.ops_listen, "--ops-listen")[1],
+        )
+
+    @property
+    def plan(self) -> Plan:
+        """The last plan."""
+        return self._published.plan
+
+    def start(self) -> None:
+        """Listen to the cluster and plan."""
+        self._source.start()
+        self._cycle.start()
+
+    def drain(self) -> None:
+        """Refuse what waits at the barrier, and whatever comes."""
+        self._barrier.shut_down()
+
+    def stop(self) -> None:
+        """End every thread."""
+        self._cycle.stop()
+        self._source.stop()
+
+    def _plan_anew(self, gang: GangKey) -> None:
+        self._cycle.give_back(gang)
+
+
+def build(settings: Settings, loop: asyncio.AbstractEventLoop) -> Runtime:
+    """Put an extender together for the cluster of the kubeconfig or the pod."""
+    clock = SystemClock()
+    access = Access.load(settings.kubeconfig or None)
+    cluster = Cluster(clock)
+    pipeline = Pipeline(access, loop)
+    doors = Doors(
+        source=Mirror(access, cluster, clock, schedulers=frozenset(settings.scheduler_name)),
+        binder=PipelinedBinder(pipeline),
+        groups=LiveGroups(pipeline),
+        waker=PipelinedWaker(pipeline),
+    )
+    return Runtime(settings, loop, clock, cluster, doors)
+
+
+def pod_reader(settings: Settings) -> PodReader:
+    """Read the pod inside a hook call just as the watch reads it."""
+    schedulers = frozenset(settings.scheduler_name)
+    return lambda raw: decode.to_pod(decode.pod(raw), schedulers=schedulers)
+
+
+class HoldMetrics:
+    """Counts what happens at the barrier."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def holding(self, holds: int) -> None:
+        """So many binds wait or are under way now."""
+        self._metrics.holds.set(holds)
+
+    def released(self, cause: str, waited_s: float) -> None:
+        """A bind call was answered."""
+        self._metrics.hold_seconds.labels(cause).observe(waited_s)
+
+    def partial_commit(self, gang: GangKey) -> None:
+        """A gang ended short of minMember after its bindings were sent."""
+        self._metrics.partial_commits.inc()
+
+    def peer_closed(self, age_s: float) -> None:
+        """A caller gave up."""
+        self._metrics.peer_closes.inc()
+
+
+def embed(settings: Settings, loop: asyncio.AbstractEventLoop, simulated: SimCluster) -> Runtime:
+    """Put an extender together for a simulated cluster."""
+    clock = SystemClock()
+    cluster = Cluster(clock)
+    doors = Doors(
+        source=_Hearsay(simulated, cluster, frozenset(settings.scheduler_name)),
+        binder=simulated,
+        groups=simulated,
+        waker=simulated,
+    )
+    return Runtime(settings, loop, clock, cluster, doors)
+
+
+def read_group(thing: Object) -> PodGroup:
+    """Read a PodGroup of the simulated cluster as if it came from the API server."""
+    return dialects.to_group(msgspec.convert(thing, dialects.RawGroup), dialects.VOLCANO)
+
+
+class _Hearsay:
+    """Feeds the mirror with what a simulated cluster tells, decoded like everything else."""
+
+    def __init__(self, simulated: SimCluster, cluster: Cluster, schedulers: frozenset[str]) -> None:
+        self._simulated = simulated
+        self._cluster = cluster
+        self._codecs: dict[str, Codec[Any]] = {
+            "Node": Codec(Kind.NODE, objects.RawNode, objects.to_node),
+            "Pod": lists.pods(schedulers),
+            "PodGroup": lists.groups(dialects.VOLCANO),
+            "Queue": lists.queues(dialects.VOLCANO),
+        }
+
+    def start(self) -> None:
+        """Begin."""
+        self._simulated.listen(self._hear)
+
+    def stop(self) -> None:
+        """A simulated cluster ends with its process."""
+
+    def _hear(self, verb: str, thing: Object) -> None:
+        line = self._codecs[thing["kind"]].line(
+            msgspec.json.encode({"type": verb, "object": thing})
+        )
+        if line.change is not None:
+            self._cluster.apply(line.change)

@@ -1,0 +1,160 @@
+"""Gangs end to end on the real control plane, beside the plain kube-scheduler in the same run.
+
+`backlog`: all pods exist before the scheduler starts. `stream`: they are created while it runs.
+The rate counts from the start of the scheduler (backlog) or the first create (stream) to the last
+bind, as an outside watch sees it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.cluster import objects
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.extender_process import Extender
+
+CREATORS = 4
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One arrangement of pods: *gangs* of *size* on *nodes*, created before or during the run."""
+
+    nodes: int
+    gangs: int
+    size: int
+    mode: str
+
+    def __str__(self) -> str:
+        return f"{self.nodes} nodes, {self.gangs}x{self.size}, {self.mode}"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one run took."""
+
+    pods_per_s: float
+    first_bind_s: float
+    cpu_ms_per_pod: float
+
+
+SHAPES = [
+    Shape(200, 100, 20, "stream"),
+    Shape(200, 100, 20, "backlog"),
+    Shape(200, 2000, 1, "backlog"),
+    Shape(200, 4, 500, "backlog"),
+    Shape(200, 1, 2000, "backlog"),
+    Shape(1000, 100, 20, "backlog"),
+]
+
+
+def main(wanted: list[Shape], rounds: int) -> None:
+    """Measure each shape *rounds* times, plain and with the extender in turn."""
+    print(f"{'shape':34} {'plain':>8} {'gangs':>8} {'ratio':>6} {'first bind':>11} {'CPU/pod':>8}")
+    for shape in wanted:
+        for _ in range(rounds):
+            plain = measure(shape, with_extender=False)
+            ours = measure(shape, with_extender=True)
+            print(
+                f"{shape!s:34} {plain.pods_per_s:6.0f}/s {ours.pods_per_s:6.0f}/s"
+                f" {ours.pods_per_s / plain.pods_per_s:6.2f} {ours.first_bind_s:9.2f} s"
+                f" {ours.cpu_ms_per_pod:5.2f} ms",
+                flush=True,
+            )
+
+
+def measure(shape: Shape, *, with_extender: bool) -> Run:
+    """Start a fresh control plane, place all pods, and give the rate."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
+        plane = running.enter_context(ControlPlane(Path(folder), kwok=False))
+        plane.install()
+        api = plane.api
+        api.create(objects.namespace("bench"))
+        in_parallel(plane, [ready_node(f"node-{index}") for index in range(shape.nodes)])
+        pods = [
+            objects.pod(
+                f"gang-{gang}-{index}",
+                "bench",
+                gang=f"gang-{gang}" if shape.size > 1 else None,
+                cpu="10m",
+                memory="1Mi",
+            )
+            for gang in range(shape.gangs)
+            for index in range(shape.size)
+        ]
+        if shape.size > 1:
+            in_parallel(
+                plane,
+                [
+                    objects.pod_group(f"gang-{gang}", "bench", shape.size)
+                    for gang in range(shape.gangs)
+                ],
+            )
+        if shape.mode == "backlog":
+            in_parallel(plane, pods)
+        extender = running.enter_context(plane.extender()) if with_extender else None
+        config = plane.scheduler_config(extender) if extender else plane.plain_scheduler_config()
+        binds = running.enter_context(plane.binds("bench"))
+        before = cpu_s(extender) if extender else 0.0
+        if shape.mode == "backlog":
+            started = time.monotonic()
+            running.enter_context(plane.scheduler(config))
+        else:
+            running.enter_context(plane.scheduler(config))
+            started = time.monotonic()
+            in_parallel(plane, pods)
+        seen = binds.wait_for(len(pods), 180)
+        spent = cpu_s(extender) - before if extender else 0.0
+        return Run(
+            pods_per_s=len(pods) / (seen[-1].at - started),
+            first_bind_s=seen[0].at - started,
+            cpu_ms_per_pod=spent * 1000 / len(pods),
+        )
+
+
+def ready_node(name: str) -> dict:
+    """A node without kubelet: enough where a bound pod is the end."""
+    node = objects.node(name, cpu="32", memory="64Gi")
+    node["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+    return node
+
+
+def in_parallel(plane: ControlPlane, things: list[dict]) -> None:
+    """Create *things* over a few connections, in order."""
+    with ThreadPoolExecutor(CREATORS) as creators:
+        list(creators.map(plane.api.create, things))
+
+
+def cpu_s(extender: Extender) -> float:
+    """Add up the processor time of the extender and its worker."""
+    return sum(_cpu_of(pid) for pid in family(extender.pid))
+
+
+def family(pid: int) -> Iterator[int]:
+    """Give a process and its descendants."""
+    yield pid
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    for child in children:
+        yield from family(int(child))
+
+
+def _cpu_of(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--only", type=int, nargs="*", help="numbers of shapes, from 0")
+    options = parser.parse_args()
+    main([SHAPES[i] for i in options.only] if options.only else SHAPES, options.rounds)

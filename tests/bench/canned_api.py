@@ -1,0 +1,294 @@
+"""An API server of a large cluster, from a can: lists, pages, watches and a tap for changes.
+
+Objects are made from templates when they are asked for, so that serving them costs little and
+what is measured is the reader. Run as a process of its own: `python -m tests.bench.canned_api`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+GANG = 20
+VOLCANO = "/apis/scheduling.volcano.sh/v1beta1"
+BOOKMARK = {"k8s.io/initial-events-end": "true"}
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large the cluster is; *waiting* of the pods have no node."""
+
+    nodes: int
+    pods: int
+    waiting: int
+
+
+def template() -> dict[str, Any]:
+    """A pod as it is in real clusters: 4 KB, most of which no scheduler reads."""
+    managed = {f"f:{field}": {} for field in ("image", "name", "resources", "env", "volumeMounts")}
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "~OWNER~", "uid": "~OWNER~"}
+    given = {"cpu": "2", "memory": "4Gi"}
+    return {
+        "metadata": {
+            "name": "~NAME~",
+            "generateName": "~OWNER~-",
+            "namespace": "team-~TEAM~",
+            "uid": "00000000-0000-4000-8000-~UID~",
+            "resourceVersion": "~VERSION~",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {"app": "~OWNER~", "batch.kubernetes.io/job-name": "~OWNER~"},
+            "annotations": {
+                "scheduling.k8s.io/group-name": "~GROUP~",
+                "kubectl.kubernetes.io/default-container": "main",
+                "prometheus.io/scrape": "true",
+            },
+            "ownerReferences": [owner | {"controller": True, "blockOwnerDeletion": True}],
+            "managedFields": [
+                {"manager": name, "operation": "Update", "fieldsV1": {"f:spec": managed}}
+                for name in ("kube-controller-manager", "kube-scheduler", "kubelet")
+            ],
+        },
+        "spec": {
+            "schedulerName": "~SCHEDULER~",
+            "nodeName": "~NODE~",
+            "priority": 0,
+            "restartPolicy": "Never",
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "registry.example/team/trainer:2026.1",
+                    "command": ["python", "-m", "train", "--epochs", "90"],
+                    "env": [{"name": f"SETTING_{n}", "value": f"value-{n}"} for n in range(30)],
+                    "resources": {"requests": given, "limits": given},
+                    "volumeMounts": [{"name": "kube-api-access-~UID~", "mountPath": "/var/run"}],
+                }
+            ],
+            "volumes": [
+                {
+                    "name": "kube-api-access-~UID~",
+                    "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]},
+                }
+            ],
+            "tolerations": [
+                {"key": f"node.kubernetes.io/{taint}", "operator": "Exists", "effect": "NoExecute"}
+                for taint in ("not-ready", "unreachable")
+            ],
+        },
+        "status": {
+            "phase": "~PHASE~",
+            "podIP": "10.0.0.1",
+            "conditions": [
+                {"type": word, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+                for word in ("PodScheduled", "Initialized", "ContainersReady", "Ready")
+            ],
+            "containerStatuses": [
+                {
+                    "name": "main",
+                    "ready": True,
+                    "restartCount": 0,
+                    "image": "registry.example/team/trainer:2026.1",
+                    "imageID": "registry.example/team/trainer@sha256:" + "0" * 64,
+                    "allocatedResources": given,
+                    "resources": {"requests": given, "limits": given},
+                    "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+                }
+            ],
+        },
+    }
+
+
+@cache
+def _cut() -> list[str]:
+    """The template as text between marks: even places are text, odd ones are marks."""
+    return json.dumps(template(), separators=(",", ":")).split("~")
+
+
+def pod(size: Size, number: int, *, version: int = 1, phase: str = "") -> bytes:
+    """Pod *number*: most are members of gangs, some belong to others, the last ones wait."""
+    waits = number >= size.pods - size.waiting
+    owner = f"job-{number // GANG}"
+    marks = {
+        "NAME": f"{owner}-{number % GANG}",
+        "OWNER": owner,
+        "TEAM": str(number // GANG % 50),
+        "UID": f"{number:012d}",
+        "VERSION": str(version),
+        "GROUP": owner,
+        "SCHEDULER": "default-scheduler" if number // GANG % 10 == 9 else "gang-scheduler",
+        "NODE": "" if waits else f"node-{number % size.nodes:05d}",
+        "PHASE": phase or ("Pending" if waits else "Running"),
+    }
+    parts = list(_cut())
+    parts[1::2] = [marks[mark] for mark in parts[1::2]]
+    return "".join(parts).encode()
+
+
+def node(size: Size, number: int) -> bytes:
+    """A node with the usual amount of status."""
+    room = {"cpu": "64", "memory": "256Gi", "pods": "110", "ephemeral-storage": "900Gi"}
+    name = f"node-{number:05d}"
+    return json.dumps(
+        {
+            "metadata": {
+                "name": name,
+                "uid": name,
+                "resourceVersion": "1",
+                "labels": {"kubernetes.io/hostname": name, "zone": f"zone-{number % 3}"},
+            },
+            "spec": {},
+            "status": {
+                "allocatable": room,
+                "capacity": room,
+                "conditions": [{"type": "Ready", "status": "True"}],
+                "images": [
+                    {"names": [f"registry.example/image-{n}@sha256:{'0' * 64}"], "sizeBytes": n}
+                    for n in range(40)
+                ],
+            },
+        }
+    ).encode()
+
+
+def group(size: Size, number: int) -> bytes:
+    """The PodGroup of twenty pods."""
+    meta = {"name": f"job-{number}", "namespace": f"team-{number % 50}", "uid": f"g{number}"}
+    spec = {"minMember": GANG, "queue": f"queue-{number % 10}"}
+    return json.dumps({"metadata": meta | {"resourceVersion": "1"}, "spec": spec}).encode()
+
+
+def _named(prefix: str, count: int, **rest: Any) -> list[bytes]:
+    return [
+        json.dumps({"metadata": {"name": f"{prefix}-{n}", "resourceVersion": "1"}, **rest}).encode()
+        for n in range(count)
+    ]
+
+
+class Server(ThreadingHTTPServer):
+    """Knows the whole cluster and how many changes are still to be told."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, size: Size) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.size = size
+        self.rate = 0
+        self.left = 0
+        self.tap = threading.Event()
+
+    def collection(self, path: str) -> Iterator[bytes] | None:
+        """Every object of one resource; None where nothing is installed."""
+        size = self.size
+        made: dict[str, Any] = {
+            "/api/v1/pods": lambda: (pod(size, number) for number in range(size.pods)),
+            "/api/v1/nodes": lambda: (node(size, number) for number in range(size.nodes)),
+            "/api/v1/namespaces": lambda: iter(_named("team", 50)),
+            "/apis/scheduling.k8s.io/v1/priorityclasses": lambda: iter(()),
+            "/apis/policy/v1/poddisruptionbudgets": lambda: iter(()),
+            f"{VOLCANO}/podgroups": lambda: (
+                group(size, number) for number in range(size.pods // GANG)
+            ),
+            f"{VOLCANO}/queues": lambda: iter(_named("queue", 10, spec={"weight": 1})),
+        }
+        return made[path]() if path in made else None
+
+    def changes(self) -> Iterator[bytes]:
+        """Pods that turn from Running to Unknown and back, at the rate that was asked for."""
+        told, running = 0, self.size.pods - self.size.waiting
+        while True:
+            self.tap.wait()
+            began = time.monotonic()
+            done = 0
+            while self.left > 0:
+                due = int((time.monotonic() - began) * self.rate) - done
+                for _ in range(min(due, self.left)):
+                    number = told * 7919 % running
+                    phase = ("Unknown", "Running")[told // running % 2]
+                    yield pod(self.size, number, version=told + 2, phase=phase)
+                    told += 1
+                    done += 1
+                    self.left -= 1
+                time.sleep(0.002)
+            self.tap.clear()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Speaks as much of the API server's language as a list and a watch need."""
+
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        query = {key: values[0] for key, values in parse_qs(url.query).items()}
+        objects = self.server.collection(url.path)
+        if objects is None:
+            self._answer(404, b'{"message":"not installed"}')
+        elif "watch" in query:
+            self._stream(url.path, objects, whole="sendInitialEvents" in query)
+        else:
+            self._answer(200, self._page(list(objects)))
+
+    def do_POST(self) -> None:
+        query = parse_qs(urlsplit(self.path).query)
+        self.server.rate = int(query["rate"][0])
+        self.server.left = int(query["count"][0])
+        self.server.tap.set()
+        self._answer(200, b"{}")
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _page(self, objects: list[bytes]) -> bytes:
+        return b'{"metadata":{"resourceVersion":"1"},"items":[' + b",".join(objects) + b"]}"
+
+    def _stream(self, path: str, objects: Iterator[bytes], *, whole: bool) -> None:
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        try:
+            if whole:
+                for each in objects:
+                    self._chunk(b'{"type":"ADDED","object":' + each + b"}\n")
+                end = {"metadata": {"resourceVersion": "1", "annotations": BOOKMARK}}
+                self._chunk(json.dumps({"type": "BOOKMARK", "object": end}).encode() + b"\n")
+            if path == "/api/v1/pods":
+                for each in self.server.changes():
+                    self._chunk(b'{"type":"MODIFIED","object":' + each + b"}\n")
+            threading.Event().wait()
+        except OSError:
+            self.close_connection = True
+
+    def _chunk(self, data: bytes) -> None:
+        self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the parent's name)
+        """Keep quiet."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--nodes", type=int, required=True)
+    parser.add_argument("--pods", type=int, required=True)
+    parser.add_argument("--waiting", type=int, default=0)
+    given = parser.parse_args()
+    server = Server(Size(given.nodes, given.pods, given.waiting))
+    print(server.server_port, flush=True)
+    sys.setswitchinterval(0.0005)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()

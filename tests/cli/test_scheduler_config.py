@@ -1,0 +1,56 @@
+"""The configuration we print for kube-scheduler."""
+
+from __future__ import annotations
+
+import yaml
+from click.testing import CliRunner
+
+from extender.cli.main import main
+
+
+def printed(*arguments: str) -> dict:
+    result = CliRunner().invoke(main, ["scheduler-config", *arguments])
+    assert result.exit_code == 0, result.output
+    return yaml.safe_load(result.output)
+
+
+def test_binds_have_an_entry_of_their_own_with_the_long_timeout() -> None:
+    quick, slow = printed("--url", "http://127.0.0.1:9/")["extenders"]
+
+    assert (quick["httpTimeout"], slow["httpTimeout"]) == ("2s", "45s")
+    assert "bindVerb" not in quick
+    assert slow["bindVerb"] == "bind"
+    assert quick["urlPrefix"] == slow["urlPrefix"] == "http://127.0.0.1:9"
+
+
+def test_no_entry_is_ignorable_and_all_are_node_cache_capable() -> None:
+    for entry in printed()["extenders"]:
+        assert entry["ignorable"] is False
+        assert entry["nodeCacheCapable"] is True
+
+
+def test_an_https_url_is_spoken_over_tls() -> None:
+    assert all(entry["enableHTTPS"] for entry in printed("--url", "https://x:1")["extenders"])
+
+
+def test_the_kubeconfig_and_the_name_are_passed_on() -> None:
+    configuration = printed("--kubeconfig", "/k", "--scheduler-name", "mine")
+
+    assert configuration["clientConnection"]["kubeconfig"] == "/k"
+    assert configuration["profiles"] == [{"schedulerName": "mine"}]
+
+
+def test_a_leader_is_elected_by_a_lease_of_the_schedulers_name() -> None:
+    assert printed("--leader-elect")["leaderElection"] == {
+        "leaderElect": True,
+        "resourceName": "gang-scheduler",
+        "resourceNamespace": "gang-system",
+    }
+
+
+def test_a_bad_url_is_refused_in_one_line() -> None:
+    result = CliRunner().invoke(main, ["scheduler-config", "--url", "127.0.0.1:8888"])
+
+    assert result.exit_code == 2
+    assert result.output.count("\n") == 1
+    assert "--url" in result.output

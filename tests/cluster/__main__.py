@@ -1,0 +1,83 @@
+"""`python -m tests.cluster`: build the control plane's binaries, or run a cluster to play with."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from . import objects
+from .binaries import NEEDED_BY_TESTS, ControlPlaneUnavailable, ensure
+from .control_plane import MANIFESTS, ControlPlane
+from .extender_process import REPOSITORY, Extender
+from .processes import NeverReady
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    build = commands.add_parser("build", help="build what the tests need, ahead of time")
+    build.add_argument("names", nargs="*", default=NEEDED_BY_TESTS, help="only these binaries")
+    up = commands.add_parser("up", help="run a cluster with the extender until Ctrl-C")
+    up.add_argument("--nodes", type=int, default=5, help="how many nodes of 4 cpu and 16Gi")
+    wanted = parser.parse_args()
+    try:
+        if wanted.command == "build":
+            for path in ensure(*wanted.names).values():
+                print(path)
+            return 0
+        return play(wanted.nodes)
+    except (ControlPlaneUnavailable, NeverReady) as why:
+        print(f"no control plane: {why}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 0
+
+
+def play(node_count: int) -> int:
+    """Run everything until somebody ends it, or something ends by itself."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    ensure(*NEEDED_BY_TESTS)
+    with ExitStack() as running:
+        folder = running.enter_context(tempfile.TemporaryDirectory(prefix="gang-extender-"))
+        plane = running.enter_context(ControlPlane(Path(folder) / "cluster"))
+        plane.install()
+        running.enter_context(plane.controllers())
+        extender = running.enter_context(plane.extender())
+        running.enter_context(plane.scheduler(plane.scheduler_config(extender)))
+        names = [f"node-{index}" for index in range(1, node_count + 1)]
+        plane.api.create(*(objects.node(name) for name in names))
+        plane.wait_until_nodes_are_ready(names)
+        print(welcome(plane, extender, node_count), flush=True)
+        while all(program.is_running for program in plane.programs):
+            time.sleep(0.5)
+        for program in plane.programs:
+            if not program.is_running:
+                print(f"{program.name} has ended:\n{program.last_words()}", file=sys.stderr)
+    return 1
+
+
+def welcome(plane: ControlPlane, extender: Extender, node_count: int) -> str:
+    kubectl = "kubectl" if shutil.which("kubectl") else str(ensure("kubectl")["kubectl"])
+    examples = sorted((MANIFESTS / "examples").glob("*.yaml"))
+    example = examples[0].relative_to(REPOSITORY) if examples else "YOUR-GANG.yaml"
+    return f"""\
+{node_count} nodes are ready. In another terminal:
+
+  export KUBECONFIG={plane.kubeconfig()}
+  {kubectl} apply -f {example}
+  {kubectl} get podgroups,pods --output wide
+
+Dashboard  {extender.ops_url}/
+Logs       {plane.logs}
+
+Ctrl-C ends it and removes everything."""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

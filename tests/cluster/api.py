@@ -1,0 +1,265 @@
+"""The Kubernetes API as tests need it: plain dicts over HTTPS, no client library in between.
+
+A resource is named as in "pods" (core/v1) or "podgroups.scheduling.volcano.sh/v1beta1".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import urllib3
+
+Object = dict[str, Any]
+Items = list[Object]
+
+MERGE_PATCH = "application/merge-patch+json"
+
+
+class ApiError(Exception):
+    """The API server said no; *status* is its HTTP code."""
+
+    def __init__(self, status: int, request: str, message: str) -> None:
+        super().__init__(f"{request}: {status} {message}")
+        self.status = status
+
+
+class Api:
+    """Requests to one API server as one user."""
+
+    def __init__(self, url: str, token: str, certificate_authority: Path) -> None:
+        self.url = url
+        self._token = token
+        # No retries: a test that stops the API server wants to see that it is gone.
+        self._http = urllib3.PoolManager(
+            maxsize=8,
+            ca_certs=str(certificate_authority),
+            retries=False,
+            timeout=urllib3.Timeout(connect=5, read=30),
+        )
+
+    def close(self) -> None:
+        self._http.clear()
+
+    def create(self, *objects: Object) -> Items:
+        """Create each of *objects* and give them as the API server stored them."""
+        created = []
+        for wanted in objects:
+            resource = resource_of(wanted)
+            namespace = wanted["metadata"].get("namespace")
+            created.append(self.request("POST", _path(resource, namespace), wanted))
+        return created
+
+    def get(self, resource: str, name: str, namespace: str | None = None) -> Object:
+        return self.request("GET", _path(resource, namespace, name))
+
+    def find(self, resource: str, name: str, namespace: str | None = None) -> Object | None:
+        """Like `get`, but what does not exist is None."""
+        try:
+            return self.get(resource, name, namespace)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def list(
+        self, resource: str, namespace: str | None = None, *, labels: str = "", fields: str = ""
+    ) -> Items:
+        items: Items = self.listing(resource, namespace, labels=labels, fields=fields)["items"]
+        return items
+
+    def listing(
+        self, resource: str, namespace: str | None = None, *, labels: str = "", fields: str = ""
+    ) -> Object:
+        """The whole list object: the items, and the version of the cluster they belong to."""
+        selectors = {"labelSelector": labels, "fieldSelector": fields}
+        return self.request("GET", _path(resource, namespace), query=selectors)
+
+    def patch(
+        self,
+        resource: str,
+        name: str,
+        change: Object,
+        namespace: str | None = None,
+        *,
+        subresource: str = "",
+    ) -> Object:
+        """Merge *change* into the object."""
+        return self.request(
+            "PATCH", _path(resource, namespace, name, subresource), change, media_type=MERGE_PATCH
+        )
+
+    def delete(
+        self,
+        resource: str,
+        name: str,
+        namespace: str | None = None,
+        *,
+        grace_seconds: int | None = None,
+    ) -> None:
+        """Delete one object, gracefully unless *grace_seconds* is 0; it may be gone already."""
+        self._delete(_path(resource, namespace, name), grace_seconds)
+
+    def delete_all(
+        self,
+        resource: str,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        grace_seconds: int | None = None,
+    ) -> None:
+        """Delete every object of *resource*; one request."""
+        self._delete(_path(resource, namespace), grace_seconds, {"labelSelector": labels})
+
+    def evict(self, pod: str, namespace: str) -> None:
+        """Ask for the eviction of a pod, as `kubectl drain` does."""
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod, "namespace": namespace},
+        }
+        self.request("POST", _path("pods", namespace, pod, "eviction"), eviction)
+
+    def answers(self, path: str) -> bool:
+        """Whether a GET of *path*, which need not be JSON, succeeds."""
+        self._send("GET", path)
+        return True
+
+    @contextmanager
+    def watch(
+        self,
+        resource: str,
+        namespace: str | None = None,
+        *,
+        fields: str = "",
+        resource_version: str = "",
+    ) -> Iterator[Watch]:
+        """Follow the changes of a resource until the block ends."""
+        query = {"watch": "1", "fieldSelector": fields, "resourceVersion": resource_version}
+        response = self._send("GET", _path(resource, namespace), query=query, stream=True)
+        watch = Watch(response)
+        try:
+            yield watch
+        finally:
+            watch.stop()
+            response.close()
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Object | None = None,
+        *,
+        query: dict[str, str] | None = None,
+        media_type: str = "application/json",
+    ) -> Object:
+        """Send one request and read its JSON answer."""
+        response = self._send(method, path, body, query=query, media_type=media_type)
+        answer: Object = response.json()
+        return answer
+
+    def _delete(
+        self, path: str, grace_seconds: int | None, query: dict[str, str] | None = None
+    ) -> None:
+        options: Object = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        try:
+            self.request("DELETE", path, options, query=query)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        body: Object | None = None,
+        *,
+        query: dict[str, str] | None = None,
+        media_type: str = "application/json",
+        stream: bool = False,
+    ) -> urllib3.BaseHTTPResponse:
+        given = {key: value for key, value in (query or {}).items() if value}
+        target = f"{path}?{urlencode(given)}" if given else path
+        try:
+            response = self._http.request(
+                method,
+                f"{self.url}{target}",
+                body=None if body is None else json.dumps(body).encode(),
+                headers={"Authorization": f"Bearer {self._token}", "Content-Type": media_type},
+                preload_content=not stream,
+                # A watch is silent for as long as nothing happens.
+                timeout=urllib3.Timeout(connect=5, read=None if stream else 30),
+            )
+        except urllib3.exceptions.HTTPError as error:
+            raise ApiError(0, f"{method} {target}", str(error)) from error
+        if response.status >= 300:
+            text = response.read().decode() if stream else response.data.decode()
+            response.close()
+            raise ApiError(response.status, f"{method} {target}", _message(text))
+        return response
+
+
+class Watch:
+    """The changes of a resource as they happen: iterate over (type, object)."""
+
+    def __init__(self, response: urllib3.BaseHTTPResponse) -> None:
+        self._response = response
+        self._stopped = False
+
+    def __iter__(self) -> Iterator[tuple[str, Object]]:
+        """Wait for changes until the API server, or `stop`, ends the watch."""
+        pending = b""
+        while True:
+            try:
+                chunk = self._response.read1()
+            except (urllib3.exceptions.HTTPError, OSError, ValueError):
+                return
+            if not chunk:
+                return
+            *lines, pending = (pending + chunk).split(b"\n")
+            for line in lines:
+                event = json.loads(line)
+                yield event["type"], event["object"]
+
+    def stop(self) -> None:
+        """End the iteration; may be called from another thread."""
+        if self._stopped:
+            return
+        self._stopped = True
+        # A watch that the API server ended first has nothing left to shut down.
+        with suppress(RuntimeError, ValueError, OSError):
+            self._response.shutdown()
+
+
+def resource_of(thing: Object) -> str:
+    """Name the resource that objects like this one belong to."""
+    kind: str = thing["kind"].lower()
+    if kind.endswith("y"):
+        plural = f"{kind.removesuffix('y')}ies"
+    else:
+        plural = f"{kind}es" if kind.endswith("s") else f"{kind}s"
+    version: str = thing["apiVersion"]
+    return f"{plural}.{version}" if "/" in version else plural
+
+
+def _path(
+    resource: str, namespace: str | None = None, name: str = "", subresource: str = ""
+) -> str:
+    plural, _, group_version = resource.partition(".")
+    root = f"/apis/{group_version}" if group_version else "/api/v1"
+    within = f"/namespaces/{namespace}" if namespace else ""
+    return "/".join(part for part in (f"{root}{within}", plural, name, subresource) if part)
+
+
+def _message(text: str) -> str:
+    try:
+        message: str = json.loads(text)["message"]
+    except (ValueError, KeyError, TypeError):
+        return text
+    return message

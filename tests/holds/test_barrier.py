@@ -1,0 +1,330 @@
+"""The futures around the book: answers, time, news, threads, failures."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from concurrent.futures import Future
+
+import pytest
+
+from extender.errors import Unreachable
+from extender.holds.barrier import Barrier
+from extender.holds.book import Book
+from extender.holds.cause import Cause
+from extender.holds.limits import Limits
+from extender.holds.states import AssemblyState
+from extender.model.pod import PodUid, Status
+from extender.ports import BindOutcome, BindResult
+
+from .doubles import Notebook, SpokenBinder, SpokenReader, TurnedClock
+from .world import BOUND, GANG, LOST, World
+
+
+class Scene:
+    """A gang of w-0, w-1, ... before a barrier."""
+
+    def __init__(self, members: int, min_member: int | None = None) -> None:
+        self.world = World()
+        self.world.add_node("n-1")
+        self.world.add_group(members if min_member is None else min_member)
+        for index in range(members):
+            self.world.add_pod(f"w-{index}")
+        self.clock = TurnedClock()
+        self.binder = SpokenBinder()
+        self.reader = SpokenReader()
+        self.notebook = Notebook()
+        self.book = Book(self.world, Limits(), chance=lambda: 0.0)
+        self.barrier = Barrier(
+            self.book,
+            binder=self.binder,
+            groups=self.reader,
+            inflight=self.world,
+            timer=self.clock,
+            clock=self.clock,
+            observer=self.notebook,
+        )
+
+    def bind(self, uid: str, node: str = "n-1") -> Future[str]:
+        return self.barrier.bind(uid, "team", uid, node)
+
+    def start_gang(self, members: int) -> list[Future[str]]:
+        waiting = [self.bind(f"w-{index}") for index in range(members)]
+        self.reader.confirm()
+        return waiting
+
+
+def test_a_gang_is_answered_when_the_api_server_has_shown_it_bound():
+    scene = Scene(2)
+    first, second = scene.start_gang(2)
+
+    assert scene.binder.batches == [["w-0", "w-1"]]
+    assert not first.done()
+    scene.binder.say("w-0")
+    assert first.result(0) == ""
+    assert not second.done()
+    scene.binder.say("w-1")
+    assert second.result(0) == ""
+
+
+def test_room_in_flight_follows_the_bind():
+    scene = Scene(2)
+    scene.bind("w-0")
+    assert scene.world.flight[PodUid("w-0")] == ("held", "n-1")
+    scene.bind("w-1")
+    scene.reader.confirm()
+    assert scene.world.flight[PodUid("w-0")] == ("committing", "n-1")
+    scene.binder.say("w-0")
+    scene.binder.say("w-1", LOST)
+
+    assert scene.world.flight == {PodUid("w-0"): ("bound", "n-1")}
+
+
+def test_the_deadline_refuses_everybody_and_backs_the_gang_off():
+    scene = Scene(3)
+    waiting = [scene.bind("w-0"), scene.bind("w-1")]
+    scene.clock.turn(30)
+
+    text = Cause.DEADLINE.text(GANG)
+    assert [each.result(0) for each in waiting] == [text, text]
+    assert scene.world.backoffs == [(GANG, 1_000_000.0 + 130.0 + 10.0)]
+    assert scene.notebook.ended == [("deadline", 30.0), ("deadline", 30.0)]
+
+
+def test_time_goes_on_after_an_early_alarm():
+    scene = Scene(3)
+    gone, stays = scene.bind("w-0"), scene.bind("w-1")
+    scene.barrier.peer_gone(gone)
+    scene.clock.turn(5)
+    assert not stays.done()
+    scene.clock.turn(25)
+
+    assert stays.done()
+
+
+def test_a_caller_that_went_away_frees_its_place():
+    scene = Scene(2)
+    waiting = scene.bind("w-0")
+    scene.clock.turn(7)
+    scene.barrier.peer_gone(waiting)
+
+    assert waiting.result(0) == Cause.PEER_GONE.text(GANG)
+    assert scene.notebook.closed == [7.0]
+    assert scene.barrier.holds == 0
+
+
+def test_a_caller_that_goes_away_after_its_answer_is_no_news():
+    scene = Scene(1, min_member=1)
+    waiting = scene.bind("w-0")
+    scene.binder.say("w-0")
+    scene.barrier.peer_gone(waiting)
+
+    assert scene.notebook.closed == []
+
+
+def test_nobody_can_cancel_a_bind_that_is_under_way():
+    scene = Scene(2)
+
+    assert not scene.bind("w-0").cancel()
+
+
+def test_news_of_the_mirror_are_worked_off_by_the_timer():
+    scene = Scene(2)
+    waiting = scene.bind("w-0")
+    scene.world.change_pod("w-0", status=Status.RELEASING)
+    scene.barrier.pod_changed(PodUid("w-0"), GANG)
+    assert not waiting.done()
+    scene.clock.turn()
+
+    assert waiting.result(0) == Cause.POD_GONE.text(GANG)
+
+
+def test_news_that_concern_nobody_cost_nothing():
+    scene = Scene(2)
+    scene.barrier.pod_changed(PodUid("stranger"), None)
+    scene.barrier.group_changed(GANG, None)
+    scene.barrier.sibling_unschedulable(PodUid("w-1"), GANG)
+    scene.barrier.node_changed("n-1")
+
+    assert not scene.barrier._mailbox
+
+
+def test_a_deleted_group_a_lost_node_and_a_stuck_sibling_are_heard():
+    scene = Scene(3)
+    first = scene.bind("w-0")
+    scene.world.nodes.clear()
+    scene.barrier.node_changed("n-1")
+    scene.clock.turn()
+    assert first.result(0) == Cause.NODE_LOST.text(GANG)
+
+    scene.world.add_node("n-1")
+    scene.world.add_pod("w-0")
+    second = scene.bind("w-0")
+    scene.barrier.sibling_unschedulable(scene.world.refuse_pod("w-1"), GANG)
+    scene.clock.turn(2)
+    assert second.result(0) == Cause.SIBLING_UNSCHEDULABLE.text(GANG)
+
+    scene.clock.turn(10)
+    scene.world.add_pod("w-0")
+    third = scene.bind("w-0")
+    scene.barrier.group_changed(GANG, None)
+    scene.clock.turn()
+    assert third.result(0) == Cause.GROUP_GONE.text(GANG)
+
+
+def test_an_unreadable_group_is_read_again():
+    scene = Scene(2)
+    first, second = scene.bind("w-0"), scene.bind("w-1")
+    scene.reader.reads[0][1].set_exception(Unreachable("no answer"))
+    scene.clock.turn(0.5)
+    scene.reader.confirm()
+    scene.binder.say("w-0")
+    scene.binder.say("w-1")
+
+    assert [first.result(0), second.result(0)] == ["", ""]
+
+
+def test_answers_that_come_at_once_do_not_nest():
+    scene = Scene(500)
+    scene.reader.at_once = True
+    scene.binder.at_once = BOUND
+    waiting = [scene.bind(f"w-{index}") for index in range(500)]
+
+    assert {each.result(0) for each in waiting} == {""}
+    assert scene.barrier.state_of(GANG) is None
+
+
+def test_a_binder_that_fails_is_an_error_for_everybody_not_a_hang(caplog):
+    scene = Scene(2)
+    scene.binder.bind = lambda orders: 1 / 0  # type: ignore[method-assign, assignment]
+    with caplog.at_level(logging.CRITICAL):
+        first, second = scene.start_gang(2)
+
+    assert first.result(0) == second.result(0) == "the outcome of the binding is not known"
+    assert scene.notebook.partial == [GANG]
+
+
+def test_an_outcome_that_is_an_exception_is_an_error_not_a_hang():
+    scene = Scene(1, min_member=1)
+    waiting = scene.bind("w-0")
+    scene.binder.outcomes["w-0"].set_exception(RuntimeError("bug"))
+
+    assert waiting.result(0) == "the outcome of the binding is not known"
+
+
+def test_one_failing_act_does_not_cost_the_others_their_answer(caplog):
+    scene = Scene(3)
+    waiting = [scene.bind("w-0"), scene.bind("w-1")]
+    scene.world.release = lambda uid: 1 / 0  # type: ignore[method-assign, assignment]
+    scene.clock.turn(30)
+
+    assert all(each.done() for each in waiting)
+    assert "barrier failed" in caplog.text
+
+
+def test_an_impossible_event_is_logged_and_survived(caplog):
+    scene = Scene(2)
+    waiting = scene.bind("w-0")
+    scene.barrier._settle(PodUid("stranger"), _outcome(BOUND))
+
+    assert "barrier failed" in caplog.text
+    scene.clock.turn(30)
+    assert waiting.done()
+
+
+def test_a_partial_commit_is_reported():
+    scene = Scene(2)
+    scene.start_gang(2)
+    scene.binder.say("w-0")
+    scene.binder.say("w-1", BindOutcome(BindResult.FAILED, "the API server refused the binding"))
+
+    assert scene.notebook.partial == [GANG]
+    assert scene.barrier.state_of(GANG) is AssemblyState.BROKEN
+
+
+def test_shutting_down_waits_for_what_was_sent():
+    scene = Scene(2)
+    first, second = scene.start_gang(2)
+    finished = scene.barrier.shut_down()
+    assert not finished.done()
+    scene.binder.say("w-0")
+    scene.binder.say("w-1")
+
+    assert finished.done()
+    assert [first.result(0), second.result(0)] == ["", ""]
+    assert scene.bind("w-0").result(0) == Cause.SHUT_DOWN.text()
+
+
+def test_shutting_down_refuses_what_waits_at_once():
+    scene = Scene(2)
+    waiting = scene.bind("w-0")
+
+    assert scene.barrier.shut_down().done()
+    assert waiting.result(0) == Cause.SHUT_DOWN.text(GANG)
+
+
+def test_only_the_leader_takes_binds():
+    scene = Scene(2)
+    scene.barrier.lose_lease()
+    refused = scene.bind("w-0")
+    scene.barrier.open()
+    scene.world.add_pod("w-0")
+
+    assert refused.result(0) == Cause.LEASE_LOST.text()
+    assert not scene.bind("w-0").done()
+
+
+def test_a_too_short_timeout_of_kube_scheduler_is_learnt_and_told():
+    scene = Scene(2)
+    assert scene.barrier.learnt_timeout_s is None
+    for _ in range(3):
+        scene.world.add_pod("w-0")
+        waiting = scene.bind("w-0")
+        scene.clock.turn(5)
+        scene.barrier.peer_gone(waiting)
+        scene.clock.turn(2)
+
+    assert scene.barrier.learnt_timeout_s == pytest.approx(5.0)
+    scene.world.add_pod("w-0")
+    waiting = scene.bind("w-0")
+    scene.clock.turn(5 * 30 / 45 + 0.01)
+    assert waiting.result(0) == Cause.DEADLINE.text(GANG)
+
+
+def test_many_threads_bring_one_gang_and_it_is_bound_once():
+    scene = Scene(200)
+    scene.reader.at_once = True
+    scene.binder.at_once = BOUND
+    waiting: dict[str, Future[str]] = {}
+    gate = threading.Barrier(8)
+
+    def bring(first: int) -> None:
+        gate.wait()
+        for index in range(first, 200, 8):
+            waiting[f"w-{index}"] = scene.bind(f"w-{index}")
+
+    threads = [threading.Thread(target=bring, args=(first,)) for first in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(waiting) == 200
+    assert {each.result(5) for each in waiting.values()} == {""}
+    assert sorted(uid for batch in scene.binder.batches for uid in batch) == sorted(waiting)
+    assert len(scene.binder.batches) == 1
+    scene.book.validate()
+
+
+def test_the_observer_hears_how_many_wait():
+    scene = Scene(3)
+    scene.bind("w-0")
+    scene.bind("w-1")
+
+    assert scene.notebook.holds == 2
+
+
+def _outcome(outcome: BindOutcome) -> Future[BindOutcome]:
+    future: Future[BindOutcome] = Future()
+    future.set_result(outcome)
+    return future

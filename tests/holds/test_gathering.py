@@ -1,0 +1,360 @@
+"""How a gang comes together: quorum, roles, verification, commit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from extender.holds.cause import Cause
+from extender.holds.events import GroupChanged, NodeChanged, VerifyFailed
+from extender.holds.instructions import Answer, Bind, Park, ReportPartial, Seat, Verify
+from extender.holds.limits import Limits
+from extender.holds.states import AssemblyState
+from extender.model.pod import PodUid, Status, Toleration
+from extender.ports import BindOrder, BindOutcome, BindResult
+
+from .world import BOUND, FAILED, GANG, LOST, SHAPE, a_gang_of, bound_uids, the
+
+
+def test_the_last_member_asks_for_the_live_group_before_anything_is_sent():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+
+    group = desk.world.groups[GANG]
+    assert desk.arrives("w-1") == [Park(PodUid("w-1"), "n-1"), Verify(GANG, 2, group)]
+
+
+def test_a_verified_gang_is_bound_together():
+    desk = a_gang_of(2)
+    desk.arrives("w-0", node="n-1")
+    verify = desk.arrives("w-1", node="n-2")
+
+    orders = (
+        BindOrder(uid=PodUid("w-0"), namespace="team", name="w-0", node="n-1"),
+        BindOrder(uid=PodUid("w-1"), namespace="team", name="w-1", node="n-2"),
+    )
+    assert desk.commits(verify) == [Bind(orders)]
+
+
+def test_each_call_is_answered_as_soon_as_its_own_outcome_is_known():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    desk.commits(desk.arrives("w-1"))
+    desk.now += 1
+
+    assert desk.settled("w-0") == [Seat(PodUid("w-0"), "n-1"), Answer(1, "", Cause.BOUND, 1.0)]
+    assert desk.error_of(2) is None
+    desk.settled("w-1")
+    assert desk.error_of(2) == ""
+    assert desk.book.state_of(GANG) is None
+
+
+def test_members_that_come_while_the_group_is_read_are_bound_with_the_rest():
+    desk = a_gang_of(3, min_member=2)
+    desk.arrives("w-0")
+    verify = desk.arrives("w-1")
+
+    assert desk.arrives("w-2") == [Park(PodUid("w-2"), "n-1")]
+    assert bound_uids(desk.commits(verify)) == ["w-0", "w-1", "w-2"]
+
+
+def test_the_live_group_may_ask_for_more_than_the_mirror_knew():
+    desk = a_gang_of(3, min_member=2)
+    desk.arrives("w-0")
+    verify = the(Verify, desk.arrives("w-1"))
+
+    assert desk.verified(verify, replace(verify.group, min_member=3)) == []
+    assert desk.book.state_of(GANG) is AssemblyState.ASSEMBLING
+    raised = the(Verify, desk.arrives("w-2"))
+    assert raised.epoch > verify.epoch
+
+
+def test_roles_must_be_there_too():
+    desk = a_gang_of(0, min_member=3)
+    desk.world.add_group(3, roles={"master": 1, "worker": 2})
+    for uid, role in [("w-0", "worker"), ("w-1", "worker"), ("w-2", "worker"), ("m-0", "master")]:
+        desk.world.add_pod(uid, role=role)
+    for uid in ("w-0", "w-1", "w-2"):
+        assert desk.arrives(uid) == [Park(PodUid(uid), "n-1")]
+
+    everybody = bound_uids(desk.commits(desk.arrives("m-0")))
+    assert everybody == ["w-0", "w-1", "w-2", "m-0"]
+
+
+def test_a_seated_member_stands_for_its_role():
+    desk = a_gang_of(0, min_member=2)
+    desk.world.add_group(2, roles={"master": 1})
+    desk.world.add_pod("m-0", role="master", node="n-3")
+    desk.world.add_pod("w-0", role="worker")
+
+    assert bound_uids(desk.commits(desk.arrives("w-0"))) == ["w-0"]
+
+
+def test_roles_that_add_up_to_more_than_the_minimum_are_not_asked_for():
+    desk = a_gang_of(2)
+    desk.world.add_group(2, roles={"master": 1, "worker": 5})
+    desk.arrives("w-0")
+
+    assert bound_uids(desk.commits(desk.arrives("w-1"))) == ["w-0", "w-1"]
+
+
+def test_a_group_of_one_with_a_role_still_waits_for_that_role():
+    desk = a_gang_of(0, min_member=1)
+    desk.world.add_group(1, roles={"master": 1})
+    desk.world.add_pod("w-0", role="worker")
+    desk.world.add_pod("m-0", role="master")
+
+    assert desk.arrives("w-0") == [Park(PodUid("w-0"), "n-1")]
+    assert bound_uids(desk.commits(desk.arrives("m-0"))) == ["w-0", "m-0"]
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        ({"status": Status.RELEASING}, Cause.POD_GONE),
+        ({"gated": True}, Cause.POD_CHANGED),
+    ],
+    ids=["being deleted", "gated"],
+)
+def test_a_member_that_changed_unheard_is_found_out_before_the_commit(change, cause):
+    desk = a_gang_of(3)
+    desk.arrives("w-0")
+    desk.arrives("w-1")
+    verify = desk.arrives("w-2")
+    desk.world.change_pod("w-1", **change)
+    desk.commits(verify)
+
+    assert desk.cause_of(2) is cause
+    assert desk.cause_of(1) is None
+    assert desk.book.state_of(GANG) is AssemblyState.ASSEMBLING
+
+
+def test_a_member_bound_elsewhere_unheard_is_refused_but_counts_as_seated():
+    desk = a_gang_of(3)
+    desk.arrives("w-0")
+    desk.arrives("w-1")
+    verify = desk.arrives("w-2")
+    desk.world.change_pod("w-1", status=Status.RUNNING, node="n-3")
+
+    assert bound_uids(desk.commits(verify)) == ["w-0", "w-2"]
+    assert desk.cause_of(2) is Cause.POD_ELSEWHERE
+
+
+@pytest.mark.parametrize(
+    "facts", [None, {"ready": False}, {"unschedulable": True}], ids=["gone", "unready", "cordoned"]
+)
+def test_a_node_that_fell_unheard_is_found_out_before_the_commit(facts):
+    desk = a_gang_of(2)
+    desk.arrives("w-0", node="n-1")
+    verify = desk.arrives("w-1", node="n-2")
+    del desk.world.nodes["n-2"]
+    if facts is not None:
+        desk.world.add_node("n-2", **facts)
+    desk.commits(verify)
+
+    assert desk.cause_of(2) is Cause.NODE_LOST
+    assert desk.book.state_of(GANG) is AssemblyState.ASSEMBLING
+
+
+@pytest.mark.parametrize(
+    ("toleration", "stays"),
+    [
+        (Toleration(operator="Exists"), True),
+        (Toleration(key="node.kubernetes.io/unschedulable", operator="Exists"), True),
+        (Toleration(key="node.kubernetes.io/unschedulable"), True),
+        (Toleration(key="node.kubernetes.io/unschedulable", value="x"), False),
+        (Toleration(key="node.kubernetes.io/unschedulable", effect="NoExecute"), False),
+        (Toleration(key="other", operator="Exists"), False),
+    ],
+)
+def test_a_pod_that_tolerates_a_cordon_may_wait_for_a_cordoned_node(toleration, stays):
+    desk = a_gang_of(2)
+    desk.world.change_pod("w-0", shape=replace(SHAPE, tolerations=(toleration,)))
+    desk.arrives("w-0", node="n-1")
+    desk.world.add_node("n-1", unschedulable=True)
+    desk.tell(NodeChanged("n-1"))
+
+    assert desk.cause_of(1) is (None if stays else Cause.NODE_LOST)
+
+
+def test_a_gang_whose_last_member_falls_at_verification_is_dissolved():
+    desk = a_gang_of(1, min_member=2)
+    desk.world.add_pod("seated", node="n-3")
+    verify = desk.arrives("w-0")
+    desk.world.nodes.clear()
+    desk.commits(verify)
+
+    assert desk.cause_of(1) is Cause.NODE_LOST
+    assert desk.book.state_of(GANG) is None
+
+
+def test_a_pod_bound_on_its_node_behind_our_back_is_a_success():
+    desk = a_gang_of(3)
+    desk.arrives("w-0", node="n-1")
+    desk.world.change_pod("w-0", status=Status.BOUND, node="n-1")
+    desk.pod_changed("w-0")
+
+    assert desk.error_of(1) == ""
+
+
+def test_an_unreadable_group_is_read_again():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    verify = the(Verify, desk.arrives("w-1"))
+    desk.tell(VerifyFailed(GANG, verify.epoch))
+
+    again = desk.passes(desk.limits.reread_s)
+    assert bound_uids(desk.commits(again)) == ["w-0", "w-1"]
+
+
+def test_a_group_that_stays_unreadable_sends_everybody_back():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    verify = the(Verify, desk.arrives("w-1"))
+    while desk.book.state_of(GANG) is not None:
+        desk.tell(VerifyFailed(GANG, verify.epoch))
+        again = [each for each in desk.passes(0.5) if isinstance(each, Verify)]
+        verify = again[0] if again else verify
+
+    assert desk.cause_of(1) is Cause.UNVERIFIED
+    assert desk.cause_of(2) is Cause.UNVERIFIED
+    assert desk.now <= 100 + desk.limits.hold_s
+
+
+def test_a_read_that_never_ends_sends_everybody_back():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    desk.arrives("w-1")
+    desk.passes(desk.limits.hold_s + desk.limits.verify_s)
+
+    assert desk.cause_of(1) is Cause.UNVERIFIED
+    assert desk.cause_of(2) is Cause.UNVERIFIED
+
+
+def test_an_answer_from_another_epoch_is_ignored():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    old = the(Verify, desk.arrives("w-1"))
+    desk.tell(GroupChanged(GANG, desk.world.groups[GANG]))
+
+    assert desk.verified(old) == []
+    assert desk.book.state_of(GANG) is AssemblyState.VERIFYING
+
+
+def test_a_change_of_the_group_while_it_is_read_asks_again():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    old = the(Verify, desk.arrives("w-1"))
+    changed = replace(desk.world.groups[GANG], queue="other")
+
+    assert desk.tell(GroupChanged(GANG, changed)) == [Verify(GANG, old.epoch + 1, changed)]
+
+
+def test_a_huge_gang_is_not_begun_when_kube_scheduler_would_give_up_midway():
+    desk = a_gang_of(3, limits=Limits(binds_per_s=0.1))
+    desk.arrives("w-0")
+    desk.arrives("w-1")
+    verify = desk.arrives("w-2")
+    desk.now += 13
+    desk.commits(verify)
+
+    assert {desk.cause_of(call) for call in (1, 2, 3)} == {Cause.TOO_LATE}
+
+
+def test_a_gang_bound_short_of_its_minimum_is_reported_and_completed_forward():
+    desk = a_gang_of(3)
+    desk.arrives("w-0")
+    desk.arrives("w-1")
+    desk.commits(desk.arrives("w-2"))
+    desk.settled("w-0")
+    desk.settled("w-1", LOST)
+    out = desk.settled("w-2")
+
+    assert out[-1] == ReportPartial(GANG)
+    assert desk.book.state_of(GANG) is AssemblyState.BROKEN
+    desk.world.add_pod("w-9", ticket=False)
+    assert bound_uids(desk.arrives("w-9")) == ["w-9"]
+    desk.settled("w-9")
+    assert desk.book.state_of(GANG) is None
+
+
+def test_a_failed_surplus_member_does_not_break_the_gang():
+    desk = a_gang_of(3, min_member=2)
+    desk.arrives("w-0")
+    verify = desk.arrives("w-1")
+    desk.arrives("w-2")
+    desk.commits(verify)
+    desk.settled("w-0")
+    desk.settled("w-1")
+    out = desk.settled("w-2", FAILED)
+
+    assert not any(isinstance(each, ReportPartial) for each in out)
+    assert desk.error_of(3) == FAILED.message
+
+
+def test_members_that_come_during_the_commit_are_bound_as_they_come():
+    desk = a_gang_of(3, min_member=2)
+    desk.arrives("w-0")
+    desk.commits(desk.arrives("w-1"))
+
+    assert bound_uids(desk.arrives("w-2")) == ["w-2"]
+
+
+def test_a_broken_gang_is_not_completed_for_ever():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    desk.commits(desk.arrives("w-1"))
+    desk.settled("w-0")
+    desk.settled("w-1", LOST)
+    desk.passes(desk.limits.broken_s)
+
+    assert desk.book.state_of(GANG) is None
+
+
+def test_a_broken_gang_whose_group_is_deleted_is_forgotten():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    desk.commits(desk.arrives("w-1"))
+    desk.settled("w-0", FAILED)
+    desk.settled("w-1", FAILED)
+    desk.tell(GroupChanged(GANG, None))
+
+    assert desk.book.state_of(GANG) is None
+
+
+def test_an_unknown_outcome_is_an_error_but_keeps_its_room():
+    desk = a_gang_of(1, min_member=1)
+    desk.arrives("w-0")
+    desk.settled("w-0", BindOutcome(BindResult.UNKNOWN, "the API server does not answer"))
+
+    assert desk.error_of(1) == "the API server does not answer"
+    assert desk.world.flight[PodUid("w-0")] == ("committing", "n-1")
+
+
+def test_a_certain_failure_gives_the_room_back():
+    desk = a_gang_of(1, min_member=1)
+    desk.arrives("w-0")
+    desk.settled("w-0", FAILED)
+
+    assert PodUid("w-0") not in desk.world.flight
+
+
+def test_the_story_of_a_gang_is_told_in_order():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    desk.commits(desk.arrives("w-1"))
+    desk.settled("w-0", BOUND)
+    desk.settled("w-1", BOUND)
+
+    assert [line.what for line in desk.book.story(GANG)] == [
+        "HELD",
+        "HELD",
+        "VERIFYING",
+        "COMMITTING",
+        "COMMITTING",
+        "COMMITTING",
+        "BOUND",
+        "BOUND",
+        "DONE",
+    ]

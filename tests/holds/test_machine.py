@@ -1,0 +1,387 @@
+"""The book against any order of events: the invariants of docs/holds.md, one by one.
+
+The machine plays kube-scheduler, the API server and a watch that may lag behind it. SOAK sets the
+number of examples (`SOAK=100000 pytest tests/holds/test_machine.py`).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from extender.holds.book import Book
+from extender.holds.cause import Cause
+from extender.holds.entry import UNSEATED_SET
+from extender.holds.events import (
+    Arrived,
+    BindCall,
+    CallId,
+    Closed,
+    Event,
+    GroupChanged,
+    NodeChanged,
+    Opened,
+    PeerGone,
+    PodChanged,
+    Settled,
+    SiblingUnschedulable,
+    Tick,
+    Verified,
+    VerifyFailed,
+)
+from extender.holds.instructions import Answer, Bind, Free, Instruction, Park, Seat, Verify
+from extender.holds.limits import Limits
+from extender.model.gang import GangKey, PodGroup
+from extender.model.pod import PodUid, Status
+from extender.ports import BindOrder, BindOutcome, BindResult
+
+from .world import World
+
+EXAMPLES = int(os.environ.get("SOAK", "300"))
+
+GANGS = (GangKey("team/a"), GangKey("team/b"))
+NODES = ("n-1", "n-2", "n-3")
+LIMITS = Limits(max_holds=7)
+
+gangs = st.sampled_from(GANGS)
+nodes = st.sampled_from(NODES)
+indexes = st.integers(0, 5)
+mostly = st.sampled_from([True] * 9 + [False])
+seldom = st.sampled_from([False] * 9 + [True])
+
+
+class BarrierMachine(RuleBasedStateMachine):
+    """What may happen, in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mirror = World()
+        self.book = Book(self.mirror, LIMITS, chance=lambda: 0.5)
+        self.now = 1000.0
+        #: What the API server has: uid -> node ("" while unbound). Absent when deleted.
+        self.bound_to: dict[PodUid, str] = {}
+        self.live: dict[GangKey, PodGroup] = {}
+        #: Every node the API server has ever shown for a pod.
+        self.was_on: set[tuple[PodUid, str]] = set()
+        self.calls: dict[CallId, BindCall] = {}
+        self.arrived: dict[CallId, float] = {}
+        self.answers: dict[CallId, Answer] = {}
+        self.reads: list[Verify] = []
+        self.sent: list[BindOrder] = []
+        self.words: dict[tuple[object, Cause], str] = {}
+        self.uids = 0
+
+    @initialize(mins=st.tuples(st.integers(1, 4), st.integers(2, 3)))
+    def begin(self, mins):
+        for name in NODES:
+            self.mirror.add_node(name)
+        for gang, min_member in zip(GANGS, mins, strict=True):
+            self.live[gang] = self.mirror.add_group(min_member, gang, uid=f"{gang}-1")
+            for _ in range(min_member):
+                self.add_pod(gang)
+
+    # What happens in the cluster
+
+    @rule(gang=gangs)
+    def add_pod(self, gang):
+        if sum(each == gang for each in self.mirror.gangs.values()) >= 5:
+            return
+        self.uids += 1
+        uid = self.mirror.add_pod(f"p-{self.uids}", gang, ticket=False)
+        self.bound_to[uid] = ""
+        self.tell(PodChanged(uid, gang))
+
+    @rule(index=indexes, seen=st.booleans())
+    def delete_pod(self, index, seen):
+        uid = self.pick(index)
+        if uid is None:
+            return
+        self.bound_to.pop(uid, None)
+        if seen:
+            self.show_deletion(uid)
+
+    @rule(index=indexes)
+    def show_what_is_gone(self, index):
+        gone = [uid for uid in self.mirror.pods if uid not in self.bound_to]
+        if gone:
+            self.show_deletion(gone[index % len(gone)])
+
+    def show_deletion(self, uid):
+        gang = self.mirror.gangs.get(uid)
+        self.mirror.remove_pod(uid)
+        self.mirror.flight.pop(uid, None)
+        self.tell(PodChanged(uid, gang))
+
+    @rule(index=indexes, happens=seldom)
+    def start_deleting(self, index, happens):
+        uid = self.pick(index)
+        if uid is not None and happens:
+            self.mirror.change_pod(uid, status=Status.RELEASING)
+            self.tell(PodChanged(uid, self.mirror.gangs[uid]))
+
+    @rule(index=indexes)
+    def show_what_is_bound(self, index):
+        news = [
+            uid
+            for uid, node in self.bound_to.items()
+            if node and self.mirror.pods[uid].status in UNSEATED_SET
+        ]
+        if news:
+            uid = news[index % len(news)]
+            self.mirror.change_pod(uid, status=Status.BOUND, node=self.bound_to[uid])
+            self.mirror.flight.pop(uid, None)
+            self.tell(PodChanged(uid, self.mirror.gangs[uid]))
+
+    @rule(index=indexes, node=nodes, happens=seldom)
+    def somebody_else_binds(self, index, node, happens):
+        uid = self.pick(index)
+        if uid is not None and happens and not self.bound_to.get(uid, "x"):
+            self.put_on(uid, node)
+
+    @rule(index=indexes)
+    def refuse_sibling(self, index):
+        uid = self.pick(index)
+        if uid is not None and self.mirror.pods[uid].status is Status.PENDING:
+            self.mirror.refuse_pod(uid)
+            self.tell(SiblingUnschedulable(uid, self.mirror.gangs[uid]))
+
+    @rule(gang=gangs, min_member=st.integers(1, 5), seen=st.booleans())
+    def change_group(self, gang, min_member, seen):
+        if gang in self.live:
+            self.live[gang] = replace(self.live[gang], min_member=min_member)
+            if seen:
+                self.show_group(gang)
+
+    @rule(gang=gangs, seen=st.booleans(), happens=seldom)
+    def delete_group(self, gang, seen, happens):
+        if not happens:
+            return
+        self.live.pop(gang, None)
+        if seen:
+            self.show_group(gang)
+
+    @rule(gang=gangs, min_member=st.integers(1, 4), seen=st.booleans())
+    def recreate_group(self, gang, min_member, seen):
+        self.uids += 1
+        namespace, name = gang.split("/")
+        self.live[gang] = PodGroup(
+            namespace=namespace, name=name, min_member=min_member, uid=f"{gang}-{self.uids}"
+        )
+        if seen:
+            self.show_group(gang)
+
+    @rule(gang=gangs)
+    def show_group(self, gang):
+        group = self.live.get(gang)
+        if group is None:
+            self.mirror.groups.pop(gang, None)
+        else:
+            self.mirror.groups[gang] = group
+        self.tell(GroupChanged(gang, group))
+
+    @rule(node=nodes, ready=mostly, seen=st.booleans())
+    def change_node(self, node, ready, seen):
+        self.mirror.add_node(node, ready=ready)
+        if seen:
+            self.tell(NodeChanged(node))
+
+    # What kube-scheduler does
+
+    @rule(gang=gangs, node=nodes)
+    def call_for_all(self, gang, node):
+        for uid in [uid for uid, each in self.mirror.gangs.items() if each == gang]:
+            self.call_for(uid, node, has_ticket=True)
+
+    @rule(index=indexes, node=nodes, has_ticket=mostly)
+    def call_for_one(self, index, node, has_ticket):
+        uid = self.pick(index)
+        if uid is not None:
+            self.call_for(uid, node, has_ticket)
+
+    @rule(index=indexes, node=nodes, has_ticket=mostly)
+    def call_for_another(self, index, node, has_ticket):
+        waiting = [uid for uid in self.mirror.pods if uid not in self.book._table.holds]
+        if waiting:
+            self.call_for(waiting[index % len(waiting)], node, has_ticket)
+
+    def call_for(self, uid, node, has_ticket):
+        if has_ticket:
+            self.mirror.flight.setdefault(uid, ("passed", ""))
+        call = CallId(len(self.calls) + 1)
+        bind = BindCall(uid=uid, namespace="team", name=uid, node=node)
+        self.calls[call] = bind
+        self.arrived[call] = self.now
+        self.tell(Arrived(call, bind))
+
+    @rule(index=indexes)
+    def give_up(self, index):
+        waiting = sorted(self.calls.keys() - self.answers.keys())
+        if waiting:
+            self.tell(PeerGone(waiting[index % len(waiting)]))
+
+    # What the API server does
+
+    @precondition(lambda self: self.reads)
+    @rule(index=indexes, works=mostly)
+    def answer_read(self, index, works):
+        read = self.reads.pop(index % len(self.reads))
+        if not works:
+            self.tell(VerifyFailed(read.gang, read.epoch))
+        else:
+            self.tell(Verified(read.gang, read.epoch, self.live.get(read.gang)))
+
+    @precondition(lambda self: self.sent)
+    @rule(index=indexes, mood=st.sampled_from(["answers"] * 6 + ["fails", "is silent", "loses"]))
+    def answer_bind(self, index, mood):
+        order = self.sent.pop(index % len(self.sent))
+        if mood == "fails":
+            self.settle(order, BindResult.FAILED)
+        elif mood == "loses":
+            self.settle(order, BindResult.UNKNOWN)
+        elif self.bound_to.get(order.uid, "gone") == "":
+            self.put_on(order.uid, order.node)
+            silent = mood == "is silent"
+            self.settle(order, BindResult.UNKNOWN if silent else BindResult.BOUND)
+        elif self.bound_to.get(order.uid) == order.node:
+            self.settle(order, BindResult.BOUND)
+        else:
+            self.settle(order, BindResult.LOST)
+
+    def settle(self, order, result):
+        message = "" if result is BindResult.BOUND else "not bound"
+        self.tell(Settled(order.uid, BindOutcome(result, message)))
+
+    # What happens to us
+
+    @rule(seconds=st.sampled_from([0.01, 0.01, 0.5, 0.5, 2.0, 10.0, 31.0, 700.0]))
+    def time_passes(self, seconds):
+        until = self.now + seconds
+        while self.book.due is not None and self.book.due <= until:
+            self.now = max(self.now, self.book.due)
+            self.tell(Tick())
+        self.now = until
+
+    @rule(cause=st.sampled_from([Cause.LEASE_LOST, Cause.SHUT_DOWN]), happens=seldom)
+    def close(self, cause, happens):
+        if happens:
+            self.tell(Closed(cause))
+
+    @precondition(lambda self: self.book.closed)
+    @rule()
+    def open(self):
+        self.tell(Opened())
+
+    # The other side of the desk
+
+    def pick(self, index) -> PodUid | None:
+        uids = list(self.mirror.pods)
+        return uids[index % len(uids)] if uids else None
+
+    def put_on(self, uid, node):
+        self.bound_to[uid] = node
+        self.was_on.add((uid, node))
+
+    def tell(self, event: Event) -> None:
+        for instruction in self.book.handle(event, self.now):
+            self.check(instruction, event)
+            self.carry_out(instruction)
+        self.book.validate()
+
+    def carry_out(self, instruction: Instruction) -> None:
+        match instruction:
+            case Park(uid, node):
+                self.mirror.held(uid, node)
+            case Bind(orders):
+                self.sent.extend(orders)
+                for order in orders:
+                    self.mirror.committing(order.uid, order.node)
+            case Seat(uid, node):
+                self.mirror.bound(uid, node)
+            case Free(uid):
+                self.mirror.release(uid)
+            case Verify():
+                self.reads.append(instruction)
+            case Answer(id):
+                self.answers[id] = instruction
+
+    # The invariants
+
+    def check(self, instruction: Instruction, event: Event) -> None:
+        match instruction:
+            case Park(uid):
+                assert self.mirror.ticketed(uid), "I6: held without room"
+            case Bind(orders):
+                self.check_bind(orders, event)
+            case Answer():
+                self.check_answer(instruction)
+
+    def check_bind(self, orders: tuple[BindOrder, ...], event: Event) -> None:
+        for order in orders:
+            assert order.uid not in {each.uid for each in self.sent}, "a bind is sent once"
+            waiting = [
+                call
+                for call, bind in self.calls.items()
+                if bind.uid == order.uid and call not in self.answers
+            ]
+            assert waiting, "I5: a call that was refused is bound"
+            latest = LIMITS.bind_timeout_s - LIMITS.margin_s
+            assert all(self.now <= self.arrived[call] + latest for call in waiting), "I3"
+        if isinstance(event, Verified):
+            assert event.group is not None
+            uids = {order.uid for order in orders}
+            together = self.seats(event.gang) | uids
+            assert len(together) >= event.group.min_member, "I2: fewer than minMember"
+            assert event.group == self.live[event.gang], "I2: judged by a stale group"
+
+    def seats(self, gang: GangKey) -> set[PodUid]:
+        return {pod.uid for pod in self.mirror.pods_of(gang) if self.mirror._is_seated(pod)}
+
+    def check_answer(self, answer: Answer) -> None:
+        assert answer.id not in self.answers, "I4: answered twice"
+        call = self.calls[answer.id]
+        if answer.error == "":
+            assert (call.uid, call.node) in self.was_on, "I1: success without a binding"
+        elif answer.cause is not Cause.BIND_FAILED:
+            gang = answer.error.partition(":")[0]
+            known = self.words.setdefault((gang, answer.cause), answer.error)
+            assert known == answer.error, "I8: the words changed"
+
+    @invariant()
+    def every_call_is_answered_or_waits(self):
+        waiting = self.calls.keys() - self.answers.keys()
+        assert waiting == self.book._table.calls.keys(), "I4: a call is lost"
+
+    @invariant()
+    def the_table_is_bounded(self):
+        assert self.book.holds <= LIMITS.max_holds, "I9"
+
+    def teardown(self):
+        """I4, to the end: once the API server has answered and time has passed, nobody waits."""
+        while self.sent:
+            self.answer_bind(0, "answers")
+        self.time_passes(LIMITS.hold_s + LIMITS.verify_s)
+        assert not self.book._table.calls, "I4: somebody waits for ever"
+        assert not self.book.holds
+
+
+def test_no_order_of_events_breaks_an_invariant():
+    run_state_machine_as_test(
+        BarrierMachine,
+        settings=settings(
+            max_examples=EXAMPLES,
+            stateful_step_count=60,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

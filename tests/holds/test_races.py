@@ -1,0 +1,502 @@
+"""Every race of the bind barrier, one test (or pair) for each row of the table in docs/holds.md."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from extender.holds.cause import Cause
+from extender.holds.events import Closed, GroupChanged, NodeChanged, SiblingUnschedulable
+from extender.holds.instructions import Answer, BackOff, Bind, Park, Verify
+from extender.holds.limits import Limits
+from extender.holds.states import AssemblyState
+from extender.model.gang import GangKey
+from extender.model.pod import PodUid, Status
+from extender.model.reason import Reason
+
+from .world import FAILED, GANG, LOST, Desk, World, a_gang_of, bound_uids, the
+
+
+def test_last_member_just_before_the_deadline_still_commits():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    desk.passes(desk.limits.hold_s - 0.01)
+    verify = desk.arrives("w-1")
+    assert desk.passes(0.02) == []
+
+    assert bound_uids(desk.commits(verify)) == ["w-0", "w-1"]
+
+
+def test_last_member_just_after_the_deadline_comes_too_late():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    desk.passes(desk.limits.hold_s)
+    desk.arrives("w-1")
+
+    assert desk.cause_of(1) is Cause.DEADLINE
+    assert desk.cause_of(2) is Cause.BACKING_OFF
+
+
+def test_a_held_pod_that_is_deleted_is_answered_at_once_and_the_others_stay():
+    desk = a_gang_of(4, min_member=3)
+    desk.arrives("w-0")
+    desk.arrives("w-1")
+    desk.world.remove_pod("w-1")
+    desk.pod_changed("w-1")
+    desk.passes(desk.limits.grace_s)
+
+    assert desk.cause_of(2) is Cause.POD_GONE
+    assert desk.book.state_of(GANG) is AssemblyState.ASSEMBLING
+
+
+def test_a_gang_that_lost_a_member_for_good_is_sent_back_after_the_grace():
+    desk = a_gang_of(3)
+    desk.arrives("w-0")
+    desk.arrives("w-1")
+    desk.world.remove_pod("w-2")
+    desk.pod_changed("w-2", gang=None)
+    assert desk.passes(desk.limits.grace_s - 0.1) == []
+    desk.passes(0.1)
+
+    assert {desk.cause_of(1), desk.cause_of(2)} == {Cause.NOT_ENOUGH_MEMBERS}
+
+
+def test_a_member_that_is_replaced_within_the_grace_costs_nothing():
+    desk = a_gang_of(3)
+    desk.arrives("w-0")
+    desk.arrives("w-1")
+    desk.world.remove_pod("w-2")
+    desk.pod_changed("w-2", gang=None)
+    desk.world.add_pod("w-2b")
+    desk.pod_changed("w-2b")
+    desk.passes(desk.limits.grace_s)
+
+    assert bound_uids(desk.commits(desk.arrives("w-2b"))) == ["w-0", "w-1", "w-2b"]
+
+
+def test_a_pod_deleted_during_the_commit_fails_alone():
+    desk = a_gang_of(3, min_member=2)
+    desk.arrives("w-0")
+    verify = desk.arrives("w-1")
+    desk.arrives("w-2")
+    desk.commits(verify)
+    desk.world.remove_pod("w-2")
+    assert desk.pod_changed("w-2") == []
+    desk.settled("w-2", LOST)
+    desk.settled("w-0")
+    desk.settled("w-1")
+
+    assert [desk.error_of(call) for call in (1, 2, 3)] == ["", "", LOST.message]
+    assert desk.book.state_of(GANG) is None
+
+
+def test_a_pod_recreated_under_its_name_is_another_hold():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    desk.world.remove_pod("w-0")
+    desk.world.add_pod("w-0-again")
+    desk.pod_changed("w-0")
+    desk.arrives("w-0-again")
+
+    assert desk.cause_of(1) is Cause.POD_GONE
+    assert bound_uids(desk.commits(desk.arrives("w-1"))) == ["w-0-again", "w-1"]
+
+
+def test_a_lowered_minimum_releases_whoever_waits():
+    desk = a_gang_of(3)
+    desk.arrives("w-0")
+    desk.arrives("w-1")
+    group = desk.world.add_group(2)
+    verify = desk.tell(GroupChanged(GANG, group))
+
+    assert bound_uids(desk.commits(verify)) == ["w-0", "w-1"]
+
+
+def test_a_raised_minimum_takes_a_verification_back():
+    desk = a_gang_of(3, min_member=2)
+    desk.arrives("w-0")
+    old = the(Verify, desk.arrives("w-1"))
+    raised = desk.world.add_group(3)
+
+    assert desk.tell(GroupChanged(GANG, raised)) == []
+    assert desk.verified(old) == []
+    assert desk.book.state_of(GANG) is AssemblyState.ASSEMBLING
+
+
+@pytest.mark.parametrize("during_verification", [False, True])
+def test_a_deleted_podgroup_refuses_everybody_without_backoff(during_verification):
+    desk = a_gang_of(2 if during_verification else 3)
+    desk.arrives("w-0")
+    desk.arrives("w-1")
+    del desk.world.groups[GANG]
+    out = desk.tell(GroupChanged(GANG, None))
+
+    assert {desk.cause_of(1), desk.cause_of(2)} == {Cause.GROUP_GONE}
+    assert not any(isinstance(each, BackOff) for each in out)
+
+
+def test_a_podgroup_deleted_unheard_is_found_out_by_the_live_read():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    verify = desk.arrives("w-1")
+    del desk.world.groups[GANG]
+    desk.commits(verify)
+
+    assert {desk.cause_of(1), desk.cause_of(2)} == {Cause.GROUP_GONE}
+
+
+def test_a_podgroup_recreated_under_its_name_is_another_assembly():
+    desk = a_gang_of(3, min_member=2)
+    desk.arrives("w-0")
+    desk.world.add_group(2, uid="g-2")
+    desk.arrives("w-1")
+
+    assert desk.cause_of(1) is Cause.GROUP_REPLACED
+    assert bound_uids(desk.commits(desk.arrives("w-2"))) == ["w-1", "w-2"]
+
+
+def test_a_podgroup_recreated_unheard_is_found_out_by_the_live_read():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    verify = the(Verify, desk.arrives("w-1"))
+    desk.verified(verify, replace(verify.group, uid="g-2"))
+
+    assert {desk.cause_of(1), desk.cause_of(2)} == {Cause.GROUP_REPLACED}
+
+
+def test_members_of_a_new_podgroup_are_refused_while_the_old_one_commits():
+    desk = a_gang_of(3, min_member=2)
+    desk.arrives("w-0")
+    desk.commits(desk.arrives("w-1"))
+    desk.world.add_group(4, uid="g-2")
+    desk.arrives("w-2")
+
+    assert desk.cause_of(3) is Cause.GROUP_REPLACED
+
+
+def test_a_caller_that_gives_up_while_held_is_released():
+    desk = a_gang_of(3)
+    desk.arrives("w-0")
+    desk.arrives("w-1")
+    desk.now += 5
+    desk.peer_goes(1)
+
+    assert desk.cause_of(1) is Cause.PEER_GONE
+    assert PodUid("w-0") not in desk.world.flight
+    assert desk.book.holds == 1
+
+
+def test_a_caller_that_gives_up_during_the_commit_changes_nothing_but_the_answer():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    desk.commits(desk.arrives("w-1"))
+    desk.peer_goes(1)
+    desk.settled("w-0")
+    desk.settled("w-1")
+
+    assert desk.cause_of(1) is Cause.PEER_GONE
+    assert desk.arrives("w-0") == [Answer(3, "", Cause.BOUND, 0.0)]
+
+
+def test_a_scheduler_restart_empties_the_gang_without_backoff():
+    desk = a_gang_of(3)
+    desk.arrives("w-0")
+    desk.arrives("w-1")
+    out = desk.peer_goes(1) + desk.peer_goes(2)
+
+    assert desk.book.state_of(GANG) is None
+    assert not any(isinstance(each, BackOff | Bind | Verify) for each in out)
+    desk.world.add_pod("w-0")
+    assert desk.arrives("w-0") == [Park(PodUid("w-0"), "n-1")]
+
+
+def test_a_repeated_call_takes_the_place_of_the_held_one():
+    desk = a_gang_of(2)
+    desk.arrives("w-0", node="n-1")
+    desk.arrives("w-0", node="n-2")
+
+    assert desk.cause_of(1) is Cause.SUPERSEDED
+    orders = the(Bind, desk.commits(desk.arrives("w-1"))).orders
+    assert [order.node for order in orders] == ["n-2", "n-1"]
+
+
+def test_a_repeated_call_does_not_count_twice_nor_extend_the_deadline():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    desk.passes(20)
+    assert desk.arrives("w-0")[-1] == Park(PodUid("w-0"), "n-1")
+    desk.passes(10)
+
+    assert desk.cause_of(2) is Cause.DEADLINE
+
+
+def test_a_repeated_call_while_verifying_is_bound_where_it_asked_last():
+    desk = a_gang_of(2)
+    desk.arrives("w-0", node="n-1")
+    verify = desk.arrives("w-1", node="n-1")
+    desk.arrives("w-0", node="n-3")
+
+    orders = the(Bind, desk.commits(verify)).orders
+    assert [order.node for order in orders] == ["n-3", "n-1"]
+
+
+def test_a_repeated_call_for_a_deleted_pod_is_refused_with_the_old_one():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    desk.world.change_pod("w-0", status=Status.RELEASING)
+    desk.arrives("w-0")
+
+    assert [desk.cause_of(1), desk.cause_of(2)] == [Cause.SUPERSEDED, Cause.POD_GONE]
+    assert desk.book.holds == 0
+
+
+def test_a_repeated_call_for_a_pod_bound_meanwhile_is_a_success():
+    desk = a_gang_of(2)
+    desk.arrives("w-0", node="n-1")
+    desk.world.change_pod("w-0", status=Status.BOUND, node="n-1")
+    desk.arrives("w-0", node="n-1")
+
+    assert desk.error_of(2) == ""
+
+
+def test_a_repeated_call_of_a_gang_that_runs_by_now_is_bound_at_once():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    desk.world.add_pod("x-0", node="n-3")
+    desk.world.add_pod("x-1", node="n-3")
+
+    assert bound_uids(desk.arrives("w-0")) == ["w-0"]
+    assert desk.book.state_of(GANG) is None
+
+
+def test_a_repeated_call_during_the_commit_gets_the_same_answer():
+    desk = a_gang_of(2)
+    desk.arrives("w-0", node="n-1")
+    desk.commits(desk.arrives("w-1"))
+    assert desk.arrives("w-0", node="n-1") == []
+    assert desk.arrives("w-0", node="n-2") == []
+    desk.settled("w-0")
+
+    assert [desk.error_of(1), desk.error_of(3)] == ["", ""]
+    assert desk.cause_of(4) is Cause.POD_ELSEWHERE
+
+
+def test_a_repeated_call_after_the_bind_is_answered_from_memory():
+    desk = a_gang_of(1, min_member=1)
+    desk.arrives("w-0", node="n-1")
+    desk.settled("w-0")
+    desk.arrives("w-0", node="n-1")
+    desk.arrives("w-0", node="n-2")
+
+    assert desk.error_of(2) == ""
+    assert desk.cause_of(3) is Cause.POD_ELSEWHERE
+
+
+def test_a_failed_bind_is_not_remembered_as_anything():
+    desk = a_gang_of(1, min_member=1)
+    desk.arrives("w-0")
+    desk.settled("w-0", FAILED)
+
+    assert bound_uids(desk.arrives("w-0")) == ["w-0"]
+
+
+def test_after_a_crash_in_the_commit_the_bound_members_count():
+    desk = a_gang_of(4)
+    desk.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
+    desk.world.change_pod("w-1", status=Status.BOUND, node="n-1")
+    desk.arrives("w-2")
+
+    assert bound_uids(desk.commits(desk.arrives("w-3"))) == ["w-2", "w-3"]
+
+
+@pytest.mark.parametrize("cause", [Cause.SHUT_DOWN, Cause.LEASE_LOST])
+def test_closing_refuses_what_waits_and_lets_what_was_sent_finish(cause):
+    world = World()
+    world.add_node("n-1")
+    other = GangKey("team/other")
+    world.add_group(2)
+    world.add_group(2, gang=other)
+    for uid, gang in [("w-0", GANG), ("w-1", GANG), ("o-0", other)]:
+        world.add_pod(uid, gang)
+    desk = Desk(world)
+    desk.arrives("w-0")
+    desk.commits(desk.arrives("w-1"))
+    desk.arrives("o-0")
+    out = desk.tell(Closed(cause))
+
+    assert desk.cause_of(3) is cause
+    assert not any(isinstance(each, BackOff) for each in out)
+    desk.settled("w-0")
+    desk.settled("w-1")
+    assert [desk.error_of(1), desk.error_of(2)] == ["", ""]
+    desk.arrives("o-0")
+    assert desk.cause_of(4) is cause
+
+
+def test_closing_stops_a_gang_that_is_being_verified():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    verify = desk.arrives("w-1")
+    desk.tell(Closed(Cause.LEASE_LOST))
+
+    assert desk.commits(verify) == []
+    assert {desk.cause_of(1), desk.cause_of(2)} == {Cause.LEASE_LOST}
+
+
+def test_a_drained_node_sends_only_its_own_members_back():
+    desk = a_gang_of(3)
+    desk.arrives("w-0", node="n-1")
+    desk.arrives("w-1", node="n-2")
+    desk.world.add_node("n-1", unschedulable=True)
+    desk.tell(NodeChanged("n-1"))
+
+    assert [desk.cause_of(1), desk.cause_of(2)] == [Cause.NODE_LOST, None]
+
+
+def test_a_held_pod_that_is_preempted_is_answered_at_once():
+    desk = a_gang_of(3)
+    desk.arrives("w-0")
+    desk.world.change_pod("w-0", status=Status.RELEASING)
+    desk.pod_changed("w-0")
+
+    assert desk.cause_of(1) is Cause.POD_GONE
+
+
+def test_two_gangs_that_block_each_other_give_way_and_back_off_apart():
+    world = World()
+    world.add_node("n-1")
+    other = GangKey("team/other")
+    world.add_group(2)
+    world.add_group(2, gang=other)
+    world.add_pod("w-0")
+    world.add_pod("o-0", other)
+    desk = Desk(world)
+    desk.arrives("w-0")
+    desk.now += 1
+    desk.arrives("o-0")
+    out = desk.passes(desk.limits.hold_s)
+
+    assert [each for each in out if isinstance(each, BackOff)] == [
+        BackOff(GANG, desk.limits.backoff_s),
+        BackOff(other, desk.limits.backoff_s),
+    ]
+    assert desk.book.holds == 0
+
+
+def test_surplus_members_are_bound_at_once_after_the_gang_has_started():
+    desk = a_gang_of(3, min_member=2)
+    desk.arrives("w-0")
+    desk.commits(desk.arrives("w-1"))
+    desk.settled("w-0")
+    desk.settled("w-1")
+
+    assert bound_uids(desk.arrives("w-2")) == ["w-2"]
+
+
+def test_the_first_arrival_rules_the_deadline_of_all():
+    desk = a_gang_of(3)
+    desk.arrives("w-0")
+    desk.passes(20)
+    desk.arrives("w-1")
+    desk.passes(10)
+
+    assert {desk.cause_of(1), desk.cause_of(2)} == {Cause.DEADLINE}
+
+
+def test_a_needed_sibling_that_fits_no_node_ends_the_wait_early():
+    desk = a_gang_of(3)
+    desk.arrives("w-0")
+    desk.arrives("w-1")
+    desk.tell(SiblingUnschedulable(desk.world.refuse_pod("w-2"), GANG))
+    desk.passes(desk.limits.grace_s)
+
+    assert {desk.cause_of(1), desk.cause_of(2)} == {Cause.SIBLING_UNSCHEDULABLE}
+
+
+def test_a_sibling_that_is_not_needed_may_stay_unschedulable():
+    desk = a_gang_of(4, min_member=3)
+    desk.arrives("w-0")
+    desk.tell(SiblingUnschedulable(desk.world.refuse_pod("w-3"), GANG))
+    desk.passes(desk.limits.grace_s)
+
+    assert desk.cause_of(1) is None
+
+
+def test_a_sibling_that_we_refused_ourselves_is_not_lost():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    words = f"0/3 nodes are available: 3 {Reason.BEHIND_IN_ORDER.sentence}."
+    desk.tell(SiblingUnschedulable(desk.world.refuse_pod("w-1", words), GANG))
+    desk.passes(desk.limits.grace_s)
+
+    assert desk.cause_of(1) is None
+
+
+def test_a_sibling_for_which_room_is_being_made_is_waited_for():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    desk.world.change_pod("w-1", nominated="n-2")
+    desk.tell(SiblingUnschedulable(desk.world.refuse_pod("w-1"), GANG))
+    desk.passes(desk.limits.grace_s)
+
+    assert desk.cause_of(1) is None
+
+
+def test_a_sibling_that_comes_within_the_grace_is_welcome():
+    desk = a_gang_of(3)
+    desk.arrives("w-0")
+    desk.tell(SiblingUnschedulable(desk.world.refuse_pod("w-1"), GANG))
+    desk.arrives("w-1")
+    desk.passes(desk.limits.grace_s)
+
+    assert desk.cause_of(1) is None
+
+
+def test_a_ticket_taken_back_while_held_does_not_matter_any_more():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    verify = desk.arrives("w-1")
+    desk.world.flight.clear()
+
+    assert bound_uids(desk.commits(verify)) == ["w-0", "w-1"]
+
+
+def test_a_gang_that_keeps_failing_backs_off_longer_each_time():
+    desk = a_gang_of(2, limits=Limits(backoff_s=10, max_backoff_s=35))
+    spans = []
+    for _ in range(4):
+        desk.world.add_pod("w-0")
+        desk.arrives("w-0")
+        spans += [each.span_s for each in desk.passes(30) if isinstance(each, BackOff)]
+        desk.passes(spans[-1])
+
+    assert spans == [10, 20, 35, 35]
+
+
+def test_a_gang_that_started_backs_off_from_the_beginning_again():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    desk.passes(30 + 10)
+    desk.world.add_pod("w-0")
+    desk.arrives("w-0")
+    desk.commits(desk.arrives("w-1"))
+    desk.settled("w-0")
+    desk.settled("w-1")
+    for uid in ("w-0", "w-1"):
+        desk.world.remove_pod(uid)
+    desk.world.flight.clear()
+    desk.world.add_pod("w-2")
+    desk.arrives("w-2")
+
+    assert the(BackOff, desk.passes(30)).span_s == desk.limits.backoff_s
+
+
+def test_everybody_of_a_gang_hears_the_same_words():
+    desk = a_gang_of(3)
+    desk.arrives("w-0")
+    desk.arrives("w-1")
+    desk.passes(desk.limits.hold_s)
+
+    text = "gang team/train: members did not assemble in time"
+    assert [desk.error_of(1), desk.error_of(2)] == [text, text]

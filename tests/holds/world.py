@@ -1,0 +1,267 @@
+"""A cluster in a few dictionaries, and a desk at which a test talks to the book."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from extender.holds.book import Book
+from extender.holds.cause import Cause
+from extender.holds.events import (
+    Arrived,
+    BindCall,
+    CallId,
+    Event,
+    PeerGone,
+    PodChanged,
+    Settled,
+    Tick,
+    Verified,
+)
+from extender.holds.instructions import (
+    Answer,
+    BackOff,
+    Bind,
+    Free,
+    Instruction,
+    Park,
+    Seat,
+    Verify,
+)
+from extender.holds.limits import Limits
+from extender.model.gang import GangKey, PodGroup
+from extender.model.node import Node
+from extender.model.pod import SEATED_SET, Pod, PodUid, Shape, Status
+from extender.model.resources import NOTHING
+from extender.ports import BindOutcome, BindResult
+
+Found = TypeVar("Found")
+
+SHAPE = Shape()
+GANG = GangKey("team/train")
+BOUND = BindOutcome(BindResult.BOUND)
+FAILED = BindOutcome(BindResult.FAILED, "the API server refused the binding")
+LOST = BindOutcome(BindResult.LOST, "the pod is gone")
+
+
+class World:
+    """The mirror (`Facts`) and the room in flight (`InFlight`), as a test wants them."""
+
+    def __init__(self) -> None:
+        self.pods: dict[PodUid, Pod] = {}
+        self.gangs: dict[PodUid, GangKey] = {}
+        self.groups: dict[GangKey, PodGroup] = {}
+        self.nodes: dict[str, Node] = {}
+        #: Pods with room in flight: uid -> (stage, node).
+        self.flight: dict[PodUid, tuple[str, str]] = {}
+        self.backoffs: list[tuple[GangKey, float]] = []
+
+    # Building
+
+    def add_node(self, name: str, **facts: bool) -> None:
+        self.nodes[name] = Node(name=name, allocatable=NOTHING, **facts)
+
+    def add_group(
+        self,
+        min_member: int,
+        gang: GangKey = GANG,
+        uid: str = "g-1",
+        roles: Mapping[str, int] | None = None,
+    ) -> PodGroup:
+        namespace, name = gang.split("/")
+        self.groups[gang] = PodGroup(
+            namespace=namespace,
+            name=name,
+            min_member=min_member,
+            uid=uid,
+            min_by_role=roles or {},
+            dialect="volcano",
+        )
+        return self.groups[gang]
+
+    def add_pod(
+        self,
+        uid: str,
+        gang: GangKey | None = GANG,
+        *,
+        node: str = "",
+        role: str = "",
+        ticket: bool = True,
+    ) -> PodUid:
+        key = PodUid(uid)
+        status = Status.RUNNING if node else Status.PENDING
+        self.pods[key] = Pod(
+            uid=key, namespace="team", name=uid, shape=SHAPE, status=status, node=node, role=role
+        )
+        if gang is not None:
+            self.gangs[key] = gang
+        if ticket and not node:
+            self.flight[key] = ("passed", "")
+        return key
+
+    def change_pod(self, uid: str, **facts: object) -> PodUid:
+        key = PodUid(uid)
+        self.pods[key] = replace(self.pods[key], **facts)  # type: ignore[arg-type]
+        return key
+
+    def refuse_pod(self, uid: str, words: str = "0/3 nodes: 3 Insufficient cpu") -> PodUid:
+        return self.change_pod(uid, refusal=words)
+
+    def remove_pod(self, uid: str) -> PodUid:
+        key = PodUid(uid)
+        self.pods.pop(key, None)
+        self.gangs.pop(key, None)
+        return key
+
+    # Facts
+
+    def pod(self, uid: PodUid) -> Pod | None:
+        return self.pods.get(uid)
+
+    def arriving(self, uid: PodUid) -> Pod | None:
+        return self.pods.get(uid)
+
+    def gang_of(self, uid: PodUid) -> GangKey | None:
+        return self.gangs.get(uid)
+
+    def group(self, key: GangKey) -> PodGroup | None:
+        return self.groups.get(key)
+
+    def pods_of(self, key: GangKey) -> Iterable[Pod]:
+        return [pod for uid, pod in self.pods.items() if self.gangs.get(uid) == key]
+
+    def seated(self, key: GangKey) -> int:
+        return sum(self._is_seated(pod) for pod in self.pods_of(key))
+
+    def seated_in_role(self, key: GangKey, role: str) -> int:
+        return sum(self._is_seated(pod) for pod in self.pods_of(key) if pod.role == role)
+
+    def ticketed(self, uid: PodUid) -> bool:
+        return uid in self.flight
+
+    def node(self, name: str) -> Node | None:
+        return self.nodes.get(name)
+
+    def _is_seated(self, pod: Pod) -> bool:
+        return pod.status in SEATED_SET or self.flight.get(pod.uid, ("", ""))[0] == "bound"
+
+    # InFlight
+
+    def held(self, uid: PodUid, node: str) -> None:
+        self.flight[uid] = ("held", node)
+
+    def committing(self, uid: PodUid, node: str) -> None:
+        self.flight[uid] = ("committing", node)
+
+    def bound(self, uid: PodUid, node: str) -> None:
+        self.flight[uid] = ("bound", node)
+
+    def release(self, uid: PodUid) -> None:
+        self.flight.pop(uid, None)
+
+    def back_off(self, gang: GangKey, until: float) -> None:
+        self.backoffs.append((gang, until))
+
+
+class Desk:
+    """Tells the book what happened, checks it after every word, keeps the world in step."""
+
+    def __init__(self, world: World, limits: Limits | None = None) -> None:
+        self.world = world
+        self.limits = limits or Limits()
+        self.book = Book(world, self.limits, chance=lambda: 0.0)
+        self.now = 100.0
+        self.answers: dict[CallId, Answer] = {}
+        self._calls = 0
+
+    def tell(self, event: Event) -> list[Instruction]:
+        instructions = self.book.handle(event, self.now)
+        for instruction in instructions:
+            self._carry_out(instruction)
+        self.book.validate()
+        return instructions
+
+    def _carry_out(self, instruction: Instruction) -> None:
+        match instruction:
+            case Park(uid, node):
+                self.world.held(uid, node)
+            case Bind(orders):
+                for order in orders:
+                    self.world.committing(order.uid, order.node)
+            case Seat(uid, node):
+                self.world.bound(uid, node)
+            case Free(uid):
+                self.world.release(uid)
+            case BackOff(gang, span_s):
+                self.world.back_off(gang, self.now + span_s)
+            case Answer(id):
+                assert id not in self.answers, "a call is answered once"
+                self.answers[id] = instruction
+
+    def arrives(self, uid: str, node: str = "n-1") -> list[Instruction]:
+        self._calls += 1
+        call = BindCall(uid=PodUid(uid), namespace="team", name=uid, node=node)
+        return self.tell(Arrived(CallId(self._calls), call))
+
+    @property
+    def last_call(self) -> CallId:
+        return CallId(self._calls)
+
+    def peer_goes(self, call: int) -> list[Instruction]:
+        return self.tell(PeerGone(CallId(call)))
+
+    def passes(self, seconds: float) -> list[Instruction]:
+        """Let time pass, ringing whenever the book asked for it."""
+        until = self.now + seconds
+        out: list[Instruction] = []
+        while self.book.due is not None and self.book.due <= until:
+            self.now = max(self.now, self.book.due)
+            out += self.tell(Tick())
+        self.now = until
+        return out
+
+    def pod_changed(self, uid: str, gang: GangKey = GANG) -> list[Instruction]:
+        return self.tell(PodChanged(PodUid(uid), gang))
+
+    def verified(self, verify: Instruction, group: PodGroup | None = None) -> list[Instruction]:
+        assert isinstance(verify, Verify)
+        return self.tell(Verified(verify.gang, verify.epoch, group or verify.group))
+
+    def settled(self, uid: str, outcome: BindOutcome = BOUND) -> list[Instruction]:
+        return self.tell(Settled(PodUid(uid), outcome))
+
+    def commits(self, instructions: list[Instruction]) -> list[Instruction]:
+        """Verify with what the mirror shows; give what follows."""
+        verify = the(Verify, instructions)
+        return self.tell(Verified(verify.gang, verify.epoch, self.world.group(verify.gang)))
+
+    def cause_of(self, call: int) -> Cause | None:
+        answer = self.answers.get(CallId(call))
+        return answer.cause if answer else None
+
+    def error_of(self, call: int) -> str | None:
+        answer = self.answers.get(CallId(call))
+        return answer.error if answer else None
+
+
+def the(kind: type[Found], instructions: list[Instruction]) -> Found:
+    """Give the only instruction of a kind."""
+    (found,) = (each for each in instructions if isinstance(each, kind))
+    return found
+
+
+def bound_uids(instructions: list[Instruction]) -> list[str]:
+    """Name the pods whose bindings are sent."""
+    return [order.uid for each in instructions if isinstance(each, Bind) for order in each.orders]
+
+
+def a_gang_of(members: int, min_member: int | None = None, limits: Limits | None = None) -> Desk:
+    """Give a desk before a gang of w-0, w-1, ... that is ticketed and has its nodes."""
+    world = World()
+    for name in ("n-1", "n-2", "n-3"):
+        world.add_node(name)
+    world.add_group(members if min_member is None else min_member)
+    for index in range(members):
+        world.add_pod(f"w-{index}")
+    return Desk(world, limits)

@@ -1,0 +1,51 @@
+"""Stands in for `Access`: answers requests from a script and remembers them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from extender.kube.client import refusal
+
+Answer = tuple[int, object]
+
+
+class Asked(NamedTuple):
+    method: str
+    path: str
+    body: Any
+    content_type: str
+
+
+class ApiDouble:
+    """*answers* by "METHOD path": a list is used up in order, its last entry stays."""
+
+    def __init__(self, answers: Mapping[str, list[Answer]] | None = None) -> None:
+        self.answers = {key: list(script) for key, script in (answers or {}).items()}
+        self.asked: list[Asked] = []
+        self.renewals = 0
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+    ) -> tuple[int, bytes]:
+        self.asked.append(Asked(method, path, body, content_type))
+        script = self.answers.get(f"{method} {path}", [(200, {})])
+        status, said = script.pop(0) if len(script) > 1 else script[0]
+        data = msgspec.json.encode(said)
+        if status >= 300 or status == 0:
+            raise refusal(method, path, status, data)
+        return status, data
+
+    def renew(self) -> None:
+        self.renewals += 1
+
+    def requests(self) -> list[str]:
+        return [f"{asked.method} {asked.path}" for asked in self.asked]

@@ -1,0 +1,189 @@
+"""A small API server on loopback: real sockets, pods in a dictionary, misbehaviour on request."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from extender.kube.client import Access
+from extender.kube.pipeline import Pipeline
+
+
+@dataclass(slots=True)
+class Request:
+    method: str
+    path: str
+    body: dict[str, object]
+    headers: dict[str, str]
+    connection: int
+
+
+@dataclass(slots=True)
+class StoredPod:
+    uid: str
+    node: str = ""
+    deleting: bool = False
+    gates: list[dict[str, str]] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, object]:
+        metadata: dict[str, object] = {"uid": self.uid}
+        if self.deleting:
+            metadata["deletionTimestamp"] = "2026-11-15T00:00:00Z"
+        return {
+            "metadata": metadata,
+            "spec": {"nodeName": self.node, "schedulingGates": self.gates},
+        }
+
+
+#: What a scripted answer may be: a status, or a way to misbehave.
+HANG_UP = "hang up"  # close the connection without doing or saying anything
+DO_AND_HANG_UP = "do and hang up"  # take effect, then close without an answer
+NEVER = "never"  # keep the connection and say nothing
+
+
+class LoopbackServer:
+    """Binds and shows pods; `script` answers the next requests its own way."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, StoredPod] = {}
+        self.objects: dict[str, object] = {}
+        self.requests: list[Request] = []
+        self.script: deque[int | str] = deque()
+        self.connections = 0
+        self.port = 0
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._arrivals: asyncio.Condition = asyncio.Condition()
+
+    def add_pod(self, name: str, **facts: object) -> StoredPod:
+        pod = self.pods[f"team/{name}"] = StoredPod(uid=f"uid-{name}", **facts)  # type: ignore[arg-type]
+        return pod
+
+    def node_of(self, name: str) -> str:
+        return self.pods[f"team/{name}"].node
+
+    def asked(self, method: str) -> list[Request]:
+        return [request for request in self.requests if request.method == method]
+
+    def drop_connections(self) -> None:
+        for writer in tuple(self._writers):
+            writer.close()
+
+    async def has_heard(self, requests: int) -> None:
+        async with self._arrivals:
+            await self._arrivals.wait_for(lambda: len(self.requests) >= requests)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        number = self.connections
+        self._writers.add(writer)
+        try:
+            while await self._serve_one(reader, writer, number):
+                pass
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+    async def _serve_one(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int
+    ) -> bool:
+        request = await _read(reader, number)
+        async with self._arrivals:
+            self.requests.append(request)
+            self._arrivals.notify_all()
+        order = self.script.popleft() if self.script else 0
+        if order == NEVER:
+            await asyncio.Event().wait()
+        if order == HANG_UP:
+            return False
+        status, body = (
+            (order, {"message": "scripted"})
+            if isinstance(order, int) and order
+            else (self._answer(request))
+        )
+        if order == DO_AND_HANG_UP:
+            return False
+        data = json.dumps(body).encode()
+        writer.write(
+            b"HTTP/1.1 %d Word\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+            % (status, len(data), data)
+        )
+        await writer.drain()
+        return True
+
+    def _answer(self, request: Request) -> tuple[int, object]:
+        if request.path in self.objects:
+            return 200, self.objects[request.path]
+        parts = request.path.split("/")
+        if "pods" not in parts:
+            return 404, {"message": "not found"}
+        pod = self.pods.get(f"{parts[4]}/{parts[6]}")
+        if pod is None:
+            return 404, {"message": "not found"}
+        return _VERBS[request.method](pod, request)
+
+
+def _show(pod: StoredPod, request: Request) -> tuple[int, object]:
+    return 200, pod.as_json()
+
+
+def _bind(pod: StoredPod, request: Request) -> tuple[int, object]:
+    metadata, target = request.body["metadata"], request.body["target"]
+    assert isinstance(metadata, dict)
+    assert isinstance(target, dict)
+    assert target["kind"] == "Node"
+    if metadata["uid"] != pod.uid or pod.node or pod.deleting or pod.gates:
+        return 409, {"message": "Operation cannot be fulfilled"}
+    pod.node = target["name"]
+    return 201, {"kind": "Status", "status": "Success"}
+
+
+def _patch(pod: StoredPod, request: Request) -> tuple[int, object]:
+    metadata = request.body["metadata"]
+    assert isinstance(metadata, dict)
+    return (200, pod.as_json()) if metadata["uid"] == pod.uid else (409, {"message": "conflict"})
+
+
+_VERBS: dict[str, Callable[[StoredPod, Request], tuple[int, object]]] = {
+    "GET": _show,
+    "POST": _bind,
+    "PATCH": _patch,
+}
+
+
+async def _read(reader: asyncio.StreamReader, number: int) -> Request:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    first, *lines = head.strip().split("\r\n")
+    method, path, _ = first.split(" ")
+    headers = dict(line.split(": ", 1) for line in lines)
+    body = await reader.readexactly(int(headers.get("content-length", "0")))
+    return Request(method, path, json.loads(body) if body else {}, headers, number)
+
+
+@asynccontextmanager
+async def loopback_server() -> AsyncIterator[LoopbackServer]:
+    server = LoopbackServer()
+    listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    server.port = listener.sockets[0].getsockname()[1]
+    try:
+        yield server
+    finally:
+        listener.close()
+        server.drop_connections()
+
+
+@asynccontextmanager
+async def connected(
+    server: LoopbackServer, size: int = 4, silence_s: float = 5.0
+) -> AsyncIterator[Pipeline]:
+    access = Access(host="127.0.0.1", port=server.port, token=lambda: "Bearer secret")
+    pipeline = Pipeline(access, asyncio.get_running_loop(), size=size, silence_s=silence_s)
+    try:
+        yield pipeline
+    finally:
+        await pipeline.aclose()

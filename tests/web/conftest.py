@@ -1,0 +1,128 @@
+"""The hooks behind both doors: the Flask app and the ASGI edge, on a simulated cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from extender.settings import Settings
+from extender.sim.cluster import SimCluster
+from extender.sim.story import _node, _pod, _pod_group
+from extender.web.app import create_app
+from extender.wiring import Runtime, SystemClock, embed, read_group
+
+HOOKS, OPS = 8888, 8889
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back."""
+
+    status: int
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class World:
+    """A runtime without server: its event loop runs in a thread, its cluster is simulated."""
+
+    def __init__(self) -> None:
+        self.cluster = SimCluster(read_group, SystemClock())
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        settings = Settings(listen=f"127.0.0.1:{HOOKS}", ops_listen=f"127.0.0.1:{OPS}")
+        self.runtime: Runtime = embed(settings, self.loop, self.cluster)
+
+    def __enter__(self) -> World:
+        self._thread.start()
+        self.runtime.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.runtime.drain()
+        self.runtime.stop()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+    def node(self, name: str, cpus: int = 4) -> None:
+        self.cluster.create(_node(name, cpus))
+
+    def group(self, name: str, min_member: int) -> None:
+        self.cluster.create(_pod_group(name, min_member))
+
+    def pod(self, name: str, gang: str | None = None, scheduler: str = "gang-scheduler") -> Any:
+        pod = _pod(name, gang)
+        pod["spec"]["schedulerName"] = scheduler
+        return self.cluster.create(pod)
+
+
+Door = Callable[..., Reply]
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with World() as made:
+        yield made
+
+
+@pytest.fixture(params=["flask", "asgi"])
+def call(request: pytest.FixtureRequest, world: World) -> Door:
+    """Call a hook through one of the two doors: `call("filter", body)`."""
+    return through_flask(world) if request.param == "flask" else through_asgi(world)
+
+
+def through_flask(world: World) -> Door:
+    from extender.web.probes import Probes
+
+    hooks = world.runtime.hooks
+    probes = Probes(list, lambda: world.runtime.plan, world.runtime.metrics)
+    client = create_app(probes, hooks).test_client()
+
+    def call(verb: str, body: bytes | Any, method: str = "POST") -> Reply:
+        reply = client.open(f"/{verb}", method=method, data=_bytes(body))
+        return Reply(reply.status_code, reply.data)
+
+    return call
+
+
+def through_asgi(world: World, port: int = HOOKS) -> Door:
+    def call(verb: str, body: bytes | Any, method: str = "POST") -> Reply:
+        conversation = _converse(world.runtime.edge, f"/{verb}", method, _bytes(body), port)
+        return asyncio.run_coroutine_threadsafe(conversation, world.loop).result(20)
+
+    return call
+
+
+async def _converse(edge: Any, path: str, method: str, body: bytes, port: int) -> Reply:
+    sent: list[dict[str, Any]] = []
+    chunks = [body[i : i + 65536] for i in range(0, len(body), 65536)] or [b""]
+    silence = asyncio.Event()
+
+    async def receive() -> dict[str, Any]:
+        if not chunks:
+            await silence.wait()
+        return {"type": "http.request", "body": chunks.pop(0), "more_body": bool(chunks)}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": method, "path": path, "server": ("127.0.0.1", port)}
+    await edge(scope, receive, send)
+    headers = dict(sent[0]["headers"])
+    answer = b"".join(message.get("body", b"") for message in sent[1:])
+    assert int(headers[b"content-length"]) == len(answer)
+    return Reply(sent[0]["status"], answer)
+
+
+def _bytes(body: bytes | Any) -> bytes:
+    return body if isinstance(body, bytes) else json.dumps(body).encode()
