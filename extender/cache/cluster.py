@@ -18,12 +18,12 @@ from extender.cache.catalog import Catalog, Store
 from extender.cache.changes import Change, Delete, Item, Kind, Replace, Upsert, key_of, kind_of
 from extender.cache.freshness import Freshness
 from extender.cache.gangs import Gangs, assemble
-from extender.cache.inflight import Inflight, Reservation, Stage
+from extender.cache.inflight import Inflight, Stage
 from extender.cache.listeners import GroupListener, Listeners, News, NodeListener, PodListener
 from extender.cache.pods import Pods
 from extender.cache.policy import Policy, QueuePolicy
 from extender.cache.rooms import Rooms
-from extender.model.gang import Gang, GangKey, PodGroup
+from extender.model.gang import GangKey, PodGroup
 from extender.model.namespace import Namespace, PriorityClass
 from extender.model.node import Node
 from extender.model.pod import Pod, PodUid
@@ -126,16 +126,23 @@ class Cluster:
     def snapshot(self, now: float) -> Snapshot:
         """Give the cluster as it is at *now*, with every promise counted as if it were kept."""
         with self._lock:
-            turn = self.inflight.turn(now)
+            turn = self.inflight.turn(now, self._gangs.stale)
             self._gangs.touch(turn.touched)
-            promises = self._gangs.stale_promises(turn.reservations)
+            self._rooms.promise(turn.steps)
             self._sort_policy()
             return Snapshot(
                 generation=self.generation,
                 now=now,
-                nodes=self._rooms.table([(each.node, each.shape) for each in turn.reservations]),
+                nodes=self._rooms.table(),
                 gangs=self._gangs.publish(
-                    lambda key: self._assemble(key, promises.get(key, {}), turn.backoff)
+                    lambda key: assemble(
+                        key,
+                        self._groups.get(key),
+                        self._pods.roster(key),
+                        turn.reservations.get(key, {}),
+                        self._policy,
+                        turn.backoff.get(key, 0.0),
+                    )
                 ),
                 queues=self._queues or {},
                 budgets=self._sorted_budgets or (),
@@ -231,18 +238,6 @@ class Cluster:
     def _freed(self) -> None:
         self.generation = next(self._generations)
         self._listeners.wake()
-
-    def _assemble(
-        self, key: GangKey, promises: dict[PodUid, Reservation], backoff: dict[GangKey, float]
-    ) -> Gang | None:
-        return assemble(
-            key,
-            self._groups.get(key),
-            self._pods.roster(key),
-            promises,
-            self._policy,
-            backoff.get(key, 0.0),
-        )
 
     def _sort_policy(self) -> None:
         if self._queues is None:

@@ -32,15 +32,10 @@ class Gangs:
         prefix = f"{namespace}/"
         self._stale.update(key for key in self._published if key.startswith(prefix))
 
-    def stale_promises(
-        self, reservations: Iterable[Reservation]
-    ) -> dict[GangKey, dict[PodUid, Reservation]]:
-        """Sort out the promises of the gangs that will be rebuilt."""
-        promises: dict[GangKey, dict[PodUid, Reservation]] = {}
-        for each in reservations:
-            if each.gang in self._stale:
-                promises.setdefault(each.gang, {})[each.uid] = each
-        return promises
+    @property
+    def stale(self) -> set[GangKey]:
+        """Name the gangs that will be rebuilt."""
+        return self._stale
 
     def publish(self, build: Callable[[GangKey], Gang | None]) -> Mapping[GangKey, Gang]:
         """Give all gangs, sorted by key; what did not change is shared with the last answer."""
@@ -89,34 +84,47 @@ def assemble(
 
 
 def _members(roster: Roster | None, promises: dict[PodUid, Reservation]) -> tuple[Pod, ...]:
-    if roster is None or not roster.pods:
-        return tuple(_promised(promises[uid].pod, promises[uid]) for uid in sorted(promises))
-    pods = [
-        _promised(pod, promises.pop(uid)) if uid in promises else pod
-        for uid in roster.in_order()
-        for pod in (roster.pods[uid],)
-    ]
-    if promises:
-        # kube-scheduler saw these pods before our watch did.
-        pods += [_promised(each.pod, each) for each in promises.values()]
-        pods.sort(key=lambda pod: pod.uid)
-    if roster.is_native:
+    if not promises:
+        pods = [roster.pods[uid] for uid in roster.in_order()] if roster else []
+    else:
+        pods = _with_promises(roster or Roster(), promises)
+    if roster is not None and roster.is_native:
         # Those without a node are kube-scheduler's own business.
-        return tuple(pod for pod in pods if pod.node)
+        pods = [pod for pod in pods if pod.node]
     return tuple(pods)
 
 
-def _promised(pod: Pod, reservation: Reservation) -> Pod:
-    """Show *pod* on the node it was promised, or is promised still while it is being deleted."""
+def _with_promises(roster: Roster, promises: dict[PodUid, Reservation]) -> list[Pod]:
+    """Show promised pods where they will be; kube-scheduler may have seen some before our watch."""
+    uids = roster.in_order()
+    if not promises.keys() <= roster.pods.keys():
+        uids = tuple(sorted(roster.pods.keys() | promises.keys()))
+    shown: dict[PodUid, tuple[Pod, Pod]] = {}
+    pods: list[Pod] = []
+    for uid in uids:
+        promise, pod = promises.get(uid), roster.pods.get(uid)
+        if promise is not None:
+            shown[uid] = _promised(pod or promise.pod, promise, roster.shown.get(uid))
+            pods.append(shown[uid][1])
+        elif pod is not None:
+            pods.append(pod)
+    roster.shown = shown
+    return pods
+
+
+def _promised(pod: Pod, promise: Reservation, before: tuple[Pod, Pod] | None) -> tuple[Pod, Pod]:
+    """Pair *pod* with what the plan sees: the pod on the node it was promised."""
+    status = pod.status if pod.status is Status.RELEASING else promise.status
+    if before is not None and before[0] is pod and _is_at(before[1], status, promise.node):
+        return before
     # Field by field, because `replace` takes three times as long and there may be thousands.
-    leaving = pod.status is Status.RELEASING
-    return Pod(
+    return pod, Pod(
         uid=pod.uid,
         namespace=pod.namespace,
         name=pod.name,
         shape=pod.shape,
-        status=pod.status if leaving else reservation.stage.status,
-        node=reservation.node,
+        status=status,
+        node=promise.node,
         role=pod.role,
         priority=pod.priority,
         priority_class=pod.priority_class,
@@ -129,6 +137,10 @@ def _promised(pod: Pod, reservation: Reservation) -> Pod:
         labels=pod.labels,
         refusal=pod.refusal,
     )
+
+
+def _is_at(shown: Pod, status: Status, node: str) -> bool:
+    return shown.status is status and shown.node == node
 
 
 def _missing(key: GangKey) -> PodGroup:

@@ -17,7 +17,7 @@ may be called from any thread and holds the lock for microseconds; reads take no
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, KeysView
+from collections.abc import Callable, Iterable, KeysView
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple
@@ -39,11 +39,6 @@ class Stage(IntEnum):
     HELD = 3
     COMMITTING = 4
     BOUND = 5
-
-    @property
-    def status(self) -> Status:
-        """Give the status the plan sees."""
-        return Status.ALLOCATED if self <= Stage.PASSED else Status.BINDING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +71,20 @@ class Reservation:
         """Give what the pod takes up."""
         return self.pod.shape
 
+    @property
+    def status(self) -> Status:
+        """Give the status in which the plan sees the pod, which may be leaving already."""
+        return Status.ALLOCATED if self.stage <= Stage.PASSED else Status.BINDING
+
 
 class Turn(NamedTuple):
-    """Every promise at one moment."""
+    """The promises at one moment, and how they differ from those of the turn before."""
 
+    #: Gangs whose promises changed.
     touched: set[GangKey]
-    reservations: list[Reservation]
+    #: (node, shape, +1 or -1) for every promise made and every one kept or withdrawn.
+    steps: list[tuple[str, Shape, int]]
+    reservations: dict[GangKey, dict[PodUid, Reservation]]
     backoff: dict[GangKey, float]
 
 
@@ -107,6 +110,7 @@ class Inflight:
         self._bound: dict[GangKey, int] = {}
         self._backoff: dict[GangKey, float] = {}
         self._touched: set[GangKey] = set()
+        self._steps: list[tuple[str, Shape, int]] = []
 
     def of(self, uid: PodUid) -> Reservation | None:
         """Give the reservation of a pod."""
@@ -249,21 +253,24 @@ class Inflight:
         """Tell when a gang may be tried again; 0 when it may now."""
         return self._backoff.get(key, 0.0)
 
-    def turn(self, now: float) -> Turn:
-        """Give all there is at this moment, and what was touched since the last turn."""
+    def turn(self, now: float, also: Iterable[GangKey] = ()) -> Turn:
+        """Give what changed since the last turn, and the promises of those gangs and of *also*."""
         with self._lock:
             for key in [key for key, until in self._backoff.items() if until <= now]:
                 del self._backoff[key]
                 self._touched.add(key)
             touched, self._touched = self._touched, set()
-            return Turn(touched, list(self._by_uid.values()), dict(self._backoff))
+            steps, self._steps = self._steps, []
+            wanted = self._by_gang.keys() & touched.union(also)
+            promises = {key: dict(self._by_gang[key]) for key in wanted}
+            return Turn(touched, steps, promises, dict(self._backoff))
 
     def _put(self, new: Reservation, old: Reservation | None) -> None:
         # The new place is counted before the old one is given up: a reader in between sees too
         # little room, never too much.
-        self._tally(new.stage).add(new.node, new.shape.requests)
+        self._count(new, 1)
         if old is not None:
-            self._tally(old.stage).take(old.node, old.shape.requests)
+            self._count(old, -1)
             self._leave(old)
         self._by_uid[new.uid] = new
         self._by_gang.setdefault(new.gang, {})[new.uid] = new
@@ -274,9 +281,14 @@ class Inflight:
     def _drop(self, uid: PodUid) -> Reservation | None:
         old = self._by_uid.pop(uid, None)
         if old is not None:
-            self._tally(old.stage).take(old.node, old.shape.requests)
+            self._count(old, -1)
             self._leave(old)
         return old
+
+    def _count(self, each: Reservation, step: int) -> None:
+        tally = self._promised if each.stage <= Stage.PASSED else self._committed
+        tally.count(each.node, each.pod.shape.requests, step)
+        self._steps.append((each.node, each.pod.shape, step))
 
     def _leave(self, old: Reservation) -> None:
         members = self._by_gang[old.gang]
@@ -288,6 +300,3 @@ class Inflight:
             self._bound[old.gang] -= 1
             if not self._bound[old.gang]:
                 del self._bound[old.gang]
-
-    def _tally(self, stage: Stage) -> Tally:
-        return self._promised if stage <= Stage.PASSED else self._committed

@@ -9,7 +9,7 @@ row is a single numpy call, which no other Python thread can interrupt.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -31,16 +31,27 @@ class _Arrays(NamedTuple):
     allocatable: Amounts
     used: Amounts
     releasing: Amounts
+    promised: Amounts
 
     @classmethod
     def zeros(cls, rows: int, columns: int) -> _Arrays:
-        return cls(*(np.zeros((rows, columns), dtype=np.int64) for _ in range(3)))
+        return cls(*(np.zeros((rows, columns), dtype=np.int64) for _ in cls._fields))
 
     def grown(self, rows: int, columns: int) -> _Arrays:
         new = _Arrays.zeros(rows, columns)
         for old_array, new_array in zip(self, new, strict=True):
             new_array[: old_array.shape[0], : old_array.shape[1]] = old_array
         return new
+
+
+class _Order(NamedTuple):
+    """How the arrays are read; snapshots share it until a node changes."""
+
+    facts: NodeFacts
+    dimensions: tuple[str, ...]
+    #: Rows by name of node, columns by dimension.
+    cells: tuple[npt.NDArray[np.intp], ...]
+    allocatable: Amounts
 
 
 class Rooms:
@@ -55,9 +66,7 @@ class Rooms:
         self._arrays = _Arrays.zeros(64, 8)
         self._vectors: dict[Shape, Amounts] = {}
         self._ports: dict[str, tuple[HostPort, ...]] = {}
-        self._facts: NodeFacts | None = None
-        self._rows = np.zeros(0, dtype=np.intp)
-        self._offered: dict[tuple[str, ...], Amounts] = {}
+        self._order: _Order | None = None
 
     def put(self, node: Node) -> None:
         """Take a node in as it is now."""
@@ -72,13 +81,13 @@ class Rooms:
             row[self._columns[PODS]] = UNLIMITED
         self._arrays.allocatable[slot] = row
         self._nodes[node.name] = node
-        self._facts = None
+        self._order = None
 
     def drop(self, name: str) -> None:
         """Forget a node; pods that still name it keep their slot."""
         del self._nodes[name]
         self._arrays.allocatable[self._slots[name]] = 0
-        self._facts = None
+        self._order = None
         self._tidy(name)
 
     def occupy(self, node: str, shape: Shape, *, releasing: bool) -> None:
@@ -90,7 +99,7 @@ class Rooms:
             self._arrays.releasing[slot] += vector
         self._occupants[slot] += 1
         if shape.host_ports:
-            self._ports[node] = self._ports.get(node, ()) + shape.host_ports
+            self._take_ports(node, shape.host_ports, 1)
 
     def vacate(self, node: str, shape: Shape, *, releasing: bool) -> None:
         """Count a pod on *node* no more."""
@@ -101,9 +110,8 @@ class Rooms:
             self._arrays.releasing[slot] -= vector
         self._occupants[slot] -= 1
         if shape.host_ports:
-            self._release_ports(node, shape.host_ports)
-        if not self._occupants[slot]:
-            self._tidy(node)
+            self._take_ports(node, shape.host_ports, -1)
+        self._tidy(node)
 
     def idle(self, name: str) -> Resources | None:
         """Give what *name* has left beside the pods on it; None for an unknown node."""
@@ -114,66 +122,53 @@ class Rooms:
         free = (arrays.allocatable[slot] - arrays.used[slot]).tolist()
         return Resources({each: free[at] for each, at in self._columns.items() if at < len(free)})
 
-    def table(self, promised: Iterable[tuple[str, Shape]] = ()) -> NodeTable:
-        """Copy the figures, with *promised* pods counted as if they were on their nodes."""
-        facts = self._facts or self._order()
-        dimensions = self._dimensions()
-        columns = np.array([self._columns[name] for name in dimensions], dtype=np.intp)
-        used = self._arrays.used[np.ix_(self._rows, columns)]
-        ports = dict(self._ports)
-        self._add_promised(promised, facts.index, columns, used, ports)
-        used.flags.writeable = False
-        releasing = self._arrays.releasing[np.ix_(self._rows, columns)]
-        releasing.flags.writeable = False
+    def promise(self, steps: Iterable[tuple[str, Shape, int]]) -> None:
+        """Count promises made (+1) and those kept or withdrawn (-1), by node and shape."""
+        places: dict[tuple[Shape, int], list[int]] = {}
+        left: list[str] = []
+        for node, shape, step in steps:
+            slot = self._slot(node)
+            self._occupants[slot] += step
+            places.setdefault((shape, step), []).append(slot)
+            if step < 0:
+                left.append(node)
+            if shape.host_ports:
+                self._take_ports(node, shape.host_ports, step)
+        for (shape, step), slots in places.items():
+            vector = step * self._vector(shape)
+            np.add.at(self._arrays.promised, slots, vector)
+        for node in left:
+            self._tidy(node)
+
+    def table(self) -> NodeTable:
+        """Copy the figures; promised pods count as if they were on their nodes."""
+        order = self._order or self._sort()
+        cells, facts = order.cells, order.facts
         return NodeTable(
             facts=facts,
-            dimensions=dimensions,
-            allocatable=self._offer(dimensions, columns),
-            used=used,
-            releasing=releasing,
-            ports={name: taken for name, taken in ports.items() if name in facts.index},
+            dimensions=order.dimensions,
+            allocatable=order.allocatable,
+            used=_frozen(self._arrays.used[cells] + self._arrays.promised[cells]),
+            releasing=_frozen(self._arrays.releasing[cells]),
+            ports={name: taken for name, taken in self._ports.items() if name in facts.index},
         )
 
-    def _add_promised(
-        self,
-        promised: Iterable[tuple[str, Shape]],
-        index: Mapping[str, int],
-        columns: npt.NDArray[np.intp],
-        used: Amounts,
-        ports: dict[str, tuple[HostPort, ...]],
-    ) -> None:
-        rows: dict[Shape, list[int]] = {}
-        for node, shape in promised:
-            row = index.get(node)
-            if row is None:
-                continue
-            rows.setdefault(shape, []).append(row)
-            if shape.host_ports:
-                ports[node] = ports.get(node, ()) + shape.host_ports
-        for shape, places in rows.items():
-            np.add.at(used, places, self._vector(shape)[columns])
-
-    def _order(self) -> NodeFacts:
-        """Sort the nodes by name; snapshots share the outcome until a node changes."""
+    def _sort(self) -> _Order:
+        """Put rows and columns in order; only what some node offers is a dimension."""
         nodes = tuple(self._nodes[name] for name in sorted(self._nodes))
-        self._rows = np.array([self._slots[node.name] for node in nodes], dtype=np.intp)
-        self._facts = NodeFacts(nodes, {node.name: row for row, node in enumerate(nodes)})
-        self._offered.clear()
-        return self._facts
-
-    def _dimensions(self) -> tuple[str, ...]:
-        """Name what some node offers or some pod takes up."""
-        live = np.any(self._arrays.allocatable, axis=0) | np.any(self._arrays.used, axis=0)
-        rest = (name for name, at in self._columns.items() if live[at] and name not in _FIRST)
-        return _FIRST + tuple(sorted(rest))
-
-    def _offer(self, dimensions: tuple[str, ...], columns: npt.NDArray[np.intp]) -> Amounts:
-        offered = self._offered.get(dimensions)
-        if offered is None:
-            offered = self._arrays.allocatable[np.ix_(self._rows, columns)]
-            offered.flags.writeable = False
-            self._offered[dimensions] = offered
-        return offered
+        rows = np.array([self._slots[node.name] for node in nodes], dtype=np.intp)
+        offered = np.any(self._arrays.allocatable, axis=0)
+        rest = [name for name, at in self._columns.items() if offered[at] and name not in _FIRST]
+        dimensions = (*_FIRST, *sorted(rest))
+        columns = np.array([self._columns[name] for name in dimensions], dtype=np.intp)
+        cells = np.ix_(rows, columns)
+        self._order = _Order(
+            NodeFacts(nodes, {node.name: row for row, node in enumerate(nodes)}),
+            dimensions,
+            cells,
+            _frozen(self._arrays.allocatable[cells]),
+        )
+        return self._order
 
     def _slot(self, name: str) -> int:
         slot = self._slots.get(name)
@@ -190,13 +185,18 @@ class Rooms:
         return slot
 
     def _tidy(self, name: str) -> None:
-        slot = self._slots[name]
-        if self._occupants[slot] == 0 and name not in self._nodes:
+        """Free the slot of a node that is neither there nor named by anybody."""
+        slot = self._slots.get(name)
+        if slot is not None and not self._occupants[slot] and name not in self._nodes:
             del self._slots[name]
             self._free.append(slot)
 
-    def _release_ports(self, node: str, ports: tuple[HostPort, ...]) -> None:
-        left = list(self._ports[node])
+    def _take_ports(self, node: str, ports: tuple[HostPort, ...], step: int) -> None:
+        taken = self._ports.get(node, ())
+        if step > 0:
+            self._ports[node] = taken + ports
+            return
+        left = list(taken)
         for port in ports:
             left.remove(port)
         if left:
@@ -229,3 +229,8 @@ class Rooms:
     def _resize(self, rows: int, columns: int) -> None:
         self._arrays = self._arrays.grown(rows, columns)
         self._vectors.clear()
+
+
+def _frozen(amounts: Amounts) -> Amounts:
+    amounts.flags.writeable = False
+    return amounts

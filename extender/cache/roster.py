@@ -21,7 +21,7 @@ class Roster:
     thread may read.
     """
 
-    __slots__ = ("_by_role", "_memberships", "_order", "made", "pods", "seated", "valid")
+    __slots__ = ("_by_role", "_memberships", "_order", "made", "pods", "seated", "shown", "valid")
 
     def __init__(self) -> None:
         self.pods: dict[PodUid, Pod] = {}
@@ -31,6 +31,8 @@ class Roster:
         self.valid = 0
         #: The group its pods make by themselves; None when they name a PodGroup instead.
         self.made: PodGroup | None = None
+        #: Promised members, each with how the last snapshot showed it; for the next one.
+        self.shown: dict[PodUid, tuple[Pod, Pod]] = {}
         self._by_role: dict[str, int] = {}
         self._memberships: dict[Membership, int] = {}
         self._order: tuple[PodUid, ...] | None = None

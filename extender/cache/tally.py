@@ -22,15 +22,11 @@ class Tally:
         """Name the nodes with a sum, as a live view."""
         return self._sums.keys()
 
-    def add(self, node: str, amounts: Resources) -> None:
-        """Count *amounts* on *node*."""
-        self._sums[node] = self.on(node) + amounts
-        self._counts[node] = self._counts.get(node, 0) + 1
-
-    def take(self, node: str, amounts: Resources) -> None:
-        """Count *amounts* on *node* no more."""
-        self._counts[node] -= 1
-        if self._counts[node]:
-            self._sums[node] = self._sums[node] - amounts
-        else:
+    def count(self, node: str, amounts: Resources, step: int) -> None:
+        """Count *amounts* on *node* (*step* is 1) or no more (-1)."""
+        number = self._counts.get(node, 0) + step
+        if not number:
             del self._counts[node], self._sums[node]
+            return
+        self._counts[node] = number
+        self._sums[node] = self.on(node) + amounts if step > 0 else self.on(node) - amounts

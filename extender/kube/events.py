@@ -74,8 +74,12 @@ class ApiAnnouncer:
         self._thread.start()
 
     def stop(self) -> None:
-        """End; what waits is not said any more."""
+        """End at once; what waits is not said any more."""
         self._stopping.set()
+        self.finish()
+
+    def finish(self) -> None:
+        """End when everything that waits has been said."""
         with suppress(queue.Full):
             self._notices.put_nowait(None)
         self._thread.join(timeout=5)

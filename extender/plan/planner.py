@@ -19,7 +19,9 @@ def make_plan(snapshot: Snapshot, policy: Policy = policies.DEFAULT) -> Plan:
     """Decide who may start, first come, first served."""
     room = snapshot.nodes.allocatable - snapshot.nodes.used
     verdicts, tickets = {}, {}
-    for gang in sorted(snapshot.gangs.values(), key=lambda g: (-g.priority, g.group.created, g.key)):
+    for gang in sorted(
+        snapshot.gangs.values(), key=lambda g: (-g.priority, g.group.created, g.key)
+    ):
         verdict, ticket = _judge(gang, snapshot, room)
         verdicts[gang.key] = verdict
         if ticket is not None:

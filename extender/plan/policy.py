@@ -46,9 +46,7 @@ CALLBACKS = (
     "TargetJob", "ReservedNodes", "Victim", "Overused", "Allocatable", "HyperNodeOrder",
     "SubJobReady", "SubJobPipelined", "SubJobOrder", "HyperNodeGradient", "NamespaceOrder",
 )  # fmt: skip
-_FLAGS = {
-    f"{verb}{callback}": callback for callback in CALLBACKS for verb in ("enable", "enabled")
-}
+_FLAGS = {f"{verb}{callback}": callback for callback in CALLBACKS for verb in ("enable", "enabled")}
 _HIERARCHY = ("enableHierarchy", "enabledHierarchy")
 _PLUGIN_KEYS = ("name", "arguments", *_HIERARCHY, *_FLAGS)
 _KEYS = ("actions", "tiers", "configurations", "metrics", "compatibility", "starvation")
@@ -83,7 +81,9 @@ def parse(text: str, source: str = "policy") -> Policy:
 
 
 def _read_actions(written: object, source: str) -> tuple[str, ...]:
-    words = written.split(",") if isinstance(written, str) else _sequence(written, source, "actions")
+    words = (
+        written.split(",") if isinstance(written, str) else _sequence(written, source, "actions")
+    )
     actions = tuple(name for word in words if (name := str(word).strip()))
     if not actions:
         raise BadConfiguration(f"{source}: actions is empty; name at least one of {_list(ACTIONS)}")

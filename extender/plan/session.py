@@ -16,8 +16,8 @@ import numpy.typing as npt
 from extender.model.pod import Pod, Shape, Status
 from extender.model.reason import Problem, Reason
 from extender.plan import plugins
-from extender.plan.arithmetic import Arithmetic, Vector
 from extender.plan.arguments import Arguments
+from extender.plan.arithmetic import Arithmetic, Vector
 from extender.plan.census import Census
 from extender.plan.ledger import Ledger
 from extender.plan.options import Policy
@@ -66,7 +66,11 @@ class Session:
         def tiered(method: str, callback: str = "") -> list[list[Any]]:
             """Collect who speaks about *method*, tier by tier."""
             return [
-                [getattr(p, method) for p, silenced in tier if _speaks(p, method, callback, silenced)]
+                [
+                    getattr(p, method)
+                    for p, silenced in tier
+                    if _speaks(p, method, callback, silenced)
+                ]
                 for tier in tiers
             ]
 
@@ -90,6 +94,7 @@ class Session:
             "preempt": tiered("preemptable", "Preemptable"),
             "reclaim": tiered("reclaimable", "Reclaimable"),
         }
+        self._protectors = {action: _protectors(tiers) for action, tiers in self._votes.items()}
         self._blockers = flat("obstacles", "Predicate")
         self._scorers = flat("scores", "NodeOrder")
         self._deserved = flat("deserved")
@@ -191,7 +196,7 @@ class Session:
         for tier in self._starving:
             if tier:
                 return all(starving(gang) for starving in tier)
-        return self.rules.waiting_is_starving and bool(gang.gang.waiting)
+        return self.rules.waiting_is_starving and bool(self.waiting_tasks(gang))
 
     # ---------------------------------------------------------------- queues
 
@@ -245,6 +250,10 @@ class Session:
             if voted and (left or self.rules.vetoes_are_final):
                 return left
         return []
+
+    def protects(self, action: str, claim: Claim, gang: GangState) -> bool:
+        """See cheaply that nobody of *gang*, or of its queue and priority, may be asked."""
+        return any(protects(action, claim, gang) for protects in self._protectors[action])
 
     # ---------------------------------------------------------------- nodes
 
@@ -319,6 +328,12 @@ def _runs(tasks: Sequence[Pod]) -> list[list[Pod]]:
 
 def _speaks(plugin: Plugin, method: str, callback: str, silenced: frozenset[str]) -> bool:
     return hasattr(plugin, method) and callback not in silenced
+
+
+def _protectors(votes: Sequence[Sequence[Any]]) -> list[Any]:
+    """Collect who can say cheaply that a whole group is exempt, in the tier that decides."""
+    deciding = next((tier for tier in votes if tier), [])
+    return [vote.__self__.protects for vote in deciding if hasattr(vote.__self__, "protects")]
 
 
 def _settle(

@@ -10,12 +10,14 @@ from collections.abc import Callable
 from heapq import heappop, heapreplace
 
 import numpy as np
+import numpy.typing as npt
 
 from extender.model.node import Amounts
 from extender.model.pod import HostPort, Shape
 from extender.plan.ledger import Ledger, Rows
 from extender.plan.prospect import Prospect, Scores
 
+Mask = npt.NDArray[np.bool_]
 Scorer = Callable[[Shape, Prospect], Scores]
 
 #: At most so many nodes and so many pods per node are weighed up in one go.
@@ -27,7 +29,7 @@ _NUDGE = 1e-9
 class Slots:
     """The free slots for one shape."""
 
-    def __init__(self, ledger: Ledger, shape: Shape, usable: Amounts, scorer: Scorer) -> None:
+    def __init__(self, ledger: Ledger, shape: Shape, usable: Mask, scorer: Scorer) -> None:
         need = ledger.need(shape)
         self._ledger = ledger
         self._shape = shape
@@ -68,7 +70,7 @@ class Slots:
             return None
         room = self._ledger.idle + self._ledger.coming
         fitting = (room[:, self._asked] >= self._need[self._asked]).all(axis=1) & self._usable
-        rows = np.flatnonzero(fitting & self._unclashed())
+        rows = np.flatnonzero(fitting & self.without_clash())
         if not len(rows):
             return None
         scores = self._scorer(self._shape, self._prospect(rows, depth=1))
@@ -79,6 +81,12 @@ class Slots:
         rows = np.flatnonzero(self._usable)
         scores = self._scorer(self._shape, self._prospect(rows, depth=1))
         return [int(row) for row in rows[np.argsort(-scores, kind="stable")]]
+
+    def without_clash(self) -> Mask:
+        """Mark the rows on which no host port is in the way."""
+        if not self._shape.host_ports:
+            return self._usable
+        return np.array([self._port_free(row) for row in range(len(self._usable))], dtype=bool)
 
     def fits(self, row: int, *, coming: bool = False) -> bool:
         """Ask whether one more pod fits into the idle room of *row*, or, if so said, the coming."""
@@ -103,7 +111,7 @@ class Slots:
         counts = (room[:, self._asked] // self._need[self._asked]).min(axis=1)
         counts = np.where(self._usable[rows], np.maximum(counts, 0), 0)
         if self._shape.host_ports:
-            counts = np.array([min(n, self._port_free(int(r))) for n, r in zip(counts, rows)])
+            counts = np.minimum(counts, [self._port_free(int(row)) for row in rows])
         self._counts[rows] = counts
         scores = self._scorer(self._shape, self._prospect(rows, depth=1))
         self._scores[rows] = np.where(counts > 0, scores, -np.inf)
@@ -157,11 +165,6 @@ class Slots:
 
     def _all(self) -> Rows:
         return np.arange(len(self._scores), dtype=np.intp)
-
-    def _unclashed(self) -> Amounts:
-        if not self._shape.host_ports:
-            return self._usable
-        return np.array([self._port_free(row) for row in range(len(self._usable))], dtype=bool)
 
     def _port_free(self, row: int) -> bool:
         if not self._shape.host_ports:

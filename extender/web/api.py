@@ -1,60 +1,155 @@
-"""The plan as JSON for the operations port."""
+"""The plan as JSON: one shape for the operations port, the command line and saved files."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
-from extender.plan.decision import Plan
+from extender.journal import Line
+from extender.model.gang import GangKey
+from extender.model.resources import PODS, Resources, write_amount
+from extender.model.snapshot import Snapshot
+from extender.plan.decision import Eviction, Plan, QueueFigures, Verdict
+from extender.plan.explain import Explanation
+from extender.plan.shortfall import Shortfall
+
+Document = dict[str, Any]
 
 
-def plan(current: Plan) -> dict[str, Any]:
-    """Give the whole plan."""
+def plan(current: Plan, snapshot: Snapshot | None = None) -> Document:
+    """Give the whole plan; with its *snapshot*, pods are named where they go."""
     return {
         "generation": current.generation,
         "queues": queues(current),
-        "gangs": gangs(current),
-        "evictions": [
-            {
-                "pod": f"{eviction.namespace}/{eviction.name}",
-                "node": eviction.node,
-                "action": eviction.action,
-                "for": eviction.beneficiary,
-            }
-            for eviction in current.evictions
-        ],
+        "gangs": gangs(current, snapshot),
+        "binds": _binds(current, snapshot) if snapshot else {},
+        "evictions": [eviction(each) for each in current.evictions],
     }
 
 
-def queues(current: Plan) -> list[dict[str, Any]]:
-    """Give every queue's figures, cpu in thousandths, the rest in whole units."""
-    return [
-        {
-            "name": queue.name,
-            "weight": queue.weight,
-            "deserved": dict(queue.deserved),
-            "allocated": dict(queue.allocated),
-            "requested": dict(queue.requested),
-            "share": queue.share,
-            "overused": queue.overused,
-        }
-        for queue in current.queues.values()
-    ]
+def queues(current: Plan) -> list[Document]:
+    """Give every queue's figures."""
+    return [queue(figures) for figures in current.queues.values()]
 
 
-def gangs(current: Plan) -> list[dict[str, Any]]:
+def queue(figures: QueueFigures) -> Document:
+    """Give what one queue deserves, uses and wants."""
+    return {
+        "name": figures.name,
+        "weight": figures.weight,
+        "deserved": amounts(figures.deserved),
+        "allocated": amounts(figures.allocated),
+        "requested": amounts(figures.requested),
+        "share": round(figures.share, 6),
+        "overused": figures.overused,
+    }
+
+
+def gangs(current: Plan, snapshot: Snapshot | None = None) -> list[Document]:
     """Give every gang's verdict."""
+    return [gang(verdict, current, snapshot) for verdict in current.verdicts.values()]
+
+
+def gang(verdict: Verdict, current: Plan, snapshot: Snapshot | None = None) -> Document:
+    """Give the verdict on one gang and where its members go."""
+    namespace, _, name = verdict.gang.partition("/")
+    ticket = current.tickets.get(verdict.gang)
+    return {
+        "namespace": namespace,
+        "name": name,
+        "queue": verdict.queue,
+        "min_member": verdict.min_member,
+        "members": verdict.members,
+        "phase": verdict.phase.value,
+        "verdict": verdict.standing.value,
+        "reason": verdict.reason.value,
+        "message": verdict.message,
+        "share": round(verdict.share, 6),
+        "placements": _named(verdict.gang, ticket.placements, snapshot) if ticket else {},
+        "pipelined": _named(verdict.gang, ticket.pipelined, snapshot) if ticket else {},
+    }
+
+
+def eviction(order: Eviction) -> Document:
+    """Give one pod that is asked to leave."""
+    return {
+        "pod": f"{order.namespace}/{order.name}",
+        "node": order.node,
+        "action": order.action,
+        "for": order.beneficiary,
+    }
+
+
+def explanation(
+    told: Explanation,
+    current: Plan,
+    snapshot: Snapshot,
+    *,
+    since: float | None,
+    story: Sequence[Line],
+) -> Document:
+    """Give all there is to say about one gang."""
+    return {
+        **gang(told.verdict, current, snapshot),
+        "priority": told.priority,
+        "since": time(since) if since is not None else None,
+        "lasted_s": round(max(0.0, snapshot.now - since), 1) if since is not None else None,
+        "members_by_status": dict(told.members),
+        "missing": told.missing,
+        "queue_figures": queue(told.queue) if told.queue else None,
+        "needs": [_need(each) for each in told.needs],
+        "ahead": [{"gang": each.gang, "queue": each.queue, "why": each.why} for each in told.ahead],
+        "ahead_count": told.ahead_count,
+        "victims": [eviction(each) for each in told.victims],
+        "spared": dict(told.spared),
+        "would_start_with": list(told.remedies),
+        "story": lines(story),
+    }
+
+
+def lines(story: Sequence[Line]) -> list[Document]:
+    """Give a story, oldest line first."""
     return [
-        {
-            "namespace": key.partition("/")[0],
-            "name": key.partition("/")[2],
-            "queue": verdict.queue,
-            "min_member": verdict.min_member,
-            "members": verdict.members,
-            "phase": verdict.phase.value,
-            "verdict": verdict.standing.value,
-            "reason": verdict.reason.value,
-            "message": verdict.message,
-            "share": verdict.share,
-        }
-        for key, verdict in current.verdicts.items()
+        {"at": time(line.at), "cycle": line.cycle, "word": line.word, "text": line.text}
+        for line in story
     ]
+
+
+def amounts(resources: Resources) -> dict[str, str]:
+    """Write amounts as Kubernetes does, sorted by name."""
+    return {name: write_amount(name, amount) for name, amount in sorted(resources.items())}
+
+
+def time(epoch: float) -> str:
+    """Write a time as Kubernetes does, with milliseconds."""
+    return datetime.fromtimestamp(epoch, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+
+
+def _need(need: Shortfall) -> Document:
+    return {
+        "members": need.members,
+        "each": amounts(need.each.without(PODS)),
+        "slots": need.slots,
+        "empty_slots": need.empty_slots,
+        "takers": need.takers,
+        "obstacles": dict(need.obstacles),
+        "nearest": [{"node": near.node, "lacks": amounts(near.lacks)} for near in need.nearest],
+    }
+
+
+def _binds(current: Plan, snapshot: Snapshot) -> dict[str, str]:
+    return {
+        f"{key.partition('/')[0]}/{name}": node
+        for key, ticket in current.tickets.items()
+        for name, node in _named(key, ticket.placements, snapshot).items()
+    }
+
+
+def _named(key: GangKey, nodes: Mapping[Any, str], snapshot: Snapshot | None) -> dict[str, str]:
+    """Name pods instead of their uids, which mean nothing to people."""
+    members = snapshot.gangs.get(key) if snapshot else None
+    if members is None:
+        return {str(uid): node for uid, node in nodes.items()}
+    names = {pod.uid: pod.name for pod in members.pods}
+    return dict(sorted((names.get(uid, str(uid)), node) for uid, node in nodes.items()))

@@ -6,6 +6,7 @@ A resource is named as in "pods" (core/v1) or "podgroups.scheduling.volcano.sh/v
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -220,7 +221,7 @@ class Watch:
                 chunk = self._response.read1()
             except (urllib3.exceptions.HTTPError, OSError, ValueError):
                 return
-            if not chunk:
+            if not chunk or self._stopped:
                 return
             *lines, pending = (pending + chunk).split(b"\n")
             for line in lines:
@@ -229,12 +230,14 @@ class Watch:
 
     def stop(self) -> None:
         """End the iteration; may be called from another thread."""
-        if self._stopped:
-            return
         self._stopped = True
+        sock = getattr(self._response.connection, "sock", None)
         # A watch that the API server ended first has nothing left to shut down.
-        with suppress(RuntimeError, ValueError, OSError):
-            self._response.shutdown()
+        if sock is not None:
+            # Not the TLS socket's own way: that drops its keys while another thread reads, which
+            # then takes the encrypted rest for text.
+            with suppress(OSError):
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
 def resource_of(thing: Object) -> str:

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -151,9 +152,7 @@ class ControlPlane:
             about = crd["spec"]
             for version in about["versions"]:
                 resource = f"{about['names']['plural']}.{about['group']}/{version['name']}"
-                wait_for(
-                    lambda resource=resource: self.api.listing(resource), 10, f"{resource} served"
-                )
+                wait_for(partial(self.api.listing, resource), 10, f"{resource} is served")
 
     def _base_objects(self) -> list[Object]:
         base = MANIFESTS / "base"

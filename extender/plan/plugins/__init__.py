@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 
 from extender.errors import BadConfiguration
 from extender.plan.arguments import Arguments
@@ -68,5 +68,5 @@ def _load(name: str, place: str) -> type[Plugin]:
 
 
 @cache
-def _brought() -> Mapping[str, object]:
+def _brought() -> Mapping[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=ENTRY_POINTS)}

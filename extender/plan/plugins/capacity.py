@@ -89,7 +89,9 @@ class Capacity(Plugin):
         if problem is not None:
             return problem
         least = gang.gang.group.min_resources
-        for entitled in self._known.line(gang.queue) if least is not None else ():
+        if least is None:
+            return Vote.PERMIT
+        for entitled in self._known.line(gang.queue):
             used = entitled.used + entitled.inqueue - entitled.elastic
             short = excess(used + least, entitled.limit, least)
             if short:
@@ -99,7 +101,9 @@ class Capacity(Plugin):
     def enqueued(self, gang: GangState) -> None:
         """Count what *gang* was promised, here and above."""
         least = gang.gang.group.min_resources
-        for entitled in self._known.line(gang.queue) if least is not None else ():
+        if least is None:
+            return
+        for entitled in self._known.line(gang.queue):
             entitled.inqueue = entitled.inqueue + without_gated(gang.gang, least)
 
     def _of(self, queue: QueueState) -> Entitlement:
@@ -187,10 +191,6 @@ def _share_a_resource(one: Resources, other: Resources) -> bool:
     return any(a > 0 and name != PODS and other.amount(name) > 0 for name, a in one.items())
 
 
-def _at_capability(
-    entitled: Entitlement, name: str, used: Resources, asked: Resources
-) -> Problem:
+def _at_capability(entitled: Entitlement, name: str, used: Resources, asked: Resources) -> Problem:
     limit = entitled.limit.get(name, 0)
     return ceiling.at_capability(entitled.name, name, used.amount(name), asked[name], limit)
-
-

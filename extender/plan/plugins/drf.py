@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from extender.model.resources import Resources
 from extender.plan.plugins.hierarchy import Tree
 from extender.plan.plugins.plugin import Candidate, Claim, Plugin
 from extender.plan.state import GangState, QueueState
@@ -40,7 +41,7 @@ class Drf(Plugin):
         """Allow victims whose gang would still have at least the share of the claimant."""
         claimed = self._maths.share(claim.gang.allocated + claim.pod.requests, self._total)
         exact = self.session.rules.exact
-        rest = {}
+        rest: dict[str, Resources] = {}
         allowed = []
         for candidate in candidates:
             before = rest.get(candidate.gang.key, candidate.gang.allocated)

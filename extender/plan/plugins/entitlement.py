@@ -44,9 +44,7 @@ class Entitlements:
     def __init__(self, session: Session, *, tree: bool) -> None:
         self._session = session
         self._tree = tree
-        self._all = {
-            name: Entitlement(state, tree=tree) for name, state in session.queues.items()
-        }
+        self._all = {name: Entitlement(state, tree=tree) for name, state in session.queues.items()}
         #: Queues whose place in the tree is wrong, with what is wrong.
         self.broken: dict[str, Problem] = self._check() if tree else {}
         if tree:

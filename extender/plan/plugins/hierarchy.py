@@ -92,9 +92,7 @@ class Tree:
         scarce = {name for name in self._names(total) if used.get(name, 0) >= total[name]}
         self._sum_up(self._root, moved, scarce)
 
-    def _sum_up(
-        self, branch: _Branch, moved: Mapping[GangKey, Vector], scarce: set[str]
-    ) -> None:
+    def _sum_up(self, branch: _Branch, moved: Mapping[GangKey, Vector], scarce: set[str]) -> None:
         """Scale the unsaturated children to the smallest of their shares and add all up."""
         children: list[tuple[Vector, float, bool]] = []
         for child in branch.branches.values():

@@ -19,6 +19,7 @@ session asks only those that exist and are switched on. *gang* is a `GangState`,
     preemptive(gang, shape)                  may it reclaim for it?       enablePreemptive
     preemptable(claim, candidates)           who may go; None abstains    enablePreemptable
     reclaimable(claim, candidates)           who may go; None abstains    enableReclaimable
+    protects(action, claim, gang)            spare its queue+priority?    as the vote
     victim_queue_order(queue, claimant)      key, smaller is taken first  -
     obstacles(shape, facts)                  {word: mask of such nodes}   enablePredicate
     scores(shape, prospect)                  array, higher is better      enableNodeOrder

@@ -35,3 +35,7 @@ class Priority(Plugin):
                 else candidate.gang.gang.priority < claim.gang.gang.priority
             )
         ]
+
+    def protects(self, action: str, claim: Claim, gang: GangState) -> bool:
+        """Spare whoever is at least as important as the claimant."""
+        return action == "preempt" and gang.gang.priority >= claim.gang.gang.priority

@@ -83,6 +83,14 @@ class Proportion(Plugin):
                 allowed.append(candidate)
         return allowed
 
+    def protects(self, action: str, claim: Claim, gang: GangState) -> bool:
+        """Spare queues that have no more than their due of anything the claimant needs."""
+        if action != "reclaim":
+            return False
+        due, used = self.deserved(gang.queue), gang.queue.allocated
+        needs = claim.pod.requests
+        return not any(used.amount(n) > due.get(n, 0) for n, a in needs.items() if a > 0)
+
     def enqueueable(self, gang: GangState) -> Vote | Problem:
         """Permit a gang whose minimum its queue could hold beside what it promised already."""
         queue = gang.queue
@@ -176,5 +184,3 @@ class Proportion(Plugin):
             for name, state in queues.items()
         }
         return volcano_deserved.divide(self.session.total, claims)
-
-

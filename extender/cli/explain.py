@@ -1,0 +1,125 @@
+"""`gang-extender explain NS/GANG`: why it waits, who is ahead, what would let it start."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import click
+import yaml
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from extender.cli.ask import NoAnswer, ask, ops_url_option
+from extender.errors import BadInput
+
+Document = dict[str, Any]
+
+_COLOURS = {"running": "green", "admitted": "green", "waiting": "yellow", "invalid": "red"}
+
+
+@click.command()
+@click.argument("gang", metavar="NAMESPACE/GANG")
+@ops_url_option
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml"]),
+    default="table",
+    show_default=True,
+    help="How to print it.",
+)
+def explain(gang: str, ops_url: str, output: str) -> None:
+    """Say why a gang waits, and what would let it start.
+
+    Exit code 1 when there is no such gang.
+    """
+    namespace, slash, name = gang.partition("/")
+    if not slash or not namespace or not name:
+        raise BadInput(f"{gang!r} is not a gang; write it like team-a/train")
+    try:
+        status, told = ask(ops_url, "gangs", namespace, name)
+    except NoAnswer as error:
+        raise BadInput(str(error)) from error
+    if status == 404:
+        click.echo(f"gang-extender: {told['error']}", err=True)
+        sys.exit(1)
+    show(told, output)
+
+
+def show(told: Document, output: str) -> None:
+    """Print an explanation in the form asked for."""
+    if output == "json":
+        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+    elif output == "yaml":
+        click.echo(yaml.safe_dump(told, sort_keys=False, allow_unicode=True), nl=False)
+    else:
+        Console(highlight=False, soft_wrap=True).print(page(told))
+
+
+def page(told: Document) -> RenderableType:
+    """Lay an explanation out for a terminal."""
+    parts: list[RenderableType] = [_head(told), _facts(told), *map(_need, told["needs"])]
+    ahead = [f"{each['gang']} ({each['queue']}): {each['why']}" for each in told["ahead"]]
+    if told["ahead_count"] > len(ahead):
+        ahead.append(f"and {told['ahead_count'] - len(ahead)} more")
+    parts += _list("ahead of it", ahead)
+    parts += _list("asked to leave", [f"{v['pod']} on {v['node']}" for v in told["victims"]])
+    parts += _list("spared", [f"{count} pods: {why}" for why, count in told["spared"].items()])
+    parts += _list("would start with", told["would_start_with"])
+    story = [f"{each['at'][11:19]}  {each['word']}: {each['text']}" for each in told["story"]]
+    return Group(*parts, *_list("so far", story))
+
+
+def _head(told: Document) -> Text:
+    text = Text()
+    text.append(f"{told['namespace']}/{told['name']}", style="bold")
+    text.append(f"  {told['verdict']}", style=_COLOURS.get(told["verdict"], ""))
+    if told["lasted_s"] is not None:
+        text.append(f" for {_duration(told['lasted_s'])}", style="dim")
+    return text.append(f"\n{told['reason']}: {told['message']}")
+
+
+def _facts(told: Document) -> Table:
+    table = Table.grid(padding=(0, 2))
+    members = ", ".join(f"{n} {word}" for word, n in told["members_by_status"].items())
+    table.add_row("members", f"{members or 'none'}; {told['min_member']} needed at once")
+    table.add_row("priority", str(told["priority"]))
+    figures = told["queue_figures"]
+    table.add_row("queue", told["queue"] + (f", weight {figures['weight']}" if figures else ""))
+    for word in ("deserved", "allocated", "requested") if figures else ():
+        table.add_row(f"  {word}", _amounts(figures[word]))
+    return table
+
+
+def _need(need: Document) -> Text:
+    free, members = need["slots"], need["members"]
+    text = Text(f"needs nodes for {members} members of {_amounts(need['each'])} each; ")
+    text.append(f"{free} fit now, {need['empty_slots']} on an empty cluster")
+    for word, count in need["obstacles"].items():
+        text.append(f"\n  {count} nodes {word}", style="dim")
+    for near in need["nearest"]:
+        text.append(f"\n  {near['node']} lacks {_amounts(near['lacks'])}", style="dim")
+    return text
+
+
+def _list(title: str, lines: list[str]) -> list[RenderableType]:
+    if not lines:
+        return []
+    text = Text(title, style="bold")
+    for line in lines:
+        text.append(f"\n  {line}", style="not bold")
+    return [text]
+
+
+def _amounts(amounts: dict[str, str]) -> str:
+    return ", ".join(f"{amount} {name}" for name, amount in amounts.items()) or "nothing"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = int(seconds // 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"

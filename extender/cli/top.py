@@ -1,0 +1,111 @@
+"""`gang-extender top`: queues and gangs in the terminal, live."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from extender.cli.ask import NoAnswer, ask, ops_url_option
+from extender.errors import BadInput
+
+Document = dict[str, Any]
+
+#: Those that wait come first; of the rest a screenful is enough.
+_ORDER = {"invalid": 0, "waiting": 1, "admitted": 2, "running": 3}
+_COLOURS = {"running": "green", "admitted": "green", "waiting": "yellow", "invalid": "red"}
+
+
+@click.command()
+@ops_url_option
+@click.option("--once", is_flag=True, help="Print one picture and end.")
+@click.option(
+    "--every-s", default=1.0, show_default=True, type=click.FloatRange(min=0.1), help="Seconds."
+)
+@click.option("--gangs", default=30, show_default=True, help="How many gangs to show.")
+def top(ops_url: str, once: bool, every_s: float, gangs: int) -> None:
+    """Show what queues deserve, use and want, and where gangs stand."""
+    console = Console(highlight=False)
+    first = _look(ops_url)
+    if once:
+        console.print(picture(first, gangs))
+        return
+    try:
+        with Live(picture(first, gangs), console=console, screen=True) as live:
+            while True:
+                time.sleep(every_s)
+                live.update(_picture_or_complaint(ops_url, gangs))
+    except KeyboardInterrupt:
+        return
+
+
+def _look(ops_url: str) -> Document:
+    try:
+        _, plan = ask(ops_url, "plan")
+    except NoAnswer as error:
+        raise BadInput(str(error)) from error
+    return dict(plan)
+
+
+def _picture_or_complaint(ops_url: str, gangs: int) -> RenderableType:
+    """An extender that restarts should not end the picture."""
+    try:
+        return picture(_look(ops_url), gangs)
+    except BadInput as error:
+        return Text(str(error), style="red")
+
+
+def picture(plan: Document, gangs: int = 30) -> RenderableType:
+    """Lay the plan out as two tables."""
+    shown = sorted(plan["gangs"], key=_by_need)[:gangs]
+    parts: list[RenderableType] = [_queues(plan), _gangs(shown)]
+    hidden = len(plan["gangs"]) - len(shown)
+    if hidden:
+        parts.append(Text(f"and {hidden} more gangs", style="dim"))
+    return Group(*parts)
+
+
+def _by_need(gang: Document) -> tuple[int, str, str]:
+    return _ORDER.get(gang["verdict"], 9), gang["namespace"], gang["name"]
+
+
+def _queues(plan: Document) -> Table:
+    table = Table(title=f"queues, cycle {plan['generation']}", title_justify="left", box=None)
+    for column in ("queue", "weight", "deserved", "used", "wanted", "share", "waiting", "running"):
+        justify = "right" if column in ("weight", "share", "waiting", "running") else "left"
+        table.add_column(column, justify=justify)  # type: ignore[arg-type]
+    for queue in plan["queues"]:
+        mine = [gang for gang in plan["gangs"] if gang["queue"] == queue["name"]]
+        table.add_row(
+            queue["name"],
+            str(queue["weight"]),
+            *(_brief(queue[word]) for word in ("deserved", "allocated", "requested")),
+            Text(f"{queue['share']:.0%}", style="red" if queue["overused"] else ""),
+            str(sum(gang["verdict"] in ("waiting", "invalid") for gang in mine)),
+            str(sum(gang["verdict"] == "running" for gang in mine)),
+        )
+    return table
+
+
+def _gangs(gangs: list[Document]) -> Table:
+    table = Table(title="gangs", title_justify="left", box=None)
+    for column in ("gang", "queue", "members", "stands", "why"):
+        table.add_column(column, overflow="fold" if column == "why" else "ellipsis")
+    for gang in gangs:
+        table.add_row(
+            f"{gang['namespace']}/{gang['name']}",
+            gang["queue"],
+            f"{gang['members']} of {gang['min_member']}",
+            Text(gang["verdict"], style=_COLOURS.get(gang["verdict"], "")),
+            f"{gang['reason']}: {gang['message']}",
+        )
+    return table
+
+
+def _brief(amounts: dict[str, str]) -> str:
+    return " ".join(f"{amount} {name}" for name, amount in amounts.items() if name != "pods") or "-"

@@ -1,0 +1,99 @@
+"""Making room for a whole gang with as few victims as possible, and no gang torn.
+
+Who leaves are *units*: single members a gang has beyond its minimum, or a whole gang. All of it
+is a trial: no full solution, no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from extender.model.pod import Pod, Shape
+from extender.plan.ledger import Departure
+from extender.plan.occupants import Occupants
+from extender.plan.search import Search
+from extender.plan.session import Session
+from extender.plan.state import GangState
+from extender.plan.units import Unit, Units
+from extender.plan.wish import Wish, needed_pods
+
+#: Whose members may be asked; None means those of the gang itself.
+Pool = Callable[[GangState], bool] | None
+
+
+class RoomMaker:
+    """Decides who leaves for a gang, by the rules of one action."""
+
+    def __init__(self, session: Session, occupants: Occupants, action: str) -> None:
+        self._session = session
+        self._ledger = session.ledger
+        self._occupants = occupants
+        self._action = action
+        #: The smallest number of pods for which nobody could leave, by who asked.
+        self._hopeless: dict[tuple[str, int, Shape], int] = {}
+
+    def make_room(self, gang: GangState, pool: Pool) -> None:
+        """Let others leave until the minimum of *gang* fits, or its members one by one."""
+        if self._session.lacking(gang):
+            self._try(Wish(gang, needed_pods(self._session, gang)), pool)
+            return
+        for pod in self._session.waiting_tasks(gang):
+            if not self._session.is_starving(gang) or not self._try(Wish(gang, [pod]), pool):
+                return
+
+    def make_room_inside(self, gang: GangState) -> None:
+        """Let surplus members of *gang* make room for members that matter more."""
+        for pod in self._session.waiting_tasks(gang):
+            if not self._try(Wish(gang, [pod]), None):
+                return
+
+    def _try(self, wish: Wish, pool: Pool) -> bool:
+        if not self._may_ask(wish) or self._is_known_to_fail(wish):
+            return False
+        with self._overshooting(), self._ledger.trial(wish.gang) as trial:
+            units = self._search(wish, pool)
+            if units is not None:
+                self._carry_out(wish, units)
+                trial.keep()
+                self._hopeless.clear()
+                return True
+        self._remember_failure(wish)
+        return False
+
+    def _search(self, wish: Wish, pool: Pool) -> list[Unit] | None:
+        units = Units(self._session, self._occupants, self._action, wish, pool)
+        return Search(self._session, self._action, wish, units).run()
+
+    def _may_ask(self, wish: Wish) -> bool:
+        """Ask whether *wish* may make others leave at all."""
+        if not wish.pods or not all(pod.may_preempt for pod in wish.pods):
+            return False
+        if self._action == "preempt":
+            return True
+        return self._session.is_preemptive(wish.gang, Shape(requests=wish.total))
+
+    def _carry_out(self, wish: Wish, units: list[Unit]) -> None:
+        for unit in units:
+            for one in unit.members:
+                self._ledger.evict(Departure(one.gang, one.pod, one.row, self._action, wish.gang))
+        for pod, row in wish.assign(self._session) or ():
+            self._ledger.pipeline(wish.gang, pod, row)
+
+    @contextmanager
+    def _overshooting(self) -> Iterator[None]:
+        """Allow a gang to begin below its due, as allocate does for what is left."""
+        before = self._session.overshooting
+        self._session.overshooting = self._session.rules.may_overshoot
+        yield
+        self._session.overshooting = before
+
+    def _is_known_to_fail(self, wish: Wish) -> bool:
+        return len(wish.pods) >= self._hopeless.get(self._key(wish.pods[0], wish.gang), 2**31)
+
+    def _remember_failure(self, wish: Wish) -> None:
+        if wish.is_uniform:
+            self._hopeless[self._key(wish.pods[0], wish.gang)] = len(wish.pods)
+
+    def _key(self, pod: Pod, gang: GangState) -> tuple[str, int, Shape]:
+        return (gang.queue.name, gang.gang.priority, pod.shape)

@@ -1,0 +1,141 @@
+"""Who can leave without tearing a gang: surplus members one by one, or gangs whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from extender.model.pod import ALLOCATED_SET
+from extender.plan.occupants import Occupants, is_running
+from extender.plan.plugins.plugin import Candidate
+from extender.plan.session import Key, Last, Session
+from extender.plan.state import GangState
+from extender.plan.wish import Wish
+
+#: Looking at more gangs than this does not make the choice noticeably better.
+_MOST_GANGS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Pods that leave together."""
+
+    members: tuple[Candidate, ...]
+    #: How much their leaving matters; the smallest goes first.
+    weight: Key
+
+    @property
+    def gang(self) -> GangState:
+        """The gang that loses them."""
+        return self.members[0].gang
+
+
+class Units:
+    """The units that may be asked to leave for a wish, as things stand in the ledger."""
+
+    def __init__(
+        self,
+        session: Session,
+        occupants: Occupants,
+        action: str,
+        wish: Wish,
+        pool: Callable[[GangState], bool] | None,
+    ) -> None:
+        self._session = session
+        self._occupants = occupants
+        self._action = action
+        self._wish = wish
+        self._weights: dict[str, Key] = {}
+        self._members = self._find(pool)
+
+    def __bool__(self) -> bool:
+        return bool(self._members)
+
+    @property
+    def gangs(self) -> list[GangState]:
+        """List the gangs that may lose members, the least important first."""
+        return [members[0].gang for members in self._members.values()]
+
+    @property
+    def everybody(self) -> list[Candidate]:
+        """List all members that may be asked."""
+        return [one for members in self._members.values() for one in members]
+
+    def single(self, one: Candidate) -> Unit:
+        """Make a unit of one surplus member."""
+        return Unit((one,), self._weights[one.gang.key])
+
+    def surplus(self, gang: GangState) -> list[Candidate]:
+        """List the members of which *gang* can lose some, the least important first."""
+        if gang.ready <= gang.min_member:
+            return []
+        have = gang.ready_by_role
+        return [
+            one
+            for one in self._left(gang)
+            if have.get(one.pod.role, 0) > gang.role_minimums.get(one.pod.role, 0)
+            or not gang.role_minimums
+        ]
+
+    def whole(self, gang: GangState) -> Unit | None:
+        """Give all that is left of *gang*, if all of it may leave."""
+        left = self._left(gang)
+        by_status = gang.gang.by_status
+        present = sum(len(by_status.get(status, ())) for status in ALLOCATED_SET)
+        is_busy = gang is self._wish.gang or gang.placed or gang.pipelined
+        if is_busy or not left or len(left) < present - len(gang.evicted):
+            return None
+        return Unit(tuple(left), self._weights[gang.key])
+
+    def may_go(self, units: Sequence[Unit]) -> bool:
+        """Ask the plugins, as things stand now, whether all of *units* may leave."""
+        members = [one for unit in units for one in unit.members]
+        return len(self._spared(members)) == len(members)
+
+    def _left(self, gang: GangState) -> list[Candidate]:
+        return [one for one in self._members[gang.key] if one.pod.uid not in gang.evicted]
+
+    def _find(self, pool: Callable[[GangState], bool] | None) -> dict[str, list[Candidate]]:
+        gangs = self._in_pool(pool) if pool is not None else [self._wish.gang]
+        for gang in gangs:
+            self._weights[gang.key] = self._weight(gang)
+        found: dict[str, list[Candidate]] = {}
+        for gang in sorted(gangs, key=lambda gang: self._weights[gang.key]):
+            members = self._spared(self._askable(gang))
+            if members:
+                found[gang.key] = members
+            if len(found) == _MOST_GANGS:
+                break
+        return found
+
+    def _in_pool(self, pool: Callable[[GangState], bool]) -> list[GangState]:
+        claim = self._wish.claim
+        return [
+            gang
+            for group in self._occupants.groups()
+            if not self._session.protects(self._action, claim, group[0])
+            for gang in group
+            if pool(gang)
+        ]
+
+    def _weight(self, gang: GangState) -> Key:
+        session, ours = self._session, self._wish.gang.queue
+        near = session.victim_queue_key(gang.queue, ours) if gang.queue is not ours else ()
+        return (near, Last(session.queue_key(gang.queue)), Last(session.gang_key(gang)))
+
+    def _askable(self, gang: GangState) -> list[Candidate]:
+        """List members that are not exempt; a claimant without requests displaces only its like."""
+        is_empty = self._session.is_empty
+        members = [
+            one
+            for one in self._occupants.of(gang)
+            if one.pod.preemptable
+            and (self._action == "preempt" or is_running(one))
+            and (not is_empty(self._wish.pods[0].shape) or is_empty(one.pod.shape))
+        ]
+        return sorted(members, key=lambda one: Last(self._session.task_key(one.pod)))
+
+    def _spared(self, members: Sequence[Candidate]) -> list[Candidate]:
+        if not members:
+            return []
+        return self._session.spared(self._action, self._wish.claim, members)

@@ -1,0 +1,113 @@
+"""Many gangs, little room: no deadlock, never a gang in part, everybody's turn comes."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from . import objects
+from .api import Api
+from .conftest import GangScheduler, Pool
+from .control_plane import ControlPlane
+from .observer import Bind
+from .test_gangs import bound
+from .waiting import wait_for
+
+Nodes = Callable[..., Pool]
+
+
+def gang_of(bind: Bind) -> str:
+    return bind.pod.rpartition("-")[0]
+
+
+def assert_started_whole(binds: list[Bind], sizes: dict[str, int]) -> None:
+    """Every gang was bound completely, its last member within two seconds of its first."""
+    seen: dict[str, list[Bind]] = defaultdict(list)
+    for bind in binds:
+        seen[gang_of(bind)].append(bind)
+    assert {gang: len(members) for gang, members in seen.items()} == sizes
+    for gang, members in seen.items():
+        assert members[-1].at - members[0].at < 2, f"{gang} started in parts: {members}"
+
+
+def test_two_gangs_that_each_need_more_than_half_take_turns(
+    plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
+) -> None:
+    pool = nodes(2, cpu="10")
+    sizes = {"left": 11, "right": 11}
+    for name, size in sizes.items():
+        api.create(objects.pod_group(name, namespace, size))
+    left, right = (
+        objects.pods(11, name, namespace, gang=name, node_selector=pool.selector, run_seconds=2)
+        for name in sizes
+    )
+    with plane.binds(namespace) as binds:
+        for pair in zip(left, right, strict=True):
+            api.create(*pair)
+        seen = binds.wait_for(22, 60)
+
+    assert_started_whole(seen, sizes)
+    assert len({gang_of(bind) for bind in seen[:11]}) == 1
+
+
+def test_sixty_gangs_of_mixed_size_on_sixteen_slots_all_finish_and_none_runs_in_part(
+    plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
+) -> None:
+    pool = nodes(2, cpu="8")
+    dice = random.Random(7)
+    sizes = {f"gang-{index}": dice.randint(1, 8) for index in range(60)}
+    pause = threading.Event()
+    with plane.binds(namespace) as binds:
+        for name, size in sizes.items():
+            api.create(objects.pod_group(name, namespace, size))
+            api.create(
+                *objects.pods(
+                    size, name, namespace, gang=name, node_selector=pool.selector, run_seconds=2
+                )
+            )
+            pause.wait(0.5)  # the arrival rate is part of the story, nothing is waited for
+        seen = binds.wait_for(sum(sizes.values()), 120)
+        assert_started_whole(seen, sizes)
+
+    def all_done() -> bool:
+        return all(objects.phase(pod) == "Succeeded" for pod in api.list("pods", namespace))
+
+    wait_for(all_done, 20, "all pods succeed")
+
+
+def test_one_gang_of_a_thousand_on_a_hundred_nodes_starts_whole(
+    plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
+) -> None:
+    pool = nodes(100, cpu="10")
+    api.create(objects.pod_group("huge", namespace, 1000))
+    members = objects.pods(1000, "huge", namespace, gang="huge", node_selector=pool.selector)
+    with plane.binds(namespace) as binds, ThreadPoolExecutor(8) as creators:
+        list(creators.map(api.create, members[:-1]))
+        assert bound(api, namespace) == []
+        api.create(members[-1])
+        seen = binds.wait_for(1000, 120)
+
+    on_each: dict[str, int] = defaultdict(int)
+    for bind in seen:
+        on_each[bind.node] += 1
+    assert max(on_each.values()) <= 10
+
+
+def test_a_lost_member_of_a_running_gang_is_replaced_at_once(
+    plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
+) -> None:
+    pool = nodes(2)
+    api.create(objects.pod_group("train", namespace, 4))
+    with plane.binds(namespace) as binds:
+        members = objects.pods(4, "train", namespace, gang="train", node_selector=pool.selector)
+        api.create(*members)
+        binds.wait_for(4, 15)
+
+        api.delete("pods", "train-1", namespace, grace_seconds=0)
+        again = objects.pod("again-1", namespace, gang="train", node_selector=pool.selector)
+        api.create(again)
+
+        binds.wait_for(1, 5, prefix="again")

@@ -1,0 +1,260 @@
+"""Why a gang waits: the arithmetic, who is ahead, what would let it start."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from extender.model.gang import Gang, GangKey
+from extender.model.node import Node, NodeFacts, NodeTable, Taint
+from extender.model.pod import HostPort, PodUid, Shape, Status
+from extender.model.queue import Queue
+from extender.model.reason import Reason
+from extender.model.resources import Resources
+from extender.model.snapshot import Snapshot
+from extender.plan import policy
+from extender.plan.decision import Plan, QueueFigures, Ticket, Verdict
+from extender.plan.explain import Ahead, Explanation, explain
+from extender.plan.shortfall import Near
+from tests.kube.scene import NOW, evictions, gang, node_table, plan, pod, snapshot, verdict
+
+NO_ROOM = verdict("a/train", Reason.NOT_ENOUGH_ROOM)
+
+
+def waiting(name: str, members: int = 4, **rest: Any) -> Gang:
+    return gang(name, members, status=Status.PENDING, **rest)
+
+
+def told(seen: Snapshot, decided: Plan, key: str = "a/train") -> Explanation:
+    explanation = explain(seen, decided, policy.DEFAULT, GangKey(key))
+    assert explanation is not None
+    return explanation
+
+
+def changed(table: NodeTable, name: str, **change: Any) -> NodeTable:
+    nodes = tuple(replace(node, **change) if node.name == name else node for node in table.nodes)
+    return replace(table, facts=NodeFacts(nodes, table.facts.index))
+
+
+def test_slots_are_counted_and_every_other_node_says_what_keeps_it_out() -> None:
+    table = node_table([2, 1, 0, 8, 8, 8])
+    table = changed(table, "n3", taints=(Taint("gpu"),))
+    table = changed(table, "n4", unschedulable=True)
+    table = changed(table, "n5", ready=False)
+    need = told(snapshot(waiting("train"), nodes=table), plan(NO_ROOM)).needs[0]
+
+    assert (need.members, need.slots, need.takers) == (4, 3, 2)
+    assert need.obstacles == {"short of cpu": 1, "tainted": 1, "cordoned": 1, "not ready": 1}
+    assert need.nearest == (Near("n2", Resources({"cpu": 1000})),)
+    assert sum(need.obstacles.values()) + need.takers == len(table.nodes)
+
+
+def test_a_node_that_lacks_several_things_says_so() -> None:
+    table = node_table([1, 0])
+    big = Shape(requests=Resources({"cpu": 2000, "memory": 65 << 30, "pods": 1}))
+    members = [pod("train-0", Status.PENDING, shape=big)]
+    need = told(snapshot(gang("train", members), nodes=table), plan(NO_ROOM)).needs[0]
+
+    assert need.obstacles == {"short of cpu and memory": 2}
+    assert [near.node for near in need.nearest] == ["n0", "n1"]
+    assert need.nearest[0].lacks == Resources({"cpu": 1000, "memory": 1 << 30})
+
+
+def test_a_resource_no_node_has_is_named() -> None:
+    exotic = Shape(requests=Resources({"example.com/quantum": 1, "pods": 1}))
+    members = [pod("train-0", Status.PENDING, shape=exotic)]
+    need = told(snapshot(gang("train", members)), plan(NO_ROOM)).needs[0]
+
+    assert need.obstacles == {"without any example.com/quantum": 1}
+
+
+def test_a_taken_host_port_keeps_a_node_out() -> None:
+    table = replace(node_table([8, 8]), ports={"n0": (HostPort(80),)})
+    serving = Shape(requests=Resources({"cpu": 1000, "pods": 1}), host_ports=(HostPort(80),))
+    members = [pod(f"train-{index}", Status.PENDING, shape=serving) for index in range(2)]
+    need = told(snapshot(gang("train", members), nodes=table), plan(NO_ROOM)).needs[0]
+
+    assert (need.slots, need.obstacles) == (1, {"with a host port taken": 1})
+
+
+def test_room_given_to_others_by_the_same_plan_is_gone() -> None:
+    other = waiting("other", 2)
+    seen = snapshot(waiting("train"), other, nodes=node_table([4]))
+    nodes = {member.uid: "n0" for member in other.pods}
+    decided = plan(
+        NO_ROOM,
+        verdict("a/other", Reason.ADMITTED),
+        tickets={other.key: Ticket(gang=other.key, placements=nodes)},
+    )
+
+    assert told(seen, decided).needs[0].slots == 2
+
+
+def test_every_shape_of_a_gang_is_looked_at() -> None:
+    members = [
+        pod("train-0", Status.PENDING),
+        pod("train-1", Status.PENDING, shape=Shape(requests=Resources({"cpu": 4000, "pods": 1}))),
+    ]
+    needs = told(snapshot(gang("train", members), nodes=node_table([5])), plan(NO_ROOM)).needs
+
+    assert [(need.each["cpu"], need.slots) for need in needs] == [(1000, 5), (4000, 1)]
+
+
+def behind(*others: Gang, mine: Gang, **rest: Any) -> tuple[Ahead, ...]:
+    said = [verdict(each.key, Reason.NOT_ENOUGH_ROOM) for each in (*others, mine)]
+    return told(snapshot(*others, mine, **rest), plan(*said)).ahead
+
+
+def test_in_one_queue_priority_goes_first_then_the_smaller_share_then_age() -> None:
+    mine = gang("train", [pod("train-0", node="n0"), pod("train-1", Status.PENDING)], created=NOW)
+    others = (
+        waiting("vip", priority=10),
+        waiting("modest", created=NOW + 60),
+        waiting("minor", priority=-1),
+    )
+
+    assert behind(*others, mine=mine) == (
+        Ahead(GangKey("a/vip"), "left", "it has priority 10, this one 0"),
+        Ahead(GangKey("a/modest"), "left", "it uses 0.0% of the cluster, this one 12.5%"),
+    )
+
+
+def test_between_equals_the_older_goes_first() -> None:
+    ahead = behind(waiting("old", created=NOW - 60), mine=waiting("train"))
+
+    assert [each.why for each in ahead] == ["it is 60 s older"]
+
+
+def test_a_queue_that_uses_less_of_its_due_goes_first() -> None:
+    mine = gang("train", [pod("train-0", node="n0"), pod("train-1", Status.PENDING)])
+    ahead = behind(waiting("other", queue="right"), mine=mine)
+
+    assert [(each.gang, each.queue) for each in ahead] == [("a/other", "right")]
+    assert ahead[0].why.startswith("queue right uses 0% of its due, left ")
+
+
+def test_gangs_that_do_not_wait_are_not_ahead() -> None:
+    old, mine = waiting("old", created=NOW - 60), waiting("train")
+    decided = plan(verdict("a/old", Reason.ADMITTED), NO_ROOM)
+
+    assert told(snapshot(old, mine), decided).ahead == ()
+
+
+def test_only_so_many_are_named_but_all_are_counted() -> None:
+    others = [waiting(f"old-{index}", 1, created=NOW - 60) for index in range(30)]
+    said = [verdict(each.key, Reason.NOT_ENOUGH_ROOM) for each in others]
+    explanation = told(snapshot(*others, waiting("train")), plan(NO_ROOM, *said))
+
+    assert (len(explanation.ahead), explanation.ahead_count) == (10, 30)
+
+
+def remedies(said: Verdict, mine: Gang, **rest: Any) -> tuple[str, ...]:
+    decided = plan(said, **rest.pop("decided", {}))
+    return told(snapshot(mine, **rest), decided).remedies
+
+
+FIGURES = QueueFigures(
+    name="left",
+    weight=1,
+    deserved=Resources({"cpu": 4000}),
+    allocated=Resources({"cpu": 3000}),
+)
+
+
+@pytest.mark.parametrize(
+    ("reason", "mine", "rest", "first"),
+    [
+        (
+            Reason.NOT_ENOUGH_MEMBERS,
+            waiting("train", 2, min_member=5),
+            {},
+            "3 more pods that name a/train; it has 2",
+        ),
+        (
+            Reason.NOT_ENOUGH_ROOM,
+            waiting("train", 10),
+            {"nodes": node_table([4, 3])},
+            "room for 3 more members of 1 cpu each",
+        ),
+        (
+            Reason.EXCEEDS_CLUSTER,
+            waiting("train", 10),
+            {"nodes": node_table([8])},
+            "nodes for 2 more members of 1 cpu each: the cluster, empty, takes 8 of 10",
+        ),
+        (
+            Reason.QUEUE_OVER_DESERVED,
+            waiting("train", 3),
+            {"decided": {"queues": {"left": FIGURES}}},
+            "2 cpu less in use by queue left, or that much more of its due",
+        ),
+        (
+            Reason.QUEUE_AT_CAPABILITY,
+            waiting("train", 3),
+            {
+                "decided": {"queues": {"left": FIGURES}},
+                "queues": [Queue(name="left", capability=Resources({"cpu": 5000}))],
+            },
+            "1 cpu more capability of queue left, or less in use by it",
+        ),
+        (
+            Reason.WAITING_FOR_VICTIMS,
+            waiting("train"),
+            {"decided": {"evictions": tuple(evictions(gang("old"), beneficiary="a/train"))}},
+            "the 2 pods asked to leave, gone",
+        ),
+    ],
+    ids=lambda value: value.value if isinstance(value, Reason) else "",
+)
+def test_each_reason_has_a_remedy_with_the_figures(
+    reason: Reason, mine: Gang, rest: dict[str, Any], first: str
+) -> None:
+    assert remedies(verdict("a/train", reason), mine, **rest)[0] == first
+
+
+def test_a_gang_that_backs_off_says_for_how_long() -> None:
+    mine = Gang(group=waiting("train").group, pods=(), queue="left", backing_off_until=NOW + 7)
+
+    assert remedies(verdict("a/train", Reason.BACKING_OFF), mine) == (
+        "7 s more; then it is tried again",
+    )
+
+
+def test_the_nearest_node_is_named() -> None:
+    mine = waiting("train", 2)
+
+    assert "node n1 takes one more with 1 cpu more" in remedies(
+        NO_ROOM, mine, nodes=node_table([1, 0])
+    )
+
+
+def test_spared_pods_are_counted_by_reason() -> None:
+    seen = replace(
+        snapshot(waiting("train")),
+        spared={PodUid("x"): "a budget", PodUid("y"): "a budget", PodUid("z"): "too young"},
+    )
+
+    assert told(seen, plan(NO_ROOM)).spared == {"a budget": 2, "too young": 1}
+
+
+def test_a_gang_nobody_knows_has_no_explanation() -> None:
+    assert explain(snapshot(), plan(), policy.DEFAULT, GangKey("a/none")) is None
+
+
+def test_a_running_gang_needs_no_remedy() -> None:
+    explanation = told(snapshot(gang("train")), plan(verdict("a/train")))
+
+    assert (explanation.remedies, explanation.ahead, explanation.missing) == ((), (), 0)
+    assert explanation.members == {"Running": 2}
+
+
+def test_a_member_of_its_own_node_type_is_told_apart() -> None:
+    picky = Shape(requests=Resources({"cpu": 1000, "pods": 1}), selector=(("zone", "a"),))
+    table = changed(node_table([8, 8]), "n1", labels={"zone": "a"})
+    assert isinstance(table.nodes[1], Node)
+    members = [pod("train-0", Status.PENDING, shape=picky)]
+    need = told(snapshot(gang("train", members), nodes=table), plan(NO_ROOM)).needs[0]
+
+    assert (need.slots, need.obstacles) == (8, {"not selected": 1})
