@@ -17,18 +17,27 @@ from extender.metrics import Metrics
 from extender.model.gang import Gang, GangKey
 from extender.model.pod import Pod, PodUid
 from extender.model.snapshot import Snapshot
-from extender.plan.decision import NO_PLAN, Plan, Ticket
+from extender.plan.decision import NO_PLAN, Plan, Standing, Ticket
 from extender.ports import Clock, WakeOrder, Waker
 
 log = logging.getLogger(__name__)
 
 #: A burst of changes becomes one pass.
 DEBOUNCE_S = 0.02
+#: After a pass we rest for so many times its duration: hooks share the interpreter with it.
+REST = 3.0
 TICK_S = 1.0
 #: A woken pod that has not come to filter by then is woken again.
 WAKE_AGAIN_S = 3.0
+#: kube-scheduler that asked nothing for this long has nothing left to ask.
+IDLE_S = 1.0
+#: How much longer a ticket lasts while kube-scheduler is busy with others.
+BUSY_FACTOR = 6
 #: First pause of a gang whose ticket lapsed; see `Inflight.back_off`.
 LAPSE_BACKOFF_S = 10.0
+MAX_BACKOFF_S = 120.0
+#: How often what is remembered of gone pods and gangs is dropped.
+CLEAN_S = 30.0
 
 
 class Published:
@@ -56,6 +65,7 @@ class Cycle:
         clock: Clock,
         metrics: Metrics,
         readiness: Callable[[], list[str]],
+        scheduler_idle_s: Callable[[], float],
         ticket_s: float,
     ) -> None:
         self._cluster = cluster
@@ -66,12 +76,16 @@ class Cycle:
         self._clock = clock
         self._metrics = metrics
         self._readiness = readiness
+        self._scheduler_idle_s = scheduler_idle_s
         self._ticket_s = ticket_s
         self._started = clock.now()
         self._changed = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cycle", daemon=True)
+        self._took_s = 0.0
         self._woken: dict[PodUid, float] = {}
+        self._lapses: dict[GangKey, int] = {}
+        self._cleaned_at = 0.0
 
     def start(self) -> None:
         """Begin."""
@@ -91,12 +105,14 @@ class Cycle:
     def _run(self) -> None:
         while not self._stopping.is_set():
             self._changed.wait(TICK_S)
-            self._stopping.wait(DEBOUNCE_S)
+            self._stopping.wait(max(DEBOUNCE_S, REST * self._took_s))
             self._changed.clear()
             if self._readiness():
                 continue
+            started = self._clock.monotonic()
             try:
                 self.run_once()
+                self._took_s = self._clock.monotonic() - started
             except Exception:
                 # A pass that fails must not end planning; the next change brings another.
                 log.exception("cycle failed")
@@ -119,12 +135,15 @@ class Cycle:
         # Reservations stand before the plan that speaks of them: a filter call between the two
         # is refused once more instead of passing without one.
         self._published.plan = plan
-        orders += self._still_asleep(snapshot)
+        orders += self._still_asleep()
         self._wake(orders)
+        if self._clock.monotonic() - self._cleaned_at > CLEAN_S:
+            self._cleaned_at = self._clock.monotonic()
+            self._forget(plan)
 
     def _reserve(self, gang: Gang, ticket: Ticket) -> Iterable[WakeOrder]:
         pods = {pod.uid: pod for pod in gang.pods}
-        lone = not gang.group.dialect
+        lone = not gang.group.dialect and gang.group.min_member <= 1
         for uid, node in ticket.placements.items():
             pod = pods[uid]
             if lone and uid not in self._gate.parked and pod.created > self._started:
@@ -137,14 +156,17 @@ class Cycle:
                     )
 
     def _is_parked(self, pod: Pod) -> bool:
-        """Ask whether kube-scheduler has put *pod* aside; it may have done so before our time."""
-        return pod.uid in self._gate.parked or pod.created < self._started
+        """Ask whether kube-scheduler has put *pod* aside, now or before our time.
 
-    def _still_asleep(self, snapshot: Snapshot) -> Iterable[WakeOrder]:
-        """Wake again whoever holds a reservation and did not come to use it."""
+        A pod it never looked at has no condition that says so; it comes by itself.
+        """
+        return pod.uid in self._gate.parked or bool(pod.refusal)
+
+    def _still_asleep(self) -> Iterable[WakeOrder]:
+        """Wake again whoever was woken for a reservation and did not come to use it."""
         late = self._clock.monotonic() - WAKE_AGAIN_S
         for reservation in self._cluster.inflight.unused_since(late):
-            if self._woken.get(reservation.uid, 0.0) < late:
+            if self._woken.get(reservation.uid, late) < late and not self._is_busy():
                 yield WakeOrder(
                     uid=reservation.uid,
                     namespace=reservation.namespace,
@@ -163,13 +185,38 @@ class Cycle:
         self._metrics.wakes.inc(len(orders))
         self._waker.wake(orders)
 
+    def _is_busy(self) -> bool:
+        """Ask whether kube-scheduler is working through its queue: a pod's turn may yet come."""
+        return self._scheduler_idle_s() < IDLE_S
+
     def _let_tickets_lapse(self) -> None:
-        for key in self._cluster.inflight.expire(self._clock.monotonic(), self._ticket_s):
+        patience_s = self._ticket_s * (BUSY_FACTOR if self._is_busy() else 1)
+        for key in self._cluster.inflight.expire(self._clock.monotonic(), patience_s):
             self.give_back(key)
 
     def give_back(self, key: GangKey) -> None:
-        """Return the room reserved for a gang that could not use it, and let it wait a while."""
+        """Return the room reserved for a gang that could not use it, and let it wait a while.
+
+        Each time in a row it waits longer: room kept for a gang that never comes is room lost.
+        """
+        lapses = self._lapses[key] = self._lapses.get(key, 0) + 1
+        pause_s = min(LAPSE_BACKOFF_S * 2 ** (lapses - 1), MAX_BACKOFF_S)
         self._cluster.inflight.give_back(key)
-        self._cluster.inflight.back_off(key, self._clock.now() + LAPSE_BACKOFF_S)
-        event(log, logging.INFO, "ticket given back", gang=key)
+        self._cluster.inflight.back_off(key, self._clock.now() + pause_s)
+        event(log, logging.INFO, "ticket given back", gang=key, pause_s=pause_s)
         self._changed.set()
+
+    def _forget(self, plan: Plan) -> None:
+        """Drop what was remembered of pods and gangs that need it no more."""
+        if self._lapses:
+            running = (Standing.RUNNING, None)
+            self._lapses = {
+                key: lapses
+                for key, lapses in self._lapses.items()
+                if (plan.verdicts[key].standing if key in plan.verdicts else None) not in running
+            }
+        for uid in tuple(self._gate.parked):
+            pod = self._cluster.pod(uid)
+            # A pod that filter saw before our watch did is not gone, only new.
+            if (pod is None or pod.node) and self._gate.passers.get(uid) is None:
+                self._gate.parked.discard(uid)

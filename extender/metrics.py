@@ -59,14 +59,15 @@ class Metrics:
             buckets=_HOOK_SECONDS,
             registry=registry,
         )
-        self.gangs = Gauge(
-            "gang_extender_gangs",
-            "Gangs by verdict and reason, as of the last cycle.",
-            ["verdict", "reason"],
-            registry=registry,
-        )
         self.ready = Gauge(
             "gang_extender_ready", "1 while the mirror can be trusted.", registry=registry
+        )
+        self.action_seconds = Histogram(
+            "gang_extender_action_seconds",
+            "Duration of one action of a cycle: enqueue, allocate, backfill, reclaim, preempt.",
+            ["action"],
+            buckets=_HOOK_SECONDS,
+            registry=registry,
         )
         self.evictions = Counter(
             "gang_extender_evictions_total",

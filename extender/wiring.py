@@ -97,6 +97,7 @@ class Runtime:
             clock=clock,
             metrics=metrics,
             readiness=cluster.readiness,
+            scheduler_idle_s=lambda: self.hooks.idle_s(),
             ticket_s=settings.ticket_s,
         )
         self._barrier = Barrier(
@@ -163,7 +164,8 @@ def build(settings: Settings, loop: asyncio.AbstractEventLoop) -> Runtime:
         source=Mirror(access, cluster, clock, schedulers=frozenset(settings.scheduler_name)),
         binder=PipelinedBinder(pipeline),
         groups=LiveGroups(pipeline),
-        waker=PipelinedWaker(pipeline),
+        # Lanes of its own: a thousand wake-ups must not stand in front of a bind.
+        waker=PipelinedWaker(Pipeline(access, loop, size=4)),
     )
     return Runtime(settings, loop, clock, cluster, doors)
 

@@ -32,8 +32,8 @@ class Store(Protocol[Contra]):
     def drop(self, key: str, dialect: str | None, news: News) -> None:
         """Forget what *dialect* (or anyone) told of an object."""
 
-    def keys(self, dialect: str | None) -> list[str]:
-        """Name everything told in *dialect* (or in any)."""
+    def told(self, dialect: str | None) -> list[tuple[str, str]]:
+        """Name everything told in *dialect* (or in any), each with its dialect."""
 
 
 class Catalog(Generic[Thing]):
@@ -54,11 +54,14 @@ class Catalog(Generic[Thing]):
     def __iter__(self) -> Iterator[Thing]:
         return iter(self._chosen.values())
 
-    def keys(self, dialect: str | None) -> list[str]:
-        """Name everything told in *dialect* (or in any)."""
-        if dialect is None:
-            return list(self._told)
-        return [key for key, told in self._told.items() if dialect in told]
+    def told(self, dialect: str | None) -> list[tuple[str, str]]:
+        """Name everything told in *dialect* (or in any), each with its dialect."""
+        return [
+            (key, each)
+            for key, told in self._told.items()
+            for each in told
+            if dialect is None or each == dialect
+        ]
 
     def put(self, key: str, thing: Thing, dialect: str, news: News) -> None:
         """Take in an object as it is now."""

@@ -96,25 +96,23 @@ class Cluster:
         is forgotten before the last one has come. If *objects* raises, nothing is forgotten. A
         `Delete` among them takes back what came before.
         """
-        present: set[str] = set()
+        present: set[tuple[str, str]] = set()
         coming = iter(objects)
         while batch := list(islice(coming, _BATCH)):
             news = News()
             with self._lock:
                 for each in batch:
                     if isinstance(each, Delete):
-                        present.discard(each.key)
-                        self._stores[kind].drop(each.key, dialect, news)
+                        self._stores[kind].drop(each.key, each.dialect, news)
                     else:
-                        present.add(key_of(each))
-                        self._put(each, dialect or "", news)
+                        present.add(self._put(each, dialect or "", news))
             self._tell(news)
         news = News()
         with self._lock:
             store = self._stores[kind]
-            for key in store.keys(dialect):
-                if key not in present:
-                    store.drop(key, dialect, news)
+            for key, teller in store.told(dialect):
+                if (key, teller) not in present:
+                    store.drop(key, teller, news)
         self._tell(news)
 
     def require_namespaces(self) -> None:
@@ -245,10 +243,10 @@ class Cluster:
         if self._sorted_budgets is None:
             self._sorted_budgets = tuple(sorted(self._budgets, key=key_of))
 
-    def _put(self, item: Item, dialect: str, news: News) -> None:
-        if isinstance(item, PodGroup):
-            dialect = item.dialect
-        self._stores[kind_of(item)].put(key_of(item), item, dialect, news)
+    def _put(self, item: Item, dialect: str, news: News) -> tuple[str, str]:
+        key, teller = key_of(item), item.dialect if isinstance(item, PodGroup) else dialect
+        self._stores[kind_of(item)].put(key, item, teller, news)
+        return key, teller
 
     def _node_changed(self, name: str, old: Node | None, new: Node | None, news: News) -> None:
         if new is not None:

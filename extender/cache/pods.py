@@ -42,9 +42,9 @@ class Pods:
         """Give the members of a gang."""
         return self._rosters.get(key)
 
-    def keys(self, dialect: str | None) -> list[str]:
+    def told(self, dialect: str | None) -> list[tuple[str, str]]:
         """Name every pod; they come in one dialect only."""
-        return list(self._pods)
+        return [(uid, "") for uid in self._pods]
 
     def put(self, key: str, seen: SeenPod, dialect: str, news: News) -> None:
         """Take in a pod as it is now."""

@@ -101,20 +101,19 @@ class Roster:
 
     def _make(self) -> None:
         """Read the group off the pods; where they differ, the most demanding one speaks."""
-        if not self._memberships:
+        memberships = list(self._memberships)
+        size = max((each.min_member or 0 for each in memberships), default=0)
+        names_a_group = self.is_named and not size and not self.is_native
+        if not memberships or names_a_group:
             self.made = None
             return
-        speaker = max(self._memberships, key=lambda each: (each.min_member or 0, each.queue))
-        if speaker.named and speaker.min_member is None and not speaker.native:
-            self.made = None
-            return
-        namespace, _, name = speaker.key.partition("/")
+        namespace, _, name = memberships[0].key.partition("/")
         self.made = PodGroup(
             namespace=namespace,
             name=name,
-            min_member=speaker.min_member or 1,
-            queue=speaker.queue,
-            dialect=NATIVE if speaker.native else "",
+            min_member=size or 1,
+            queue=max(each.queue for each in memberships),
+            dialect=NATIVE if self.is_native else "",
         )
 
     def made_since(self) -> PodGroup | None:

@@ -10,16 +10,16 @@ from extender import __version__
 from extender.cli.demo import demo
 from extender.cli.scheduler_config import scheduler_config
 from extender.cli.serve import serve
-from extender.errors import BadInput
+from extender.errors import BadInput, ExtenderError
 
 
 class _Group(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
-        except BadInput as error:
+        except ExtenderError as error:
             click.echo(f"gang-extender: {error}", err=True)
-            sys.exit(2)
+            sys.exit(2 if isinstance(error, BadInput) else 1)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})

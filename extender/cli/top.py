@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -35,13 +37,19 @@ def top(ops_url: str, once: bool, every_s: float, gangs: int) -> None:
     if once:
         console.print(picture(first, gangs))
         return
-    try:
-        with Live(picture(first, gangs), console=console, screen=True) as live:
-            while True:
-                time.sleep(every_s)
-                live.update(_picture_or_complaint(ops_url, gangs))
-    except KeyboardInterrupt:
-        return
+    with suppress(KeyboardInterrupt), Live(console=console, screen=True) as live:
+        for frame in frames(ops_url, gangs):
+            live.update(frame)
+            time.sleep(every_s)
+
+
+def frames(ops_url: str, gangs: int) -> Iterator[RenderableType]:
+    """Give one picture after the other; an extender that restarts does not end them."""
+    while True:
+        try:
+            yield picture(_look(ops_url), gangs)
+        except BadInput as error:
+            yield Text(str(error), style="red")
 
 
 def _look(ops_url: str) -> Document:
@@ -50,14 +58,6 @@ def _look(ops_url: str) -> Document:
     except NoAnswer as error:
         raise BadInput(str(error)) from error
     return dict(plan)
-
-
-def _picture_or_complaint(ops_url: str, gangs: int) -> RenderableType:
-    """An extender that restarts should not end the picture."""
-    try:
-        return picture(_look(ops_url), gangs)
-    except BadInput as error:
-        return Text(str(error), style="red")
 
 
 def picture(plan: Document, gangs: int = 30) -> RenderableType:

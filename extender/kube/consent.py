@@ -6,7 +6,7 @@ whatever the policy file says, because an eviction cannot be taken back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from extender.model.gang import Gang
@@ -40,12 +40,17 @@ def find(evictions: Sequence[Eviction], snapshot: Snapshot) -> dict[PodUid, Vict
     }
 
 
-def objections(victims: Mapping[PodUid, Victim], snapshot: Snapshot) -> dict[PodUid, str]:
-    """Say of each victim that may not be asked to leave, why; empty when all of them may."""
+def objections(
+    victims: Mapping[PodUid, Victim], snapshot: Snapshot, leaving: Set[PodUid] = frozenset()
+) -> dict[PodUid, str]:
+    """Say of each victim that may not be asked to leave, why; empty when all of them may.
+
+    Those in *leaving* have been asked before and are as good as gone.
+    """
     said = {uid: why for uid, victim in victims.items() if (why := _objection(victim, snapshot))}
-    for gang, leaving in _by_gang(victims.values()):
-        if why := _tear(gang, leaving):
-            said.update(dict.fromkeys((pod.uid for pod in leaving), why))
+    for gang, asked in _by_gang(victims.values()):
+        if why := _tear(gang, {pod.uid for pod in asked} | leaving):
+            said.update(dict.fromkeys((pod.uid for pod in asked), why))
     for budget in snapshot.budgets:
         said.update(_forbidden(budget, victims.values()))
     return said
@@ -86,9 +91,8 @@ def _by_gang(victims: Iterable[Victim]) -> list[tuple[Gang, list[Pod]]]:
     return list(leaving.values())
 
 
-def _tear(gang: Gang, leaving: Sequence[Pod]) -> str:
+def _tear(gang: Gang, gone: Set[PodUid]) -> str:
     """Say what is wrong when a gang would go on with fewer members than it needs."""
-    gone = {pod.uid for pod in leaving}
     stays = [pod for pod in gang.pods if pod.uid not in gone]
     if not any(pod.status in ALLOCATED_SET for pod in stays):
         return ""

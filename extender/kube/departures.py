@@ -108,8 +108,11 @@ class Departures:
     def _is_on_its_way(self, beneficiary: GangKey, evictions: Sequence[Eviction]) -> bool:
         if beneficiary in self._sets:
             return True
-        leaving = {uid for each in self._sets.values() for uid in each.open}
+        leaving = self._leaving()
         return any(eviction.uid in leaving for eviction in evictions)
+
+    def _leaving(self) -> set[PodUid]:
+        return {uid for each in self._sets.values() for uid in each.open}
 
     def _order(
         self, beneficiary: GangKey, evictions: Sequence[Eviction], snapshot: Snapshot
@@ -118,7 +121,7 @@ class Departures:
         victims = consent.find(evictions, snapshot)
         if len(victims) < len(evictions):
             return []  # somebody left meanwhile; the next plan knows
-        refused = consent.objections(victims, snapshot)
+        refused = consent.objections(victims, snapshot, self._leaving())
         for uid, why in refused.items():
             self._leave_alone(victims[uid], why, REFUSED_S, "refused")
         if refused:

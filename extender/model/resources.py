@@ -55,6 +55,10 @@ class Resources(Mapping[str, int]):
         """Give the pairs; the dictionary's own view is several times faster than `Mapping`'s."""
         return self._amounts.items()
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """Give the amount of *name*, else *default*."""
+        return self._amounts.get(name, default)
+
     def __hash__(self) -> int:
         if self._hash is None:
             self._hash = hash(frozenset(self._amounts.items()))

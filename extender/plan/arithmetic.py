@@ -43,10 +43,12 @@ class Arithmetic:
     def share(self, allocated: Vector, whole: Vector) -> float:
         """Give the dominant share: the largest part that *allocated* has of any resource."""
         largest = 0.0
-        for name in self.names(whole):
-            amount = allocated.get(name, 0)
-            if amount:
-                largest = max(largest, amount / whole[name])
+        for name, amount in whole.items():
+            part = allocated.get(name, 0)
+            if part > 0 and amount > 0 and (name != PODS or not self._skips_pods):
+                share = part / amount
+                if share > largest and amount >= self.close(name):
+                    largest = share
         return largest
 
     def within(self, left: Vector, right: Vector) -> bool:

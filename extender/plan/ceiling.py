@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 
 from extender.model.queue import Queue, QueueState
 from extender.model.reason import Problem, Reason
@@ -56,9 +57,10 @@ def how_many(used: Vector, limit: Vector, asked: Resources) -> tuple[int, str]:
     """Count how often *asked* fits between *used* and *limit*, and name what runs out first."""
     least, scarcest = None, ""
     for name, amount in asked.items():
-        if amount <= 0:
+        most = limit.get(name, 0)
+        if amount <= 0 or most == inf:
             continue
-        times = max(0, int((limit.get(name, 0) - used.get(name, 0)) // amount))
+        times = max(0, int((most - used.get(name, 0)) // amount))
         if least is None or times < least:
             least, scarcest = times, name
     return (least, scarcest) if least is not None else (2**31, "")

@@ -29,6 +29,8 @@ class Census:
         self.contenders: dict[GangKey, GangState] = {}
         self._states: dict[GangKey, GangState] = {}
         self._count()
+        #: What each queue used before anything was decided.
+        self.used = {name: state.allocated for name, state in self.queues.items()}
 
     def state(self, key: GangKey) -> GangState | None:
         """Give the state of any gang that is in a queue, made when first asked for."""

@@ -41,6 +41,11 @@ class Ledger:
     def __init__(self, table: NodeTable) -> None:
         self.table = table
         self.columns = {name: column for column, name in enumerate(table.dimensions)}
+        #: What nodes have in all, and one over that (zero where they have none), for scores.
+        self.whole = table.allocatable.astype(np.float64)
+        self.inverse = np.divide(
+            1.0, self.whole, out=np.zeros_like(self.whole), where=self.whole > 0
+        )
         #: Free now.
         self.idle: Amounts = table.allocatable - table.used
         #: Being released, less what was already promised of it.

@@ -30,12 +30,14 @@ class Occupants:
 
     def of(self, gang: GangState) -> list[Candidate]:
         """List the members of *gang* on nodes, those already leaving left out."""
-        ledger = self._session.ledger
+        ledger, spared = self._session.ledger, self._session.snapshot.spared
         return [
             Candidate(gang, pod, row)
             for status in SEATED_SET
             for pod in gang.gang.by_status.get(status, ())
-            if pod.uid not in gang.evicted and (row := ledger.row_of(pod)) >= 0
+            if pod.uid not in gang.evicted
+            and pod.uid not in spared
+            and (row := ledger.row_of(pod)) >= 0
         ]
 
     def on(self, row: int, wanted: Callable[[Candidate], bool]) -> list[Candidate]:

@@ -2,68 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from extender.model.node import NodeFacts
-from extender.plan.ledger import Rows
+from extender.plan.ledger import Ledger, Rows
 
 Scores: TypeAlias = npt.NDArray[np.float64]
 
 
 class Prospect:
-    """One line per possible placement: the node's row, and how full it would be before it.
+    """A table of possible placements: one line per node, one column per pod put there.
 
-    The same row may appear several times with more and more used, when it is asked how a node
-    would look after several identical pods.
+    Column 0 is the node with one pod of the shape on it, column 1 with two, and so on: that is
+    how many identical pods are placed in one go. Whatever is computed from `fill` has that form;
+    `rows` is one column of row numbers, so that `something[prospect.rows]` fits it.
     """
 
-    __slots__ = ("_fill", "allocatable", "columns", "facts", "need", "rows", "used")
+    __slots__ = ("_depth", "_fill", "_ledger", "_need", "_rows", "facts")
 
-    def __init__(
-        self,
-        facts: NodeFacts,
-        columns: Mapping[str, int],
-        rows: Rows,
-        *,
-        used: Scores,
-        allocatable: Scores,
-        need: Scores,
-    ) -> None:
-        self.facts = facts
-        self.columns = columns
-        self.rows = rows
-        self.used = used
-        self.allocatable = allocatable
-        self.need = need
+    def __init__(self, ledger: Ledger, need: npt.NDArray[np.int64], rows: Rows, depth: int) -> None:
+        self.facts: NodeFacts = ledger.table.facts
+        self._ledger = ledger
+        self._need = need
+        self._rows = rows
+        self._depth = depth
         self._fill: dict[str, Scores] = {}
 
-    def __len__(self) -> int:
-        return len(self.rows)
+    @property
+    def rows(self) -> Rows:
+        """Give the row numbers of the nodes, as a column."""
+        return self._rows[:, None]
 
-    def asked(self, name: str) -> float:
-        """Give how much of *name* the pod asks for."""
-        column = self.columns.get(name)
-        return 0.0 if column is None else float(self.need[column])
+    @property
+    def nothing(self) -> Scores:
+        """Give zeros in the form of the table."""
+        return np.zeros((len(self._rows), self._depth))
 
     def fill(self, name: str) -> Scores:
-        """Give how full the nodes would be of *name* with the pod on them: 1 is full.
-
-        A node that has none of it counts as empty.
-        """
+        """Give how full the nodes would be of *name*: 1 is full; 0 when a node has none of it."""
         known = self._fill.get(name)
         if known is None:
             known = self._fill[name] = self._compute(name)
         return known
 
     def _compute(self, name: str) -> Scores:
-        column = self.columns.get(name)
+        column = self._ledger.columns.get(name)
         if column is None:
-            return np.zeros(len(self.rows))
-        whole = self.allocatable[:, column]
-        part = self.used[:, column] + self.need[column]
-        filled: Scores = np.divide(part, whole, out=np.zeros(len(whole)), where=whole > 0)
+            return self.nothing
+        one = self._ledger.inverse[self._rows, column]
+        need = self._need[column]
+        first = (
+            self._ledger.whole[self._rows, column] - self._ledger.idle[self._rows, column]
+        ) * one
+        steps = _STEPS[: self._depth] * need
+        filled: Scores = first[:, None] + one[:, None] * steps
         return filled
+
+
+#: 1, 2, 3, …: how many pods of the shape there are.
+_STEPS = np.arange(1.0, 257.0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from extender.model.pod import Pod, Shape
+from extender.model.pod import Shape
 from extender.plan.ledger import Departure
 from extender.plan.occupants import Occupants
 from extender.plan.search import Search
@@ -49,7 +49,8 @@ class RoomMaker:
                 return
 
     def _try(self, wish: Wish, pool: Pool) -> bool:
-        if not self._may_ask(wish) or self._is_known_to_fail(wish):
+        is_asking_others = pool is not None
+        if not self._may_ask(wish) or (is_asking_others and self._is_known_to_fail(wish)):
             return False
         with self._overshooting(), self._ledger.trial(wish.gang) as trial:
             units = self._search(wish, pool)
@@ -58,7 +59,8 @@ class RoomMaker:
                 trial.keep()
                 self._hopeless.clear()
                 return True
-        self._remember_failure(wish)
+        if is_asking_others and wish.is_uniform:
+            self._hopeless[self._key(wish)] = len(wish.pods)
         return False
 
     def _search(self, wish: Wish, pool: Pool) -> list[Unit] | None:
@@ -89,11 +91,7 @@ class RoomMaker:
         self._session.overshooting = before
 
     def _is_known_to_fail(self, wish: Wish) -> bool:
-        return len(wish.pods) >= self._hopeless.get(self._key(wish.pods[0], wish.gang), 2**31)
+        return len(wish.pods) >= self._hopeless.get(self._key(wish), 2**31)
 
-    def _remember_failure(self, wish: Wish) -> None:
-        if wish.is_uniform:
-            self._hopeless[self._key(wish.pods[0], wish.gang)] = len(wish.pods)
-
-    def _key(self, pod: Pod, gang: GangState) -> tuple[str, int, Shape]:
-        return (gang.queue.name, gang.gang.priority, pod.shape)
+    def _key(self, wish: Wish) -> tuple[str, int, Shape]:
+        return (wish.gang.queue.name, wish.gang.gang.priority, wish.pods[0].shape)

@@ -26,6 +26,9 @@ class Rules:
     #: When no plugin has an opinion, a gang with waiting members wants more (as in kube-batch,
     #: whose files know no such opinion); in Volcano nobody then ever reclaims or preempts.
     waiting_is_starving: bool = True
+    #: Without the enqueue action no gang is kept out of its queue; in Volcano only allocate sees
+    #: it that way.
+    only_enqueue_keeps_out: bool = True
     #: A gang that waits too long gets room kept for it.
     starving_gangs_get_room: bool = True
 
@@ -39,5 +42,6 @@ VOLCANO = Rules(
     may_overshoot=False,
     members_need_nodes=False,
     waiting_is_starving=False,
+    only_enqueue_keeps_out=False,
     starving_gangs_get_room=False,
 )

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from extender.model.pod import Pod, Shape, Status
 from extender.model.reason import Problem, Reason
+from extender.model.resources import Resources
 from extender.plan import plugins
 from extender.plan.arguments import Arguments
 from extender.plan.arithmetic import Arithmetic, Vector
@@ -47,12 +48,17 @@ class Session:
         self.queues = census.queues
         #: Whether a gang may carry its queue over its due, because nobody within it is left.
         self.overshooting = False
+        #: Room kept for gangs that wait too long, by node.
+        self.fences: dict[str, Resources] = {}
         self._slots: dict[Shape, Slots] = {}
         self._obstacles: dict[Shape, dict[str, Mask]] = {}
         self._empty: dict[Shape, bool] = {}
         self._open_plugins()
         if not policy.rules.members_need_nodes:
             self._count_empty_members()
+        if policy.rules.only_enqueue_keeps_out and "enqueue" not in policy.actions:
+            for gang in census.contenders.values():
+                gang.let_in()
 
     def _open_plugins(self) -> None:
         tiers = [
@@ -112,7 +118,7 @@ class Session:
 
     def gang_key(self, gang: GangState) -> Key:
         """Give the place of *gang* in its queue: total, and the same whatever the input order."""
-        return (*self.gang_opinion(gang), gang.created, gang.gang.group.uid, gang.key)
+        return (*self.gang_opinion(gang), gang.created, gang.key)
 
     def queue_key(self, queue: QueueState) -> Key:
         """Give the place of *queue* among all."""
@@ -151,8 +157,9 @@ class Session:
             tasks = sorted(gang.gang.waiting, key=self.task_key)
             memo[key] = sorted(tasks, key=lambda pod: self.is_empty(pod.shape))
         known: list[Pod] = memo[key]  # type: ignore[assignment]
-        if not gang.placed and not gang.pipelined:
-            return known
+        given = len(gang.placed) + len(gang.pipelined)
+        if not given or given == len(known):
+            return known if not given else []
         gone = {pod.uid for pod, _ in (*gang.placed, *gang.pipelined)}
         return [pod for pod in known if pod.uid not in gone]
 
@@ -181,11 +188,11 @@ class Session:
 
     def lacking(self, gang: GangState) -> int:
         """Count the members that must be placed at least before *gang* is ready."""
-        return max((lacking(gang) for lacking in self._lacking), default=0)
+        return max([lacking(gang) for lacking in self._lacking], default=0)
 
     def is_ready(self, gang: GangState) -> bool:
         """Ask whether *gang* may start."""
-        return not any(lacking(gang) for lacking in self._lacking)
+        return not any([lacking(gang) for lacking in self._lacking])
 
     def is_pipelined(self, gang: GangState) -> bool:
         """Ask whether *gang* could start once the room promised to it is released."""
@@ -285,7 +292,7 @@ class Session:
         return known
 
     def _score(self, shape: Shape, prospect: Prospect) -> Scores:
-        total = np.zeros(len(prospect))
+        total = prospect.nothing
         for scores in self._scorers:
             total += scores(shape, prospect)
         return total

@@ -1,13 +1,14 @@
 """How many pods of one shape each node takes, and which nodes they should go to.
 
 Asked once per shape over all nodes, shared by all gangs of that shape, and brought up to date
-only for the rows somebody touched in between.
+only for the rows somebody touched in between. The best rows are kept in a *pool*, so that a
+choice looks at hundreds of nodes instead of thousands.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappop, heapreplace
+from heapq import heapify, heappop, heapreplace
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,8 @@ Scorer = Callable[[Shape, Prospect], Scores]
 
 #: At most so many nodes and so many pods per node are weighed up in one go.
 _WIDTH, _DEPTH = 128, 64
+#: So many rows are pooled at first; rows touched later join them, up to twice as many.
+_POOL = 512
 #: Nodes of equal score are taken in the order of their names.
 _NUDGE = 1e-9
 
@@ -36,21 +39,27 @@ class Slots:
         self._scorer = scorer
         #: Nodes that may be used at all, as far as the node itself is concerned.
         self._usable = usable if need is not None else np.zeros_like(usable)
-        self._need: Amounts = need if need is not None else np.ones(len(ledger.columns), np.int64)
+        self._need: Amounts = ledger.row(shape)
         self._asked = np.flatnonzero(self._need)
-        self._whole = ledger.table.allocatable.astype(np.float64)
-        size = len(ledger.table.facts.nodes)
-        self._order = np.arange(size) * _NUDGE
+        self._least = self._need[self._asked]
+        size = len(usable)
         self._counts: Amounts = np.zeros(size, dtype=np.int64)
-        self._scores: Scores = np.full(size, -np.inf)
+        #: Smaller is better; infinite without a slot.
+        self._rank: Scores = np.full(size, np.inf)
+        self._free = 0
         self._seen = len(ledger.touched)
-        self._look_at(np.arange(size, dtype=np.intp))
+        self._pool = np.arange(size, dtype=np.intp)
+        self._pooled = np.zeros(size, dtype=bool)
+        #: No row outside the pool ranks before this.
+        self._bound = np.inf
+        self._look_at(self._pool)
+        self._fill_pool()
 
     @property
     def free(self) -> int:
         """Count the pods of this shape that find idle room now."""
         self._refresh()
-        return int(self._counts.sum())
+        return self._free
 
     def best(self, wanted: int) -> list[int]:
         """Choose idle rows for *wanted* pods, one by one, each time the best one.
@@ -58,29 +67,24 @@ class Slots:
         May give fewer than wanted although there are more: ask again after placing these.
         """
         self._refresh()
-        if wanted == 1:
-            row = int((self._scores - self._order).argmax())
-            return [row] if self._counts[row] > 0 else []
-        rows = self._front(wanted)
-        return self._one_by_one(rows, wanted) if len(rows) else []
+        if not self._free:
+            return []
+        rows = self._front(min(wanted, _WIDTH))
+        return [int(rows[0])] if wanted == 1 else self._one_by_one(rows, wanted)
 
     def best_coming(self) -> int | None:
         """Choose a row whose room suffices once what is being released is free."""
         if not self._ledger.anything_coming:
             return None
         room = self._ledger.idle + self._ledger.coming
-        fitting = (room[:, self._asked] >= self._need[self._asked]).all(axis=1) & self._usable
+        fitting = (room[:, self._asked] >= self._least).all(axis=1) & self._usable
         rows = np.flatnonzero(fitting & self.without_clash())
-        if not len(rows):
-            return None
-        scores = self._scorer(self._shape, self._prospect(rows, depth=1))
-        return int(rows[scores.argmax()])
+        return int(rows[self._scores(rows).argmax()]) if len(rows) else None
 
     def ranked(self) -> list[int]:
         """Give all usable rows, free or not, the best first."""
         rows = np.flatnonzero(self._usable)
-        scores = self._scorer(self._shape, self._prospect(rows, depth=1))
-        return [int(row) for row in rows[np.argsort(-scores, kind="stable")]]
+        return [int(row) for row in rows[np.argsort(-self._scores(rows), kind="stable")]]
 
     def without_clash(self) -> Mask:
         """Mark the rows on which no host port is in the way."""
@@ -93,7 +97,7 @@ class Slots:
         room = self._ledger.idle[row] + self._ledger.coming[row]
         if not coming:
             room = np.minimum(room, self._ledger.idle[row])
-        enough = bool((room[self._asked] >= self._need[self._asked]).all())
+        enough = bool((room[self._asked] >= self._least).all())
         return enough and bool(self._usable[row]) and self._port_free(row)
 
     def _refresh(self) -> None:
@@ -101,70 +105,87 @@ class Slots:
         if self._seen < len(touched):
             rows = touched[self._seen :]
             self._seen = len(touched)
-            self._look_at(np.concatenate(rows) if len(rows) > 1 else rows[0])
+            self._look_at(np.unique(np.concatenate(rows)) if len(rows) > 1 else rows[0])
 
     def _look_at(self, rows: Rows) -> None:
         room = self._ledger.idle[rows]
         if self._ledger.anything_coming:
             # Room promised beyond what is being released is not idle any more.
             room = np.minimum(room, room + self._ledger.coming[rows])
-        counts = (room[:, self._asked] // self._need[self._asked]).min(axis=1)
-        counts = np.where(self._usable[rows], np.maximum(counts, 0), 0)
+        counts = (room[:, self._asked] // self._least).min(axis=1)
+        counts = np.maximum(counts, 0) * self._usable[rows]
         if self._shape.host_ports:
             counts = np.minimum(counts, [self._port_free(int(row)) for row in rows])
+        self._free += int(counts.sum() - self._counts[rows].sum())
         self._counts[rows] = counts
-        scores = self._scorer(self._shape, self._prospect(rows, depth=1))
-        self._scores[rows] = np.where(counts > 0, scores, -np.inf)
+        rank = rows * _NUDGE - self._scores(rows)
+        rank[counts == 0] = np.inf
+        self._rank[rows] = rank
+        new = rows[~self._pooled[rows]]
+        if len(new):
+            self._pooled[new] = True
+            self._pool = np.concatenate((self._pool, new))
 
-    def _front(self, wanted: int) -> Rows:
+    def _scores(self, rows: Rows) -> Scores:
+        scores: Scores = self._scorer(self._shape, self._prospect(rows, 1))[:, 0]
+        return scores
+
+    def _prospect(self, rows: Rows, depth: int) -> Prospect:
+        return Prospect(self._ledger, self._need, rows, depth)
+
+    def _fill_pool(self) -> None:
+        """Pool the best rows of all; the others rank behind the last of these."""
+        if len(self._rank) > _POOL:
+            self._pool = np.argpartition(self._rank, _POOL - 1)[:_POOL]
+            self._bound = float(self._rank[self._pool].max())
+        else:
+            self._pool = np.arange(len(self._rank), dtype=np.intp)
+        self._pooled[:] = False
+        self._pooled[self._pool] = True
+
+    def _front(self, width: int) -> Rows:
         """Give the best rows, best first; no other can be chosen before one of these is."""
-        width = min(wanted, _WIDTH, len(self._scores))
-        nudged = self._order - self._scores
-        rows = np.argpartition(nudged, width - 1)[:width] if width < len(nudged) else self._all()
-        rows = rows[np.argsort(nudged[rows], kind="stable")]
-        return rows[self._counts[rows] > 0]
+        if len(self._pool) > 2 * _POOL:
+            self._fill_pool()
+        rows, rank = self._leading(width)
+        if rank[-1] > self._bound:
+            self._fill_pool()
+            rows, rank = self._leading(width)
+        return rows[: int(np.searchsorted(rank, np.inf))]
+
+    def _leading(self, width: int) -> tuple[Rows, Scores]:
+        rows = self._pool
+        rank = self._rank[rows]
+        if width < len(rows):
+            part = np.argpartition(rank, width - 1)[:width]
+            rows, rank = rows[part], rank[part]
+        order = np.argsort(rank)
+        return rows[order], rank[order]
 
     def _one_by_one(self, rows: Rows, wanted: int) -> list[int]:
-        counts = self._counts[rows]
-        depth = int(min(wanted, _DEPTH, counts.max()))
-        scores = self._scorer(self._shape, self._prospect(rows, depth=depth))
-        table = scores.reshape(len(rows), depth).tolist()
-        deepest = np.minimum(counts, depth).tolist()
-        heap = [(-line[0], place) for place, line in enumerate(table)]
-        heap.sort()
-        chosen: list[int] = []
-        level = [0] * len(rows)
-        untouched = len(rows)
+        counts = self._counts[rows].tolist()
+        depth = min(wanted, _DEPTH, max(counts))
+        table = self._scorer(self._shape, self._prospect(rows, depth)).tolist()
         names = rows.tolist()
+        heap = [(-line[0], place) for place, line in enumerate(table)]
+        heapify(heap)
+        level = [0] * len(names)
+        untouched = len(names)
+        chosen: list[int] = []
         while heap and len(chosen) < wanted:
             place = heap[0][1]
             chosen.append(names[place])
-            untouched -= level[place] == 0
-            level[place] += 1
-            if level[place] < deepest[place]:
-                heapreplace(heap, (-table[place][level[place]], place))
+            above = level[place] = level[place] + 1
+            untouched -= above == 1
+            if above < counts[place]:
+                if above == depth:
+                    break  # it would take more, but we have not looked further
+                heapreplace(heap, (-table[place][above], place))
             else:
                 heappop(heap)
-                if depth < counts[place]:
-                    break  # it would take more, but we have not looked further
-            if not untouched and len(rows) == _WIDTH:
+            if not untouched and len(names) == _WIDTH:
                 break  # nodes beyond the front may be better by now
         return chosen
-
-    def _prospect(self, rows: Rows, depth: int) -> Prospect:
-        whole = self._whole[rows]
-        used = whole - self._ledger.idle[rows]
-        need = self._need.astype(np.float64)
-        if depth > 1:
-            levels = np.arange(depth)[None, :, None]
-            used = (used[:, None, :] + levels * need).reshape(-1, len(need))
-            whole = np.repeat(whole, depth, axis=0)
-            rows = np.repeat(rows, depth)
-        facts, columns = self._ledger.table.facts, self._ledger.columns
-        return Prospect(facts, columns, rows, used=used, allocatable=whole, need=need)
-
-    def _all(self) -> Rows:
-        return np.arange(len(self._scores), dtype=np.intp)
 
     def _port_free(self, row: int) -> bool:
         if not self._shape.host_ports:

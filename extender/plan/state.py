@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from extender.model.gang import Gang, Phase
 from extender.model.pod import READY_SET, Pod, PodUid, Status
 from extender.model.queue import Queue
@@ -14,10 +16,10 @@ class QueueState:
 
     __slots__ = (
         "allocated",
-        "below",
         "elastic",
         "inqueue",
         "name",
+        "of_children",
         "parent",
         "queue",
         "requested",
@@ -28,8 +30,8 @@ class QueueState:
         self.name = queue.name
         self.parent: QueueState | None = None
         self.allocated = NOTHING
-        #: What it uses together with all queues below it.
-        self.below = NOTHING
+        #: What the queues below it use.
+        self.of_children = NOTHING
         self.requested = NOTHING
         #: Promised to gangs that were let in but do not run yet.
         self.inqueue = NOTHING
@@ -39,18 +41,23 @@ class QueueState:
     def take(self, amounts: Resources) -> None:
         """Count *amounts* here and in every queue above."""
         self.allocated = self.allocated + amounts
-        line: QueueState | None = self
+        line = self.parent
         while line is not None:
-            line.below = line.below + amounts
+            line.of_children = line.of_children + amounts
             line = line.parent
 
     def give(self, amounts: Resources) -> None:
         """Take *amounts* back, here and in every queue above."""
         self.allocated = self.allocated - amounts
-        line: QueueState | None = self
+        line = self.parent
         while line is not None:
-            line.below = line.below - amounts
+            line.of_children = line.of_children - amounts
             line = line.parent
+
+    @property
+    def with_children(self) -> Resources:
+        """Give what it uses together with all queues below it."""
+        return self.allocated + self.of_children if self.of_children else self.allocated
 
 
 class GangState:
@@ -73,6 +80,7 @@ class GangState:
         "ready_by_role",
         "role_minimums",
         "runs",
+        "started",
         "trying",
     )
 
@@ -85,6 +93,8 @@ class GangState:
         self.phase: Phase = group.phase
         self.ready: int = gang.ready
         self.allocated: Resources = gang.allocated
+        #: What its members that may start now ask for.
+        self.started = NOTHING
         #: What the trial under way has given it.
         self.trying = NOTHING
         #: Waiting members not yet tried in this action, cut into runs of identical ones.
@@ -113,6 +123,18 @@ class GangState:
     def is_pending(self) -> bool:
         """Has not been let into its queue yet."""
         return self.phase is Phase.PENDING
+
+    def commit(self) -> None:
+        """Let everybody who was given a node start."""
+        counts = Counter(pod.shape for pod, _ in self.placed[self.committed :])
+        for shape, number in counts.items():
+            self.started = self.started + shape.requests * number
+        self.committed = len(self.placed)
+
+    def let_in(self) -> None:
+        """Let it into its queue, if it is not there yet."""
+        if self.is_pending:
+            self.phase = Phase.INQUEUE
 
     def count(self, pods: list[Pod], sign: int) -> None:
         """Count *pods* as ready members (*sign* 1) or no longer (*sign* -1)."""

@@ -104,7 +104,10 @@ class Story:
             about = (verdict["reason"], verdict["members"]) if verdict else None
             return verdict if about == (reason, members) else None
 
-        verdict: dict[str, Any] = self._wait(told, f"{gang} waits with {reason}")
+        try:
+            verdict: dict[str, Any] = self._wait(told, f"{gang} waits with {reason}")
+        except StoryBroken as broken:
+            raise StoryBroken(f"{broken}; its verdict is {self._verdicts(gang)}") from None
         return verdict
 
     def _wait(self, condition: Callable[[], Any], what: str) -> Any:

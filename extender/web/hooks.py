@@ -61,6 +61,7 @@ class Hooks:
         self._readiness = readiness
         self._clock = clock
         self._metrics = metrics
+        self._asked_at = float("-inf")
         self._seconds = {verb: metrics.hook_seconds.labels(verb) for verb in VERBS}
         self._answers = {
             "filter": self._filter,
@@ -70,7 +71,7 @@ class Hooks:
 
     def answer(self, verb: str, body: bytes) -> bytes:
         """Answer filter, prioritize or preempt at once."""
-        started = self._clock.monotonic()
+        self._asked_at = started = self._clock.monotonic()
         try:
             return self._answers[verb](body)
         except ExtenderError as error:
@@ -94,6 +95,10 @@ class Hooks:
         except Exception:
             log.exception("hook failed", extra={"facts": {"verb": "bind"}})
             return _settled("the extender failed to bind; its log has the details")
+
+    def idle_s(self) -> float:
+        """Tell how long kube-scheduler has asked nothing of its serial loop."""
+        return self._clock.monotonic() - self._asked_at
 
     def peer_gone(self, waiting: Future[str]) -> None:
         """Tell the barrier that the caller of a held bind went away."""

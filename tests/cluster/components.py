@@ -151,6 +151,8 @@ class ApiServer(Program):
             # takes the not-ready taint off new nodes.
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
             "--allow-privileged=true",
+            # Tests clean up by collection; the default is one after the other.
+            "--delete-collection-workers=16",
         ]
         if self.audit_log is not None:
             policy = self.audit_log.with_name("audit-policy.yaml")

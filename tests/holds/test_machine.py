@@ -52,13 +52,24 @@ EXAMPLES = int(os.environ.get("SOAK", "300"))
 
 GANGS = (GangKey("team/a"), GangKey("team/b"))
 NODES = ("n-1", "n-2", "n-3")
-LIMITS = Limits(max_holds=7)
+#: Rules of their own would leave no example long enough in peace to bind a gang.
+TROUBLES = {
+    "change_group",
+    "change_node",
+    "close",
+    "delete_group",
+    "delete_pod",
+    "recreate_group",
+    "refuse_sibling",
+    "somebody_else_binds",
+    "start_deleting",
+}
+LIMITS = Limits(max_holds=7, binds_per_s=0.25)
 
 gangs = st.sampled_from(GANGS)
 nodes = st.sampled_from(NODES)
 indexes = st.integers(0, 5)
 mostly = st.sampled_from([True] * 9 + [False])
-seldom = st.sampled_from([False] * 9 + [True])
 
 
 class BarrierMachine(RuleBasedStateMachine):
@@ -76,8 +87,11 @@ class BarrierMachine(RuleBasedStateMachine):
         self.was_on: set[tuple[PodUid, str]] = set()
         self.calls: dict[CallId, BindCall] = {}
         self.arrived: dict[CallId, float] = {}
+        #: The PodGroup object each call was judged by when it came.
+        self.group_of: dict[CallId, PodGroup | None] = {}
         self.answers: dict[CallId, Answer] = {}
-        self.reads: list[Verify] = []
+        #: Reads under way, each with what the API server had when it was asked.
+        self.reads: list[tuple[Verify, PodGroup | None]] = []
         self.sent: list[BindOrder] = []
         self.words: dict[tuple[object, Cause], str] = {}
         self.uids = 0
@@ -93,6 +107,10 @@ class BarrierMachine(RuleBasedStateMachine):
 
     # What happens in the cluster
 
+    @rule(index=indexes, seen=st.booleans(), what=st.sampled_from(sorted(TROUBLES)))
+    def disturb(self, index, seen, what):
+        getattr(self, what)(index, seen)
+
     @rule(gang=gangs)
     def add_pod(self, gang):
         if sum(each == gang for each in self.mirror.gangs.values()) >= 5:
@@ -102,7 +120,6 @@ class BarrierMachine(RuleBasedStateMachine):
         self.bound_to[uid] = ""
         self.tell(PodChanged(uid, gang))
 
-    @rule(index=indexes, seen=st.booleans())
     def delete_pod(self, index, seen):
         uid = self.pick(index)
         if uid is None:
@@ -123,10 +140,9 @@ class BarrierMachine(RuleBasedStateMachine):
         self.mirror.flight.pop(uid, None)
         self.tell(PodChanged(uid, gang))
 
-    @rule(index=indexes, happens=seldom)
-    def start_deleting(self, index, happens):
+    def start_deleting(self, index, seen):
         uid = self.pick(index)
-        if uid is not None and happens:
+        if uid is not None:
             self.mirror.change_pod(uid, status=Status.RELEASING)
             self.tell(PodChanged(uid, self.mirror.gangs[uid]))
 
@@ -143,40 +159,42 @@ class BarrierMachine(RuleBasedStateMachine):
             self.mirror.flight.pop(uid, None)
             self.tell(PodChanged(uid, self.mirror.gangs[uid]))
 
-    @rule(index=indexes, node=nodes, happens=seldom)
-    def somebody_else_binds(self, index, node, happens):
+    def somebody_else_binds(self, index, seen):
         uid = self.pick(index)
-        if uid is not None and happens and not self.bound_to.get(uid, "x"):
-            self.put_on(uid, node)
+        if uid is not None and not self.bound_to.get(uid, "x"):
+            self.put_on(uid, NODES[index % 3])
 
-    @rule(index=indexes)
-    def refuse_sibling(self, index):
+    def refuse_sibling(self, index, seen):
         uid = self.pick(index)
         if uid is not None and self.mirror.pods[uid].status is Status.PENDING:
             self.mirror.refuse_pod(uid)
             self.tell(SiblingUnschedulable(uid, self.mirror.gangs[uid]))
 
-    @rule(gang=gangs, min_member=st.integers(1, 5), seen=st.booleans())
-    def change_group(self, gang, min_member, seen):
+    def change_group(self, index, seen):
+        gang, min_member = GANGS[index % 2], index % 4 + 1
         if gang in self.live:
-            self.live[gang] = replace(self.live[gang], min_member=min_member)
+            self.live[gang] = replace(
+                self.live[gang], min_member=min_member, created=self.next_version()
+            )
             if seen:
                 self.show_group(gang)
 
-    @rule(gang=gangs, seen=st.booleans(), happens=seldom)
-    def delete_group(self, gang, seen, happens):
-        if not happens:
-            return
+    def delete_group(self, index, seen):
+        gang = GANGS[index % 2]
         self.live.pop(gang, None)
         if seen:
             self.show_group(gang)
 
-    @rule(gang=gangs, min_member=st.integers(1, 4), seen=st.booleans())
-    def recreate_group(self, gang, min_member, seen):
-        self.uids += 1
+    def recreate_group(self, index, seen):
+        gang, min_member = GANGS[index % 2], index % 3 + 1
         namespace, name = gang.split("/")
+        version = self.next_version()
         self.live[gang] = PodGroup(
-            namespace=namespace, name=name, min_member=min_member, uid=f"{gang}-{self.uids}"
+            namespace=namespace,
+            name=name,
+            min_member=min_member,
+            uid=f"{gang}-{version:.0f}",
+            created=version,
         )
         if seen:
             self.show_group(gang)
@@ -190,9 +208,9 @@ class BarrierMachine(RuleBasedStateMachine):
             self.mirror.groups[gang] = group
         self.tell(GroupChanged(gang, group))
 
-    @rule(node=nodes, ready=mostly, seen=st.booleans())
-    def change_node(self, node, ready, seen):
-        self.mirror.add_node(node, ready=ready)
+    def change_node(self, index, seen):
+        node = NODES[index % 3]
+        self.mirror.add_node(node, ready=not self.mirror.nodes[node].ready)
         if seen:
             self.tell(NodeChanged(node))
 
@@ -222,6 +240,7 @@ class BarrierMachine(RuleBasedStateMachine):
         bind = BindCall(uid=uid, namespace="team", name=uid, node=node)
         self.calls[call] = bind
         self.arrived[call] = self.now
+        self.group_of[call] = self.mirror.group(self.mirror.gangs[uid])
         self.tell(Arrived(call, bind))
 
     @rule(index=indexes)
@@ -233,13 +252,14 @@ class BarrierMachine(RuleBasedStateMachine):
     # What the API server does
 
     @precondition(lambda self: self.reads)
-    @rule(index=indexes, works=mostly)
-    def answer_read(self, index, works):
-        read = self.reads.pop(index % len(self.reads))
+    @rule(index=indexes, works=mostly, is_slow=st.booleans())
+    def answer_read(self, index, works, is_slow):
+        read, then = self.reads.pop(index % len(self.reads))
         if not works:
             self.tell(VerifyFailed(read.gang, read.epoch))
         else:
-            self.tell(Verified(read.gang, read.epoch, self.live.get(read.gang)))
+            group = then if is_slow else self.live.get(read.gang)
+            self.tell(Verified(read.gang, read.epoch, group))
 
     @precondition(lambda self: self.sent)
     @rule(index=indexes, mood=st.sampled_from(["answers"] * 6 + ["fails", "is silent", "loses"]))
@@ -272,10 +292,8 @@ class BarrierMachine(RuleBasedStateMachine):
             self.tell(Tick())
         self.now = until
 
-    @rule(cause=st.sampled_from([Cause.LEASE_LOST, Cause.SHUT_DOWN]), happens=seldom)
-    def close(self, cause, happens):
-        if happens:
-            self.tell(Closed(cause))
+    def close(self, index, seen):
+        self.tell(Closed(Cause.LEASE_LOST if seen else Cause.SHUT_DOWN))
 
     @precondition(lambda self: self.book.closed)
     @rule()
@@ -283,6 +301,11 @@ class BarrierMachine(RuleBasedStateMachine):
         self.tell(Opened())
 
     # The other side of the desk
+
+    def next_version(self) -> float:
+        """Number the states of PodGroups; a test may (mis)use their creation time for it."""
+        self.uids += 1
+        return float(self.uids)
 
     def pick(self, index) -> PodUid | None:
         uids = list(self.mirror.pods)
@@ -311,7 +334,7 @@ class BarrierMachine(RuleBasedStateMachine):
             case Free(uid):
                 self.mirror.release(uid)
             case Verify():
-                self.reads.append(instruction)
+                self.reads.append((instruction, self.live.get(instruction.gang)))
             case Answer(id):
                 self.answers[id] = instruction
 
@@ -327,22 +350,41 @@ class BarrierMachine(RuleBasedStateMachine):
                 self.check_answer(instruction)
 
     def check_bind(self, orders: tuple[BindOrder, ...], event: Event) -> None:
+        needed = LIMITS.commit_needs_s(len(orders)) if isinstance(event, Verified) else 0.0
+        latest = LIMITS.bind_timeout_s - LIMITS.margin_s - needed
         for order in orders:
             assert order.uid not in {each.uid for each in self.sent}, "a bind is sent once"
-            waiting = [
-                call
-                for call, bind in self.calls.items()
-                if bind.uid == order.uid and call not in self.answers
-            ]
+            waiting = self.waiting_for(order.uid)
             assert waiting, "I5: a call that was refused is bound"
-            latest = LIMITS.bind_timeout_s - LIMITS.margin_s
-            assert all(self.now <= self.arrived[call] + latest for call in waiting), "I3"
+            assert all(self.now <= self.arrived[call] + latest for call in waiting), "I3: too late"
         if isinstance(event, Verified):
-            assert event.group is not None
-            uids = {order.uid for order in orders}
-            together = self.seats(event.gang) | uids
-            assert len(together) >= event.group.min_member, "I2: fewer than minMember"
-            assert event.group == self.live[event.gang], "I2: judged by a stale group"
+            self.check_commit(orders, event.gang, event.group)
+
+    def check_commit(
+        self, orders: tuple[BindOrder, ...], gang: GangKey, group: PodGroup | None
+    ) -> None:
+        assert group is not None, "I2: no PodGroup"
+        together = self.seats(gang) | {order.uid for order in orders}
+        assert len(together) >= group.min_member, "I2: fewer than minMember"
+        known = self.mirror.group(gang)
+        if known is not None and known.uid == group.uid:
+            assert group.created >= known.created, "I2: judged by an older PodGroup than we know"
+        for order in orders:
+            pod = self.mirror.pod(order.uid)
+            assert pod is not None, "I2: a pod that is gone"
+            assert pod.status in UNSEATED_SET, "I2: a pod that is bound or leaving"
+            node = self.mirror.node(order.node)
+            assert node is not None, "I2: a node that is gone"
+            assert node.ready, "I2: a node that is not ready"
+            came_for = [self.group_of[call] for call in self.waiting_for(order.uid)]
+            assert all(each and each.uid == group.uid for each in came_for), "I2: another PodGroup"
+
+    def waiting_for(self, uid: PodUid) -> list[CallId]:
+        return [
+            call
+            for call, bind in self.calls.items()
+            if bind.uid == uid and call not in self.answers
+        ]
 
     def seats(self, gang: GangKey) -> set[PodUid]:
         return {pod.uid for pod in self.mirror.pods_of(gang) if self.mirror._is_seated(pod)}

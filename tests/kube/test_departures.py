@@ -113,6 +113,17 @@ def test_nobody_is_asked_to_leave_for_two_gangs_at_once() -> None:
     assert bench.evictor.names() == ["old-0", "old-1"]
 
 
+def test_a_gang_may_leave_whole_for_two_others_together() -> None:
+    bench = Bench()
+    third = gang("third", 1, status=Status.PENDING, queue="right")
+    large = gang("old", 3, min_member=2)
+    surplus = evictions(large, only=1)
+    rest = [each for each in evictions(large, beneficiary="a/third") if each.name != "old-0"]
+    bench.carry_out(large, NEEDY, third, wanted=surplus + rest)
+
+    assert bench.evictor.names() == ["old-0", "old-1", "old-2"]
+
+
 def test_a_set_with_one_victim_that_may_not_go_does_not_go_at_all_and_the_plan_hears_why() -> None:
     bench = Bench()
     guarded = gang("guarded", [pod("guarded-0", labels={"app": "db"})])

@@ -7,7 +7,6 @@ beyond the minimum come one per turn, so that gangs grow in step with their shar
 
 from __future__ import annotations
 
-from extender.model.gang import Phase
 from extender.model.pod import Pod
 from extender.model.reason import Problem, Reason
 from extender.plan.session import Session
@@ -30,9 +29,10 @@ def allocate(session: Session) -> None:
 def _contenders(session: Session) -> list[GangState]:
     contenders = []
     for gang in session.census.contenders.values():
-        if gang.is_pending and "enqueue" not in session.policy.actions:
-            gang.phase = Phase.INQUEUE
-        if gang.is_pending or not gang.gang.waiting:
+        if "enqueue" not in session.policy.actions:
+            gang.let_in()
+        given = len(gang.placed) + len(gang.pipelined)
+        if gang.is_pending or given == len(gang.gang.waiting):
             continue
         problem = session.problem_of(gang)
         if problem is not None:
@@ -71,7 +71,7 @@ def _take_turn(session: Session, gang: GangState, *, alone: bool) -> bool:
     with session.ledger.trial(gang) as trial:
         _place(session, gang, alone=alone)
         if session.is_ready(gang):
-            gang.committed = len(gang.placed)
+            gang.commit()
             trial.keep()
             return True
         if session.is_pipelined(gang):
@@ -121,7 +121,7 @@ def _place(session: Session, gang: GangState, *, alone: bool) -> None:
 
 
 def _give_nodes(session: Session, gang: GangState, pods: list[Pod]) -> int:
-    """Give *pods* of one shape nodes, as many as idle room is found for at once; or pipeline one."""
+    """Give *pods* of one shape idle rows, as many as are found at once, or pipeline one of them."""
     slots = session.slots(pods[0].shape)
     nominated = session.snapshot.nodes.facts.index.get(pods[0].nominated, -1)
     if nominated >= 0 and slots.fits(nominated):

@@ -14,7 +14,7 @@ def backfill(session: Session) -> None:
             for pod in pods:
                 _place(session, gang, pod)
             if session.is_ready(gang):
-                gang.committed = len(gang.placed)
+                gang.commit()
                 trial.keep()
 
 
@@ -23,7 +23,7 @@ def in_order(session: Session) -> list[tuple[GangState, list[Pod]]]:
     gangs = [
         gang
         for gang in session.census.contenders.values()
-        if not gang.is_pending and session.problem_of(gang) is None
+        if not gang.is_pending and _has_empty(session, gang) and session.problem_of(gang) is None
     ]
     gangs.sort(key=lambda gang: (session.queue_key(gang.queue), session.gang_key(gang)))
     found = []
@@ -33,6 +33,12 @@ def in_order(session: Session) -> list[tuple[GangState, list[Pod]]]:
         if pods:
             found.append((gang, pods))
     return found
+
+
+def _has_empty(session: Session, gang: GangState) -> bool:
+    if len(gang.placed) == len(gang.gang.waiting):
+        return False
+    return any(session.is_empty(pod.shape) for pod in gang.gang.waiting)
 
 
 def _stop_waiting_for_room(session: Session, gang: GangState) -> None:

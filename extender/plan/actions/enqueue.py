@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from extender.model.gang import Phase
 from extender.plan.session import Session
 from extender.plan.state import GangState
 
@@ -19,4 +18,4 @@ def _let_in(session: Session, gang: GangState) -> None:
         gang.blocked = session.refusal_to_enqueue(gang)
     if gang.blocked is None:
         session.tell_enqueued(gang)
-        gang.phase = Phase.INQUEUE
+        gang.let_in()

@@ -28,20 +28,20 @@ class Binpack(Plugin):
 
     def scores(self, shape: Shape, prospect: Prospect) -> Scores:
         """Weigh how full each requested resource would be; a node that would overflow scores 0."""
-        total = np.zeros(len(prospect))
-        fits = np.ones(len(prospect), dtype=bool)
-        weights = 0.0
-        for name, weight in self._weights.items():
-            if shape.requests.amount(name) <= 0:
-                continue
-            weights += weight
+        asked = {name: w for name, w in self._weights.items() if shape.requests.amount(name) > 0}
+        scale = 100 * self._weight / (sum(asked.values()) or 1.0)
+        total = prospect.nothing
+        fullest = prospect.nothing
+        for name, weight in asked.items():
             fill = prospect.fill(name)
-            total += fill * weight
-            fits &= fill <= 1
-        if not weights:
-            return total
-        scored: Scores = np.where(fits, total * (100 * self._weight / weights), 0.0)
-        return scored
+            total += fill * (weight * scale)
+            np.maximum(fullest, fill, out=fullest)
+        total[fullest > _FULL] = 0.0
+        return total
+
+
+#: Beyond rounding.
+_FULL = 1 + 1e-9
 
 
 def _at_least_zero(weight: float) -> float:

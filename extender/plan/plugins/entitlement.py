@@ -35,7 +35,7 @@ class Entitlement:
     @property
     def used(self) -> Resources:
         """Give what it uses; in a tree with everything below it."""
-        return self.state.below if self.tree else self.state.allocated
+        return self.state.with_children if self.tree else self.state.allocated
 
 
 class Entitlements:

@@ -15,10 +15,10 @@ class GangMinimum(Plugin):
 
     def gang_valid(self, gang: GangState) -> Problem | None:
         """Say which members are missing for the gang ever to be complete."""
-        pods = gang.gang.pods
-        gated = sum(pod.gated and pod.status is Status.PENDING for pod in pods)
-        present = gang.ready + len(gang.gang.by_status.get(Status.PENDING, ()))
-        present += len(gang.pipelined)
+        pending = len(gang.gang.by_status.get(Status.PENDING, ()))
+        gated = pending - len(gang.gang.waiting)
+        # Those given a node in this cycle count among the ready already.
+        present = gang.ready + pending - len(gang.placed)
         if self.session.rules.members_need_nodes:
             present -= gated
         if present < gang.min_member:

@@ -29,13 +29,14 @@ class NodeOrder(Plugin):
 
     def scores(self, shape: Shape, prospect: Prospect) -> Scores:
         """Score the nodes of *prospect* for a pod of *shape*."""
-        cpu = np.minimum(prospect.fill(CPU), 1)
-        memory = np.minimum(prospect.fill(MEMORY), 1)
-        full = (cpu + memory) * 50
-        total = self._least * (100 - full) + self._most * full
+        cpu, memory = prospect.fill(CPU), prospect.fill(MEMORY)
+        total = prospect.nothing
+        if self._least or self._most:
+            full = np.clip((cpu + memory) * 50, 0, 100)
+            total += self._least * (100 - full) + self._most * full
         if self._balanced:
-            total += self._balanced * (100 - np.abs(cpu - memory) * 50)
-        preferences: Scores = self._preferences(shape, prospect.facts)
+            total -= np.abs(cpu - memory) * (50 * self._balanced)
+        preferences = self._preferences(shape, prospect.facts)
         if preferences is not _NONE:
             total += preferences[prospect.rows]
         return total

@@ -35,6 +35,8 @@ class Proportion(Plugin):
             for name, state in session.queues.items()
         }
         self._deserved = self._divide(session.census.busy)
+        #: What a shape asks for that counts here.
+        self._asked: dict[Shape, Resources] = {}
 
     def deserved(self, queue: QueueState) -> Vector:
         """Give what *queue* deserves; nothing when it has no gangs."""
@@ -58,9 +60,12 @@ class Proportion(Plugin):
         problem = ceiling.closed(queue.queue)
         if problem is not None:
             return problem
+        asked = self._asked.get(shape)
+        if asked is None:
+            asked = self._asked[shape] = shape.requests.without(PODS)
         if self.session.rules.may_overshoot:
-            return self._up_to_ceiling(gang, shape.requests)
-        return self._within_due(queue, shape.requests.without(PODS))
+            return self._up_to_ceiling(gang, shape.requests, asked)
+        return self._within_due(queue, asked)
 
     def preemptive(self, gang: GangState, shape: Shape) -> bool:
         """Ask whether the queue of *gang* stays within its due with one more pod of *shape*."""
@@ -125,9 +130,11 @@ class Proportion(Plugin):
         used = queue.allocated.amount(name)
         return ceiling.over_deserved(queue.name, name, used, asked[name], due.get(name, 0))
 
-    def _up_to_ceiling(self, gang: GangState, requests: Resources) -> int | Problem:
+    def _up_to_ceiling(
+        self, gang: GangState, requests: Resources, asked: Resources
+    ) -> int | Problem:
         """Keep to the due, except for a gang that begins below it when nobody else is left."""
-        queue, asked = gang.queue, requests.without(PODS)
+        queue = gang.queue
         limit = self._limits[queue.name]
         limited = requests if PODS in queue.queue.capability else asked
         most, name = ceiling.how_many(queue.allocated, limit, limited)

@@ -1,0 +1,212 @@
+"""Saved Kubernetes objects, read from files into a snapshot, with errors that name the place."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from extender.cache.changes import SeenPod, Upsert
+from extender.cache.cluster import Cluster
+from extender.errors import BadInput, BadQuantity
+from extender.kube.saved import Saved
+from extender.model import quantity
+from extender.model.gang import PodGroup
+from extender.model.queue import Queue
+from extender.model.snapshot import Snapshot
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+#: Kinds that a cluster's state is read from; others are passed over.
+_READ = ("Pod", "Node", "Namespace", "PriorityClass", "PodDisruptionBudget", "PodGroup", "Queue")
+#: Where amounts stand, by kind; `*` goes through a list.
+_AMOUNTS = {
+    "Node": ("status.allocatable",),
+    "PodGroup": ("spec.minResources",),
+    "Queue": ("spec.capability", "spec.deserved", "spec.guarantee.resource"),
+    "Pod": tuple(
+        f"spec.{path}"
+        for path in (
+            "containers.*.resources.requests",
+            "containers.*.resources.limits",
+            "initContainers.*.resources.requests",
+            "initContainers.*.resources.limits",
+            "resources.requests",
+            "overhead",
+        )
+    ),
+}
+
+
+@dataclass(slots=True)
+class Objects:
+    """What the files hold."""
+
+    changes: list[Upsert] = field(default_factory=list)
+    #: Kinds that were passed over, and how many of each.
+    passed_over: Counter[str] = field(default_factory=Counter)
+
+    def snapshot(self, now: float | None = None) -> Snapshot:
+        """Give the cluster as the objects describe it, by default when the newest was made."""
+        moment = now if now is not None else max(map(_created, self.changes), default=0.0)
+        cluster = Cluster(_Stopped(moment))
+        for change in self.changes:
+            cluster.apply(change)
+        return cluster.snapshot(moment)
+
+
+def read(paths: Sequence[str], schedulers: frozenset[str]) -> Objects:
+    """Read files of saved objects, `-` being standard input; pods of *schedulers* are ours."""
+    saved, found = Saved(schedulers), Objects()
+    for path in paths:
+        for document in _documents(path):
+            for thing in _flat(document, path):
+                _read_one(thing, path, saved, found)
+    _check_parents(found.changes, paths)
+    return found
+
+
+def _read_one(thing: Mapping[str, Any], path: str, saved: Saved, found: Objects) -> None:
+    kind = str(thing["kind"])
+    if kind not in _READ:
+        found.passed_over[kind] += 1
+        return
+    place = f"{path}: {kind} {_name(thing)}"
+    _check_amounts(thing, place)
+    changes = list(saved.changes(_usable(thing) if kind == "Node" else thing))
+    if not changes:
+        found.passed_over[f"{kind} of {thing.get('apiVersion')}"] += 1
+    for change in changes:
+        _check_readable(change, place)
+        found.changes.append(change)
+
+
+def _usable(node: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Take a node that somebody wrote by hand, without conditions, for a ready one."""
+    status = node.get("status") or {}
+    usual = {
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "allocatable": status.get("capacity", {}),
+    }
+    return {**node, "status": {**usual, **status}}
+
+
+def _documents(path: str) -> Iterator[Any]:
+    text = _text(path)
+    try:
+        if text.lstrip().startswith("{"):
+            yield msgspec.json.decode(text)
+        else:
+            yield from yaml.load_all(text, Loader=_Loader)
+    except (yaml.YAMLError, msgspec.DecodeError) as error:
+        why = " ".join(str(error).split())
+        raise BadInput(f"{path}: neither YAML nor JSON: {why}") from error
+
+
+def _text(path: str) -> str:
+    try:
+        return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: is not text in UTF-8") from error
+
+
+def _flat(document: Any, path: str) -> Iterator[Mapping[str, Any]]:
+    """Take lists apart, whatever they are called."""
+    if document is None:
+        return
+    if not isinstance(document, Mapping) or not isinstance(document.get("kind"), str):
+        raise BadInput(f"{path}: holds something that is no Kubernetes object: it has no kind")
+    kind = document["kind"]
+    if not kind.endswith("List") or not isinstance(document.get("items"), Sequence):
+        if not isinstance(document.get("metadata"), Mapping):
+            raise BadInput(f"{path}: {kind} without metadata is no Kubernetes object")
+        yield document
+        return
+    usual = {"kind": kind.removesuffix("List"), "apiVersion": document.get("apiVersion", "")}
+    for item in document["items"]:
+        yield from _flat({**usual, **item} if isinstance(item, Mapping) else item, path)
+
+
+def _check_amounts(thing: Mapping[str, Any], place: str) -> None:
+    for path in _AMOUNTS.get(str(thing["kind"]), ()):
+        for where, amounts in _at(thing, path.split(".")):
+            for name, text in amounts.items() if isinstance(amounts, Mapping) else ():
+                try:
+                    quantity.parse(text)
+                except (BadQuantity, TypeError) as error:
+                    raise BadInput(f"{place}: {where}.{name}: {BadQuantity(text)}") from error
+
+
+def _at(thing: Any, path: Sequence[str], where: str = "") -> Iterator[tuple[str, Any]]:
+    """Find what stands at *path*, with the way to it."""
+    if not path:
+        yield where, thing
+    elif path[0] == "*":
+        for number, each in enumerate(thing if isinstance(thing, list) else ()):
+            yield from _at(each, path[1:], f"{where}[{number}]")
+    elif isinstance(thing, Mapping) and path[0] in thing:
+        yield from _at(thing[path[0]], path[1:], f"{where}.{path[0]}".lstrip("."))
+
+
+def _check_readable(change: Upsert, place: str) -> None:
+    """Refuse what the live product would carry along as a spoilt object."""
+    item = change.item
+    problem = ""
+    if isinstance(item, SeenPod):
+        problem = item.membership.problem
+    elif isinstance(item, PodGroup | Queue):
+        problem = item.problem
+    _, spoilt, why = problem.partition("cannot be read: ")
+    if spoilt:
+        raise BadInput(f"{place}: {why}")
+
+
+def _check_parents(changes: Iterable[Upsert], paths: Sequence[str]) -> None:
+    parents = {
+        change.item.name: change.item.parent
+        for change in changes
+        if isinstance(change.item, Queue) and change.item.parent
+    }
+    for name in parents:
+        line, above = [name], parents[name]
+        while above in parents and above not in line:
+            line.append(above)
+            above = parents[above]
+        if above == name:
+            circle = " below ".join([*line, name])
+            raise BadInput(f"{', '.join(paths)}: Queue {name}: spec.parent: {circle} is a circle")
+
+
+def _name(thing: Mapping[str, Any]) -> str:
+    metadata = thing["metadata"]
+    name = str(metadata.get("name", "without a name"))
+    return f"{metadata['namespace']}/{name}" if metadata.get("namespace") else name
+
+
+def _created(change: Upsert) -> float:
+    item = change.item
+    if isinstance(item, SeenPod):
+        return item.pod.created
+    return item.created if isinstance(item, PodGroup | Queue) else 0.0
+
+
+class _Stopped:
+    """A clock that stands still."""
+
+    def __init__(self, moment: float) -> None:
+        self._moment = moment
+
+    def now(self) -> float:
+        """Give the moment."""
+        return self._moment
+
+    def monotonic(self) -> float:
+        """Give the moment."""
+        return self._moment

@@ -1,0 +1,170 @@
+"""The last plan as Prometheus series, read when somebody scrapes.
+
+Nothing is kept between scrapes, so a queue or gang that is gone leaves no series behind, and the
+number of series is bounded by what exists, by a cap for what tenants create.
+
+What kube-batch and Volcano call by a name, and mean the same by, has that name here too, so that
+dashboards and alerts written for them go on working.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from extender.journal import Pass
+from extender.model.gang import Phase
+from extender.model.resources import CPU, MEMORY, PODS, Resources
+from extender.plan.decision import Plan, QueueFigures, Standing, Verdict
+
+#: Series per name that carry a gang's or a queue's name.
+MOST_GANGS = 500
+MOST_QUEUES = 500
+
+_STUCK = (Standing.WAITING, Standing.INVALID)
+_AMOUNTS = (
+    ("deserved", "deserved", "What the queue deserves"),
+    ("allocated", "allocated", "What the gangs of the queue use"),
+    ("requested", "request", "What the gangs of the queue use and wait for"),
+)
+
+
+class PlanSeries(Collector):
+    """Gauges that are always those of the last plan."""
+
+    def __init__(self, last: Callable[[], Pass | None]) -> None:
+        self._last = last
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        """Name nothing in advance: the registry would have to ask for a plan to know."""
+        return []
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Give the series of the last plan; none before the first."""
+        last = self._last()
+        if last is None:
+            return
+        queues = list(last.plan.queues.values())[:MOST_QUEUES]
+        yield from _queue_amounts(queues)
+        yield from _queue_figures(queues)
+        yield from _volcano_amounts(queues)
+        yield from _pod_groups(last, {figures.name for figures in queues})
+        yield _gangs(last.plan)
+        yield from _unscheduled(last)
+
+
+def _queue_amounts(queues: Iterable[QueueFigures]) -> Iterator[GaugeMetricFamily]:
+    for field, _, meaning in _AMOUNTS:
+        family = GaugeMetricFamily(
+            f"gang_extender_queue_{field}",
+            f"{meaning}: cpu in cores, the rest in whole units.",
+            labels=["queue", "resource"],
+        )
+        for figures in queues:
+            for name, amount in _of(figures, field).items():
+                family.add_metric([figures.name, name], amount / 1000 if name == CPU else amount)
+        yield family
+
+
+def _queue_figures(queues: Iterable[QueueFigures]) -> Iterator[GaugeMetricFamily]:
+    for prefix, label in (("gang_extender", "queue"), ("volcano", "queue_name")):
+        for name, meaning, read in (
+            ("share", "The largest part it uses of any resource it deserves.", _share),
+            ("weight", "Its weight.", _weight),
+            ("overused", "1 when it uses all it deserves.", _overused),
+        ):
+            family = GaugeMetricFamily(f"{prefix}_queue_{name}", meaning, labels=[label])
+            for figures in queues:
+                family.add_metric([figures.name], read(figures))
+            yield family
+
+
+def _volcano_amounts(queues: Iterable[QueueFigures]) -> Iterator[GaugeMetricFamily]:
+    for field, word, meaning in _AMOUNTS:
+        cpu = GaugeMetricFamily(
+            f"volcano_queue_{word}_milli_cpu", f"{meaning}, in thousandths.", labels=["queue_name"]
+        )
+        memory = GaugeMetricFamily(
+            f"volcano_queue_{word}_memory_bytes", f"{meaning}, in bytes.", labels=["queue_name"]
+        )
+        scalars = GaugeMetricFamily(
+            f"volcano_queue_{word}_scalar_resources",
+            f"{meaning}, in thousandths.",
+            labels=["queue_name", "resource"],
+        )
+        for figures in queues:
+            amounts = _of(figures, field)
+            cpu.add_metric([figures.name], amounts.amount(CPU))
+            memory.add_metric([figures.name], amounts.amount(MEMORY))
+            for name, amount in amounts.without(CPU, MEMORY, PODS).items():
+                scalars.add_metric([figures.name, name], amount * 1000)
+        yield from (cpu, memory, scalars)
+
+
+def _pod_groups(last: Pass, queues: set[str]) -> Iterator[GaugeMetricFamily]:
+    counts: Counter[tuple[str, Phase]] = Counter(
+        (verdict.queue, verdict.phase)
+        for key, verdict in last.plan.verdicts.items()
+        if key in last.snapshot.gangs and last.snapshot.gangs[key].group.dialect
+    )
+    for phase in Phase:
+        family = GaugeMetricFamily(
+            f"volcano_queue_pod_group_{phase.value.lower()}_count",
+            f"PodGroups of the queue in phase {phase.value}.",
+            labels=["queue_name"],
+        )
+        for queue in sorted(queues):
+            family.add_metric([queue], counts[queue, phase])
+        yield family
+
+
+def _gangs(plan: Plan) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "gang_extender_gangs",
+        "Gangs by verdict and reason, as of the last cycle.",
+        labels=["verdict", "reason"],
+    )
+    counts = Counter((each.standing, each.reason) for each in plan.verdicts.values())
+    for (standing, reason), count in counts.items():
+        family.add_metric([standing.value, reason.value], count)
+    return family
+
+
+def _unscheduled(last: Pass) -> Iterator[GaugeMetricFamily]:
+    stuck = [each for each in last.plan.verdicts.values() if each.standing in _STUCK]
+    jobs = GaugeMetricFamily("volcano_unschedule_job_count", "Gangs that could not start.")
+    jobs.add_metric([], len(stuck))
+    yield jobs
+    tasks = GaugeMetricFamily(
+        "volcano_unschedule_task_count",
+        f"Members that a gang lacks to start; of at most {MOST_GANGS} gangs.",
+        labels=["job_id"],
+    )
+    for verdict in stuck[:MOST_GANGS]:
+        tasks.add_metric([verdict.gang], _lacking(last, verdict))
+    yield tasks
+
+
+def _lacking(last: Pass, verdict: Verdict) -> int:
+    gang = last.snapshot.gangs.get(verdict.gang)
+    return max(0, verdict.min_member - (gang.ready if gang else 0))
+
+
+def _of(figures: QueueFigures, field: str) -> Resources:
+    amounts: Resources = getattr(figures, field)
+    return amounts
+
+
+def _share(figures: QueueFigures) -> float:
+    return figures.share
+
+
+def _weight(figures: QueueFigures) -> float:
+    return figures.weight
+
+
+def _overused(figures: QueueFigures) -> float:
+    return float(figures.overused)

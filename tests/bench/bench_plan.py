@@ -1,0 +1,214 @@
+"""What planning a large cluster costs: `python -m tests.bench.bench_plan`.
+
+The mirror is filled once; every measured cycle takes a snapshot after a small change and plans
+it, as the product does. CPU is the thread's own time, so that a busy machine shows only in the
+wall column; the best of several cycles is given, with the median beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from extender.cache.changes import SeenPod, Upsert
+from extender.cache.cluster import Cluster
+from extender.model.gang import GangKey, Phase, PodGroup
+from extender.model.membership import Membership
+from extender.model.node import Node
+from extender.model.pod import Pod, PodUid, Shape, Status
+from extender.model.queue import Queue
+from extender.model.resources import Resources
+from extender.plan.decision import Plan, Standing
+from extender.plan.planner import make_plan
+
+GI = 2**30
+NODE = Resources({"cpu": 32_000, "memory": 128 * GI, "pods": 110})
+RUNNING = Shape(requests=Resources({"cpu": 1000, "memory": 4 * GI, "pods": 1}))
+BUDGET_MS = {"5000 nodes, 100000 running, 1000 x 20 waiting": 250, "one gang of 10000": 500}
+
+
+@dataclass(frozen=True)
+class Size:
+    """One cluster to plan."""
+
+    nodes: int = 5_000
+    running: int = 100_000
+    gangs: int = 1_000
+    members: int = 20
+    shapes: int = 20
+    queues: int = 10
+    #: cpu of the largest waiting member; the more, the fewer fit.
+    cpu: int = 4
+
+
+class Clock:
+    def now(self) -> float:
+        return 1_000.0
+
+    def monotonic(self) -> float:
+        return 1_000.0
+
+
+class World:
+    """A mirror filled with running and waiting gangs."""
+
+    def __init__(self, size: Size) -> None:
+        self.cluster = Cluster(Clock())
+        self._tick = 0
+        for number in range(size.queues):
+            self._tell(Queue(name=f"q{number}", weight=1 + number % 3))
+        for number in range(size.nodes):
+            self._tell(Node(name=f"n{number:05}", allocatable=NODE))
+        for first in range(0, size.running, 20):
+            count = min(20, size.running - first)
+            self._gang(f"run-{first:06}", first // 20 % size.queues, count, RUNNING, size.nodes)
+        for number in range(size.gangs):
+            shape = shapes[number % size.shapes] if (shapes := _shapes(size)) else RUNNING
+            self._gang(f"wait-{number:05}", number % size.queues, size.members, shape, 0)
+
+    def _gang(self, name: str, queue: int, members: int, shape: Shape, nodes: int) -> None:
+        phase = Phase.RUNNING if nodes else Phase.PENDING
+        group = PodGroup(
+            namespace="a",
+            name=name,
+            min_member=members,
+            queue=f"q{queue}",
+            dialect="scheduling.volcano.sh",
+            phase=phase,
+            created=float(len(name)),
+        )
+        self.cluster.apply(Upsert(group, group.dialect))
+        member = Membership(key=GangKey(f"a/{name}"), named=True)
+        first = int(name.rpartition("-")[2])
+        for number in range(members):
+            pod = Pod(
+                uid=PodUid(f"{name}-{number}"),
+                namespace="a",
+                name=f"{name}-{number}",
+                shape=shape,
+                status=Status.RUNNING if nodes else Status.PENDING,
+                node=f"n{(first + number) % nodes:05}" if nodes else "",
+            )
+            self._tell(SeenPod(pod, member))
+
+    def _tell(self, item: Queue | Node | SeenPod) -> None:
+        self.cluster.apply(Upsert(item))
+
+    def stir(self) -> None:
+        """Change one pod, so that the next snapshot is not the last one."""
+        self._tick += 1
+        pod = self.cluster.pod(PodUid("run-000000-0"))
+        if pod is not None:
+            changed = replace(pod, priority=self._tick % 2)
+            self._tell(SeenPod(changed, Membership(key=GangKey("a/run-000000"), named=True)))
+
+
+_KNOWN: dict[Size, list[Shape]] = {}
+
+
+def _shapes(size: Size) -> list[Shape]:
+    if size not in _KNOWN:
+        _KNOWN[size] = [
+            Shape(
+                requests=Resources(
+                    {
+                        "cpu": 1000 * (1 + number % size.cpu),
+                        "memory": (1 + number % 7) * GI,
+                        "pods": 1,
+                    }
+                )
+            )
+            for number in range(size.shapes)
+        ]
+    return _KNOWN[size]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Milliseconds of CPU: the snapshot, the plan (best and median), and wall time of both."""
+
+    snapshot: float
+    plan: float
+    median: float
+    wall: float
+    admitted: int
+    waiting: int
+
+
+def measure(size: Size, cycles: int) -> Cost:
+    """Fill a mirror and plan it over and over."""
+    world = World(size)
+    gc.collect()
+    gc.freeze()
+    snapshots, plans, walls = [], [], []
+    plan = Plan()
+    for _ in range(cycles + 1):
+        world.stir()
+        wall = time.perf_counter()
+        snapshot, took = timed(lambda: world.cluster.snapshot(1_000.0))
+        snapshots.append(took)
+        plan, took = timed(lambda: make_plan(snapshot))  # noqa: B023 (called at once)
+        plans.append(took)
+        walls.append((time.perf_counter() - wall) * 1000)
+    gc.unfreeze()
+    standings = [verdict.standing for verdict in plan.verdicts.values()]
+    return Cost(
+        snapshot=min(snapshots[1:]),
+        plan=min(plans[1:]),
+        median=statistics.median(plans[1:]),
+        wall=min(walls[1:]),
+        admitted=standings.count(Standing.ADMITTED),
+        waiting=standings.count(Standing.WAITING),
+    )
+
+
+def timed(call: Callable[[], Any]) -> tuple[Any, float]:
+    start = time.thread_time()
+    result = call()
+    return result, (time.thread_time() - start) * 1000
+
+
+ROWS: dict[str, Size] = {
+    "5000 nodes, 100000 running, 1000 x 20 waiting": Size(),
+    "the same, room for a third": Size(cpu=12),
+    "one gang of 10000": Size(gangs=1, members=10_000),
+    "1250 nodes": Size(nodes=1_250, running=25_000),
+    "2500 nodes": Size(nodes=2_500, running=50_000),
+    "250 waiting gangs": Size(gangs=250),
+    "500 waiting gangs": Size(gangs=500),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cycles", type=int, default=5)
+    parser.add_argument("--only", default="", help="rows whose name contains this")
+    chosen = parser.parse_args()
+    table = Table(box=None, pad_edge=False)
+    for name in ("cluster", "snapshot ms", "plan ms", "median", "wall ms", "budget", "fit", "wait"):
+        table.add_column(name, justify="left" if name == "cluster" else "right")
+    for name, size in ROWS.items():
+        if chosen.only not in name:
+            continue
+        cost = measure(size, chosen.cycles)
+        figures = (cost.snapshot, cost.plan, cost.median, cost.wall)
+        table.add_row(
+            name,
+            *(f"{figure:.0f}" for figure in figures),
+            str(BUDGET_MS.get(name, "")),
+            str(cost.admitted),
+            str(cost.waiting),
+        )
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()

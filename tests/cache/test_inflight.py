@@ -1,0 +1,353 @@
+from __future__ import annotations
+
+import pytest
+
+from extender.cache.changes import Delete, Kind, Upsert
+from extender.cache.inflight import SETTLED_S, Inflight, Stage
+from extender.model.gang import GangKey
+from extender.model.pod import HostPort, Shape, Status
+
+from .building import (
+    GANG,
+    NOW,
+    StoppedClock,
+    amounts,
+    bare_pod,
+    cluster,
+    group,
+    lone,
+    node,
+    pod,
+    uid,
+)
+
+OTHER = GangKey("a/other")
+
+
+def alone(clock: StoppedClock | None = None) -> Inflight:
+    """Promises in a cluster nobody has told us of."""
+    return cluster(clock=clock or StoppedClock()).inflight
+
+
+def test_a_ticket_keeps_room_that_kube_scheduler_does_not_know_of() -> None:
+    inflight = alone()
+
+    assert inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0)
+
+    reservation = inflight.of(uid("w-0"))
+    assert reservation is not None
+    assert (reservation.node, reservation.stage, reservation.gang) == ("n", Stage.TICKETED, GANG)
+    assert (reservation.namespace, reservation.name) == ("a", "w-0")
+    assert inflight.reserved_on("n") == amounts()
+    assert set(inflight.reserved_nodes()) == {"n"}
+
+
+def test_a_held_pod_is_room_taken_and_no_longer_reserved() -> None:
+    inflight = alone()
+    inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0)
+    inflight.advance(uid("w-0"), Stage.HELD)
+
+    assert inflight.reserved_on("n").amount("cpu") == 0
+    assert inflight.committed_on("n") == amounts()
+
+
+def test_kube_scheduler_may_choose_another_node() -> None:
+    inflight = alone()
+    inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0)
+    inflight.advance(uid("w-0"), Stage.HELD, node="m")
+
+    assert set(inflight.reserved_nodes()) == set()
+    assert inflight.committed_on("n").amount("cpu") == 0
+    assert inflight.committed_on("m") == amounts()
+
+
+def test_a_reservation_moves_as_a_whole() -> None:
+    inflight = alone()
+    inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0)
+
+    assert inflight.move(uid("w-0"), "m")
+    assert set(inflight.reserved_nodes()) == {"m"}
+
+
+@pytest.mark.parametrize("stage", [Stage.COMMITTING, Stage.BOUND])
+def test_there_is_no_way_back_from_a_binding_under_way(stage: Stage) -> None:
+    inflight = alone()
+    inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0, stage=stage)
+
+    assert not inflight.advance(uid("w-0"), Stage.PASSED)
+    assert not inflight.move(uid("w-0"), "m")
+    assert not inflight.reserve(bare_pod("w-0"), GANG, "m", 2.0)
+    assert inflight.committed_on("n") == amounts()
+
+
+def test_a_pod_that_kube_scheduler_tries_again_falls_back_from_held() -> None:
+    inflight = alone()
+    inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0, stage=Stage.HELD)
+
+    assert inflight.advance(uid("w-0"), Stage.PASSED)
+    assert inflight.reserved_on("n") == amounts()
+
+
+def test_what_is_not_promised_cannot_advance_move_or_be_released() -> None:
+    inflight = alone()
+
+    assert not inflight.advance(uid("w-0"), Stage.HELD)
+    assert not inflight.move(uid("w-0"), "n")
+    assert not inflight.release(uid("w-0"))
+
+
+def test_a_released_pod_leaves_nothing_behind() -> None:
+    inflight = alone()
+    inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0)
+
+    assert inflight.release(uid("w-0"))
+    assert len(inflight) == 0
+    assert inflight.of_gang(GANG) == ()
+    assert inflight.reserved_on("n").amount("cpu") == 0
+
+
+def test_giving_back_spares_what_kube_scheduler_counts_on() -> None:
+    inflight = alone()
+    for name, stage in (("t", Stage.TICKETED), ("p", Stage.PASSED), ("h", Stage.HELD)):
+        inflight.reserve(bare_pod(name), GANG, "n", 1.0, stage=stage)
+    inflight.reserve(bare_pod("o"), OTHER, "n", 1.0)
+
+    assert inflight.give_back(GANG) == 2
+    assert [each.name for each in inflight.of_gang(GANG)] == ["h"]
+    assert len(inflight.of_gang(OTHER)) == 1
+
+
+def test_a_pod_on_a_node_needs_no_promise() -> None:
+    made = cluster(node("n"), pod("w-0", on="n"), pod("w-1", status=Status.RELEASING))
+
+    assert not made.inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0)
+    assert not made.inflight.reserve(bare_pod("w-1"), GANG, "n", 1.0)
+
+
+@pytest.mark.parametrize("stage", list(Stage))
+def test_a_pod_seen_on_its_node_is_counted_once(stage: Stage) -> None:
+    made = cluster(node("n"), group(), pod("w-0"))
+    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0, stage=stage)
+    before = made.snapshot(NOW)
+    made.apply(Upsert(pod("w-0", on="n", status=Status.BOUND)))
+    after = made.snapshot(NOW)
+
+    assert made.inflight.of(uid("w-0")) is None
+    assert before.nodes.used.tolist() == after.nodes.used.tolist() == [[1000, 1 << 30, 1]]
+    assert before.gangs[GANG].ready == after.gangs[GANG].ready == 1
+    assert made.seated(GANG) == 1
+
+
+def test_a_pod_bound_elsewhere_is_counted_there_alone() -> None:
+    made = cluster(node("m"), node("n"), group(), pod("w-0"))
+    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0)
+    made.snapshot(NOW)
+    made.apply(Upsert(pod("w-0", on="m")))
+
+    assert made.snapshot(NOW).nodes.used[:, 0].tolist() == [1000, 0]
+
+
+@pytest.mark.parametrize("stage", list(Stage))
+def test_a_pod_that_is_gone_has_no_promise(stage: Stage) -> None:
+    made = cluster(node("n"), group(), pod("w-0"))
+    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0, stage=stage)
+    made.snapshot(NOW)
+    made.apply(Delete(Kind.POD, uid("w-0")))
+
+    assert len(made.inflight) == 0
+    assert made.snapshot(NOW).nodes.used.sum() == 0
+
+
+def test_a_ticket_ends_when_its_pod_is_being_deleted() -> None:
+    made = cluster(node("n"), group(), pod("w-0"))
+    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0)
+    made.apply(Upsert(pod("w-0", status=Status.RELEASING)))
+
+    assert made.inflight.of(uid("w-0")) is None
+
+
+def test_a_waiting_bind_keeps_its_room_until_it_is_answered() -> None:
+    made = cluster(node("n"), group(), pod("w-0"))
+    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0, stage=Stage.HELD)
+    made.apply(Upsert(pod("w-0", status=Status.RELEASING)))
+    snapshot = made.snapshot(NOW)
+
+    assert snapshot.nodes.used[0, 0] == 1000
+    assert snapshot.gangs[GANG].pods[0].status is Status.RELEASING
+    assert snapshot.gangs[GANG].ready == 0
+
+
+def test_an_old_sighting_does_not_undo_a_confirmed_bind() -> None:
+    made = cluster(node("n"), group(), pod("w-0"))
+    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0, stage=Stage.BOUND)
+    made.apply(Upsert(pod("w-0", nominated="n")))
+
+    assert made.seated(GANG) == 1
+    assert made.snapshot(NOW).gangs[GANG].ready == 1
+
+
+@pytest.mark.parametrize(
+    ("stage", "status"),
+    [
+        (Stage.TICKETED, Status.ALLOCATED),
+        (Stage.PASSED, Status.ALLOCATED),
+        (Stage.HELD, Status.BINDING),
+        (Stage.COMMITTING, Status.BINDING),
+        (Stage.BOUND, Status.BINDING),
+    ],
+)
+def test_the_plan_sees_a_promised_pod_on_its_node(stage: Stage, status: Status) -> None:
+    made = cluster(node("n"), group(), pod("w-0", nominated="m", priority=3))
+    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0, stage=stage)
+
+    (seen,) = made.snapshot(NOW).gangs[GANG].pods
+
+    assert (seen.status, seen.node, seen.nominated, seen.priority) == (status, "n", "m", 3)
+
+
+def test_a_promised_pod_is_shown_anew_only_when_something_changed() -> None:
+    made = cluster(node("n"), group(), pod("w-0"), pod("w-1"))
+    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0)
+    before = made.snapshot(NOW).gangs[GANG].pods[0]
+    made.inflight.advance(uid("w-0"), Stage.PASSED)
+    same = made.snapshot(NOW).gangs[GANG].pods[0]
+    made.inflight.advance(uid("w-0"), Stage.HELD)
+    held = made.snapshot(NOW).gangs[GANG].pods[0]
+
+    assert same is before
+    assert held.status is Status.BINDING
+
+
+def test_a_released_pod_is_shown_as_it_was() -> None:
+    made = cluster(node("n"), group(), pod("w-0"))
+    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0)
+    made.snapshot(NOW)
+    made.inflight.release(uid("w-0"))
+    snapshot = made.snapshot(NOW)
+
+    assert snapshot.gangs[GANG].pods[0].status is Status.PENDING
+    assert snapshot.nodes.used.sum() == 0
+
+
+def test_promised_host_ports_are_taken() -> None:
+    web = bare_pod("x", shape=Shape(amounts(), host_ports=(HostPort(80),)))
+    made = cluster(node("n"), lone("x", shape=web.shape))
+    made.inflight.reserve(web, GangKey("a/pod:x"), "n", 1.0)
+
+    assert made.snapshot(NOW).nodes.ports == {"n": (HostPort(80),)}
+
+    made.inflight.release(web.uid)
+
+    assert made.snapshot(NOW).nodes.ports == {}
+
+
+def test_a_promise_on_a_node_nobody_knows_is_no_row() -> None:
+    made = cluster(node("n"), group(), pod("w-0"))
+    made.inflight.reserve(bare_pod("w-0"), GANG, "ghost", 1.0)
+
+    assert made.snapshot(NOW).nodes.used.sum() == 0
+
+    made.apply(Upsert(node("ghost")))
+
+    assert made.snapshot(NOW).nodes.used[:, 0].tolist() == [1000, 0]
+
+
+def test_tickets_nobody_used_lapse_and_name_their_gangs() -> None:
+    inflight = alone()
+    inflight.reserve(bare_pod("late"), GANG, "n", 10.0)
+    inflight.reserve(bare_pod("fresh"), OTHER, "n", 25.0)
+
+    assert inflight.expire(30.0, ticket_s=15.0) == [GANG]
+    assert inflight.of(uid("late")) is None
+    assert inflight.of(uid("fresh")) is not None
+
+
+def test_a_stage_has_its_own_time() -> None:
+    clock = StoppedClock()
+    inflight = alone(clock)
+    inflight.reserve(bare_pod("w-0"), GANG, "n", clock.time)
+    clock.time += 14
+    inflight.advance(uid("w-0"), Stage.PASSED)
+    clock.time += 14
+
+    assert inflight.expire(clock.time, ticket_s=15.0) == []
+
+    clock.time += 2
+
+    assert inflight.expire(clock.time, ticket_s=15.0) == [GANG]
+
+
+def test_a_held_bind_never_lapses_here() -> None:
+    inflight = alone()
+    inflight.reserve(bare_pod("w-0"), GANG, "n", 0.0, stage=Stage.HELD)
+
+    assert inflight.expire(10_000.0, ticket_s=1.0) == []
+    assert len(inflight) == 1
+
+
+def test_a_bind_without_any_outcome_is_taken_for_not_done() -> None:
+    made = cluster(node("n"), group(), pod("w-0"))
+    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 0.0, stage=Stage.COMMITTING)
+    made.inflight.expire(SETTLED_S, ticket_s=1.0)
+
+    assert len(made.inflight) == 1
+
+    made.inflight.expire(SETTLED_S + 1, ticket_s=1.0)
+
+    assert len(made.inflight) == 0
+
+
+def test_a_confirmed_bind_is_kept_as_long_as_its_pod_exists() -> None:
+    made = cluster(node("n"), group(), pod("seen"))
+    for name in ("seen", "never-seen"):
+        made.inflight.reserve(bare_pod(name), GANG, "n", 0.0, stage=Stage.BOUND)
+    made.inflight.expire(SETTLED_S + 1, ticket_s=1.0)
+
+    assert [each.name for each in made.inflight.of_gang(GANG)] == ["seen"]
+
+
+def test_unused_tickets_are_those_not_passed_since() -> None:
+    inflight = alone()
+    inflight.reserve(bare_pod("asleep"), GANG, "n", 1.0)
+    inflight.reserve(bare_pod("awake"), GANG, "n", 1.0, stage=Stage.PASSED)
+    inflight.reserve(bare_pod("new"), GANG, "n", 9.0)
+
+    assert [each.name for each in inflight.unused_since(5.0)] == ["asleep"]
+
+
+def test_a_gang_backs_off_until_its_time_has_come() -> None:
+    made = cluster(group())
+    made.inflight.back_off(GANG, NOW + 10)
+
+    assert made.snapshot(NOW).gangs[GANG].backing_off_until == NOW + 10
+    assert made.inflight.backing_off_until(GANG) == NOW + 10
+    assert made.snapshot(NOW + 10).gangs[GANG].backing_off_until == 0.0
+    assert made.inflight.backing_off_until(GANG) == 0.0
+
+
+def test_room_that_comes_free_wakes_the_cycle_but_a_promise_does_not() -> None:
+    made = cluster(node("n"), group(), pod("w-0"))
+    woken: list[int] = []
+    made.on_change(lambda: woken.append(1))
+    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 0.0)
+    made.inflight.advance(uid("w-0"), Stage.PASSED)
+
+    assert woken == []
+
+    made.inflight.release(uid("w-0"))
+
+    assert woken == [1]
+
+
+def test_the_number_of_bound_members_follows_every_step() -> None:
+    inflight = alone()
+    inflight.reserve(bare_pod("w-0"), GANG, "n", 0.0)
+    inflight.reserve(bare_pod("w-1"), GANG, "n", 0.0)
+    inflight.advance(uid("w-0"), Stage.BOUND)
+    inflight.advance(uid("w-0"), Stage.BOUND)
+
+    assert inflight.bound_in(GANG) == 1
+
+    inflight.release(uid("w-0"))
+
+    assert inflight.bound_in(GANG) == 0

@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import pytest
+
+from extender.cache.changes import Delete, Kind, SeenPod, Upsert
+from extender.cache.cluster import Cluster
+from extender.cache.policy import QueuePolicy
+from extender.model.gang import Gang, GangKey
+from extender.model.membership import Membership
+from extender.model.namespace import Namespace, PriorityClass
+from extender.model.queue import Queue, QueueState
+from extender.model.reason import Reason
+
+from .building import COSCHEDULING, GANG, NOW, bare_pod, cluster, group, lone, pod
+
+
+def gang_of(made: Cluster) -> Gang:
+    return made.snapshot(NOW).gangs[GANG]
+
+
+def reason(made: Cluster) -> Reason | None:
+    problem = gang_of(made).problem
+    return problem.reason if problem else None
+
+
+def test_without_any_policy_everything_is_in_the_default_queue() -> None:
+    made = cluster(group())
+
+    assert gang_of(made).queue == "default"
+    assert list(made.snapshot(NOW).queues) == ["default"]
+
+
+def test_the_queue_a_group_names_is_its_queue() -> None:
+    made = cluster(group(queue="gold"), Queue(name="gold"))
+
+    assert (gang_of(made).queue, gang_of(made).problem) == ("gold", None)
+
+
+def test_a_queue_that_does_not_exist_is_a_problem_until_it_does() -> None:
+    made = cluster(group(queue="gold"))
+
+    assert reason(made) is Reason.QUEUE_NOT_FOUND
+
+    made.apply(Upsert(Queue(name="gold")))
+
+    assert reason(made) is None
+
+    made.apply(Delete(Kind.QUEUE, "gold"))
+
+    assert reason(made) is Reason.QUEUE_NOT_FOUND
+
+
+def test_a_queue_that_cannot_be_used_says_so_through_its_gangs() -> None:
+    made = cluster(group(queue="gold"), Queue(name="gold", problem="its weight is -1"))
+
+    problem = gang_of(made).problem
+
+    assert problem is not None
+    assert problem.message == "queue gold cannot be used: its weight is -1"
+
+
+def test_the_namespace_names_the_queue_of_those_who_name_none() -> None:
+    made = cluster(group(), Namespace(name="a", queue="gold"), Queue(name="gold"))
+
+    assert gang_of(made).queue == "gold"
+
+
+@pytest.mark.parametrize("written", ["", "default"])
+def test_the_word_default_is_no_choice_because_the_crd_fills_it_in(written: str) -> None:
+    made = cluster(group(queue=written), Namespace(name="a", queue="gold"), Queue(name="gold"))
+
+    assert gang_of(made).queue == "gold"
+
+
+def test_a_queue_of_the_namespaces_name_is_its_queue() -> None:
+    made = cluster(group(), Queue(name="a"))
+
+    assert gang_of(made).queue == "a"
+
+
+def test_namespaces_can_be_queues_by_themselves() -> None:
+    policy = QueuePolicy(namespaces_are_queues=True)
+    made = cluster(group(), Namespace(name="a"), policy=policy)
+    snapshot = made.snapshot(NOW)
+
+    assert snapshot.gangs[GANG].queue == "a"
+    assert snapshot.gangs[GANG].problem is None
+    assert snapshot.queues["a"] == Queue(name="a")
+
+
+def test_the_queue_of_last_resort_can_have_another_name() -> None:
+    made = cluster(group(), policy=QueuePolicy(default_queue="batch"))
+
+    assert gang_of(made).queue == "batch"
+    assert list(made.snapshot(NOW).queues) == ["batch"]
+
+
+def test_tenants_cannot_promote_themselves() -> None:
+    made = cluster(
+        group(queue="gold"),
+        Queue(name="gold"),
+        Namespace(name="a", allowed=frozenset({"silver", "bronze"})),
+    )
+
+    problem = gang_of(made).problem
+
+    assert problem is not None
+    assert problem.reason is Reason.QUEUE_NOT_ALLOWED
+    assert "namespace a may not use queue gold" in problem.message
+    assert "allows bronze, silver" in problem.message
+
+
+def test_pods_cannot_promote_themselves_either() -> None:
+    ambitious = Membership(key=GANG, named=True, min_member=1, queue="gold")
+    made = cluster(
+        SeenPod(bare_pod("w-0"), ambitious),
+        Queue(name="gold"),
+        Namespace(name="a", allowed=frozenset()),
+    )
+
+    assert reason(made) is Reason.QUEUE_NOT_ALLOWED
+
+
+def test_what_the_administrators_allow_later_is_allowed_at_once() -> None:
+    made = cluster(
+        group(queue="gold"), Queue(name="gold"), Namespace(name="a", allowed=frozenset())
+    )
+    made.snapshot(NOW)
+    made.apply(Upsert(Namespace(name="a", allowed=frozenset({"gold"}))))
+
+    assert reason(made) is None
+
+
+def test_a_namespace_may_always_name_its_own_queue() -> None:
+    made = cluster(
+        group(queue="gold"),
+        Queue(name="gold"),
+        Namespace(name="a", queue="gold", allowed=frozenset()),
+    )
+
+    assert reason(made) is None
+
+
+def test_a_namespace_not_seen_yet_may_not_name_a_queue() -> None:
+    made = cluster(group(queue="gold"), Queue(name="gold"))
+    made.require_namespaces()
+
+    assert reason(made) is Reason.QUEUE_NOT_ALLOWED
+
+    made.apply(Upsert(Namespace(name="a")))
+
+    assert reason(made) is None
+
+
+def test_a_gang_that_breaks_two_rules_hears_of_its_group_first() -> None:
+    made = cluster(group(queue="nowhere", problem="minMember is negative"))
+
+    assert reason(made) is Reason.POD_GROUP_MISSING
+
+
+def test_queues_are_sorted_and_keep_their_state() -> None:
+    made = cluster(Queue(name="z"), Queue(name="b", state=QueueState.CLOSED))
+    queues = made.snapshot(NOW).queues
+
+    assert list(queues) == ["b", "default", "z"]
+    assert queues["b"].state is QueueState.CLOSED
+
+
+def test_a_written_default_queue_is_not_replaced() -> None:
+    made = cluster(Queue(name="default", weight=5))
+
+    assert made.snapshot(NOW).queues["default"].weight == 5
+
+
+def test_a_change_of_weight_leaves_gangs_alone() -> None:
+    made = cluster(group(queue="gold"), Queue(name="gold"))
+    before = gang_of(made)
+    made.apply(Upsert(Queue(name="gold", weight=7)))
+    after = made.snapshot(NOW)
+
+    assert after.gangs[GANG] is before
+    assert after.queues["gold"].weight == 7
+
+
+def test_a_priority_class_gives_a_group_its_priority() -> None:
+    made = cluster(group(priority_class="high"), PriorityClass(name="high", value=9))
+
+    assert gang_of(made).priority == 9
+
+
+@pytest.mark.parametrize("named", ["", "unknown"])
+def test_without_a_known_class_the_default_one_counts(named: str) -> None:
+    classes = [
+        PriorityClass(name="usual", value=3, is_default=True),
+        PriorityClass(name="high", value=9),
+    ]
+
+    assert gang_of(cluster(group(priority_class=named), *classes)).priority == 3
+    assert gang_of(cluster(group(priority_class=named))).priority == 0
+
+
+def test_a_class_that_changes_changes_its_gangs() -> None:
+    made = cluster(group(priority_class="high"), PriorityClass(name="high", value=9))
+    made.snapshot(NOW)
+    made.apply(Upsert(PriorityClass(name="high", value=1)))
+
+    assert gang_of(made).priority == 1
+
+
+def test_a_dialect_without_priorities_takes_that_of_its_foremost_pod() -> None:
+    made = cluster(group(dialect=COSCHEDULING), pod("w-0", priority=2), pod("w-1", priority=5))
+
+    assert gang_of(made).priority == 5
+
+
+def test_a_lone_pod_has_its_own_priority() -> None:
+    made = cluster(lone("x", priority=4))
+
+    assert made.snapshot(NOW).gangs[GangKey("a/pod:x")].priority == 4

@@ -1,0 +1,33 @@
+"""An extender's operations port for the commands that read it, on a real socket."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from flask import Flask
+from werkzeug.serving import make_server
+
+from extender.journal import Journal
+from extender.plan import policy
+from extender.web.ops import Ops
+
+
+@pytest.fixture
+def journal() -> Journal:
+    """Note a pass here and the commands show it."""
+    return Journal()
+
+
+@pytest.fixture
+def ops_url(journal: Journal) -> Iterator[str]:
+    app = Flask(__name__)
+    app.register_blueprint(Ops(journal, lambda: policy.DEFAULT).blueprint())
+    server = make_server("127.0.0.1", 0, app)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()

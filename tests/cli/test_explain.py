@@ -1,0 +1,101 @@
+"""`gang-extender explain`: the same words as everywhere else, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+
+import click
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from extender.cli.explain import explain
+from extender.errors import BadInput
+from extender.journal import Journal
+from extender.model.gang import GangKey
+from extender.model.pod import Status
+from extender.model.reason import Reason
+from extender.model.resources import Resources
+from extender.plan.decision import QueueFigures
+from tests.kube.scene import NOW, evictions, gang, node_table, plan, snapshot, verdict
+
+TRAIN = gang("train", 4, status=Status.PENDING, created=NOW - 90)
+FIRST = gang("first", 2, status=Status.PENDING, created=NOW - 200)
+MESSAGE = "needs 4 x 1 cpu; 2 slots free"
+
+
+@pytest.fixture(autouse=True)
+def story(journal: Journal) -> None:
+    said = [
+        verdict("a/train", Reason.NOT_ENOUGH_ROOM, message=MESSAGE, min_member=4),
+        verdict("a/first", Reason.NOT_ENOUGH_ROOM),
+    ]
+    figures = QueueFigures(name="left", weight=3, deserved=Resources({"cpu": 2000}))
+    leaving = tuple(evictions(gang("old", 1), beneficiary="a/train"))
+    journal.note(
+        snapshot(TRAIN, FIRST, nodes=node_table([2, 0])),
+        plan(*said, queues={"left": figures}, evictions=leaving),
+    )
+    journal.tell(GangKey("a/train"), NOW, 3, "VictimStays", "a/old-0 stays: a budget forbids it")
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(explain, list(arguments), standalone_mode=False)
+
+
+def test_a_person_reads_verdict_arithmetic_order_and_remedy(ops_url: str) -> None:
+    said = run("a/train", "--ops-url", ops_url).output
+
+    for words in (
+        "a/train  waiting for 90 s",
+        f"NotEnoughRoom: {MESSAGE}",
+        "4 Pending; 4 needed at once",
+        "left, weight 3",
+        "needs nodes for 4 members of 1 cpu each; 2 fit now, 2 on an empty cluster",
+        "1 nodes short of cpu",
+        "n1 lacks 1 cpu",
+        "a/first (left): it is 110 s older",
+        "a/old-0 on n",
+        "room for 2 more members of 1 cpu each",
+        "VictimStays: a/old-0 stays: a budget forbids it",
+    ):
+        assert words in said
+
+
+def test_programs_read_the_same_as_json_or_yaml(ops_url: str) -> None:
+    as_json = json.loads(run("a/train", "--ops-url", ops_url, "-o", "json").output)
+    as_yaml = yaml.safe_load(run("a/train", "--ops-url", ops_url, "-o", "yaml").output)
+
+    assert as_json == as_yaml
+    assert as_json["message"] == MESSAGE
+
+
+def test_a_gang_that_is_not_there_is_a_no(ops_url: str) -> None:
+    result = CliRunner().invoke(explain, ["a/none", "--ops-url", ops_url])
+
+    assert result.exit_code == 1
+    assert "there is no gang a/none" in result.output
+
+
+@pytest.mark.parametrize("name", ["train", "a/", "/train"])
+def test_what_is_no_gang_is_bad_input(name: str) -> None:
+    assert "write it like team-a/train" in str(run(name).exception)
+
+
+def test_an_extender_that_does_not_answer_is_named() -> None:
+    error = run("a/train", "--ops-url", "http://127.0.0.1:1").exception
+
+    assert isinstance(error, BadInput)
+    assert "no extender answers at http://127.0.0.1:1" in str(error)
+
+
+def test_what_is_no_url_is_bad_input() -> None:
+    error = run("a/train", "--ops-url", "somewhere").exception
+
+    assert "write it like http://127.0.0.1:8889" in str(error)
+
+
+def test_the_help_says_where_it_looks() -> None:
+    context = click.Context(explain)
+
+    assert "http://127.0.0.1:8889" in explain.get_help(context)

@@ -1,0 +1,100 @@
+"""`gang-extender top`: queues and gangs at a glance."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console, RenderableType
+
+from extender.cli.top import frames, top
+from extender.journal import Journal
+from extender.model.pod import Status
+from extender.model.reason import Reason
+from extender.model.resources import Resources
+from extender.plan.decision import QueueFigures
+from tests.kube.scene import gang, plan, snapshot, verdict
+
+WIDE = {"COLUMNS": "160"}
+
+
+@pytest.fixture(autouse=True)
+def pass_(journal: Journal) -> None:
+    gangs = [gang("runs"), gang("waits", status=Status.PENDING)]
+    figures = QueueFigures(
+        name="left",
+        weight=2,
+        deserved=Resources({"cpu": 4000, "memory": 1 << 30}),
+        allocated=Resources({"cpu": 2500, "pods": 2}),
+        requested=Resources({"cpu": 6000}),
+        share=0.625,
+    )
+    said = [
+        verdict("a/runs"),
+        verdict("a/waits", Reason.NOT_ENOUGH_ROOM, message="needs 2", min_member=2, members=2),
+    ]
+    journal.note(snapshot(*gangs), plan(*said, queues={"left": figures}, generation=9))
+
+
+def test_one_picture_shows_what_queues_deserve_use_and_want(ops_url: str) -> None:
+    said = CliRunner().invoke(top, ["--once", "--ops-url", ops_url], env=WIDE).output
+
+    assert "queues, cycle 9" in said
+    row = next(line for line in said.splitlines() if line.strip().startswith("left"))
+    assert row.split() == [
+        "left",
+        "2",
+        "4",
+        "cpu",
+        "1Gi",
+        "memory",
+        "2500m",
+        "cpu",
+        "6",
+        "cpu",
+        "62%",
+        "1",
+        "1",
+    ]
+
+
+def test_those_that_wait_come_first_with_their_reason(ops_url: str) -> None:
+    said = CliRunner().invoke(top, ["--once", "--ops-url", ops_url], env=WIDE).output
+
+    assert "NotEnoughRoom: needs 2" in said
+    assert said.index("a/waits") < said.index("a/runs")
+
+
+def test_a_long_list_is_cut_and_counted(ops_url: str) -> None:
+    said = (
+        CliRunner().invoke(top, ["--once", "--gangs", "1", "--ops-url", ops_url], env=WIDE).output
+    )
+
+    assert "and 1 more gangs" in said
+    assert "a/runs" not in said
+
+
+def test_the_live_picture_follows_the_plan(ops_url: str, journal: Journal) -> None:
+    pictures = frames(ops_url, gangs=10)
+    before = seen(next(pictures))
+    journal.note(snapshot(), plan(generation=10))
+    after = seen(next(pictures))
+
+    assert "queues, cycle 9" in before
+    assert "queues, cycle 10" in after
+
+
+def test_the_live_picture_survives_a_restart_of_the_extender() -> None:
+    pictures = frames("http://127.0.0.1:1", gangs=10)
+
+    assert [seen(next(pictures)).strip() for _ in range(2)] == [
+        "no extender answers at http://127.0.0.1:1; forward its port, or name another with"
+        " --ops-url"
+    ] * 2
+
+
+def seen(picture: RenderableType) -> str:
+    console = Console(width=160, record=True, file=StringIO())
+    console.print(picture)
+    return console.export_text()

@@ -1,0 +1,154 @@
+"""One pass after the other: what is reserved, who is woken, what is given back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from extender.cache.changes import Upsert
+from extender.cache.inflight import Stage
+from extender.cycle import Cycle, Published
+from extender.gate import Gate
+from extender.metrics import Metrics
+from extender.plan.planner import make_plan
+from extender.ports import WakeOrder
+from tests.cache.building import (
+    GANG,
+    StoppedClock,
+    bare_pod,
+    cluster,
+    group,
+    lone,
+    member_of,
+    node,
+    pod,
+    uid,
+)
+
+
+class World:
+    """A cycle that is turned by hand, with a clock that is set by hand."""
+
+    def __init__(self, *items: Any) -> None:
+        self.clock = StoppedClock()
+        self.cluster = cluster(node("n1"), node("n2"), *items, clock=self.clock)
+        self.published = Published()
+        self.gate = Gate(self.cluster, self.published, lambda gang: self.cycle.give_back(gang))
+        self.idle_s = 60.0
+        self.woken: list[str] = []
+        self.cycle = Cycle(
+            cluster=self.cluster,
+            published=self.published,
+            gate=self.gate,
+            make_plan=make_plan,
+            waker=self,
+            clock=self.clock,
+            metrics=Metrics(),
+            readiness=list,
+            scheduler_idle_s=lambda: self.idle_s,
+            ticket_s=20.0,
+        )
+
+    def wake(self, orders: Sequence[WakeOrder]) -> None:
+        self.woken += [order.name for order in orders]
+
+    def ask(self, name: str) -> list[str]:
+        return list(self.gate.filter(bare_pod(name), member_of(), ["n1", "n2"]).nodes)
+
+    def turn(self, after_s: float = 0.0) -> list[str]:
+        """Make one pass and name the pods woken by it."""
+        self.clock.time += after_s
+        self.woken = []
+        self.cycle.run_once()
+        return sorted(self.woken)
+
+
+def complete_gang() -> list[Any]:
+    return [group(), pod("p0"), pod("p1")]
+
+
+def test_a_complete_gang_gets_a_node_reserved_for_each_member() -> None:
+    world = World(*complete_gang())
+
+    world.turn()
+
+    assert {each.uid for each in world.cluster.inflight.of_gang(GANG)} == {uid("p0"), uid("p1")}
+
+
+def test_only_members_that_kube_scheduler_has_put_aside_are_woken() -> None:
+    world = World(*complete_gang())
+    world.ask("p0")
+
+    assert world.turn() == ["p0"]
+
+
+def test_a_pod_refused_before_our_time_is_known_by_its_condition_and_woken() -> None:
+    world = World(group(), pod("p0", refusal="0/2 nodes are available"), pod("p1"))
+
+    assert world.turn() == ["p0"]
+
+
+def test_nobody_is_woken_twice_for_one_ticket_unless_he_oversleeps() -> None:
+    world = World(*complete_gang())
+    world.ask("p0")
+
+    assert world.turn() == ["p0"]
+    assert world.turn(after_s=1) == []
+    assert world.turn(after_s=3) == ["p0"]
+
+
+def test_a_busy_kube_scheduler_is_not_pressed() -> None:
+    world = World(*complete_gang())
+    world.ask("p0")
+    world.turn()
+    world.idle_s = 0.1
+
+    assert world.turn(after_s=5) == []
+
+
+def test_a_ticket_nobody_uses_is_given_back_and_its_gang_pauses_longer_each_time() -> None:
+    world = World(*complete_gang())
+    world.turn()
+    pauses = []
+    for _ in range(3):
+        world.turn(after_s=21)
+        until = world.cluster.inflight.backing_off_until(GANG)
+        pauses.append(round(until - world.clock.now()))
+        assert not world.cluster.inflight.of_gang(GANG)
+        world.turn(after_s=pauses[-1] + 1)
+        assert world.cluster.inflight.of_gang(GANG)
+
+    assert pauses == [10, 20, 40]
+
+
+def test_a_ticket_lasts_longer_while_kube_scheduler_works_through_its_queue() -> None:
+    world = World(*complete_gang())
+    world.turn()
+    world.idle_s = 0.1
+
+    world.turn(after_s=60)
+    assert world.cluster.inflight.of_gang(GANG)
+
+    world.turn(after_s=61)
+    assert not world.cluster.inflight.of_gang(GANG)
+
+
+def test_an_ordinary_pod_on_its_way_to_filter_is_left_alone() -> None:
+    world = World()
+    world.cluster.apply(Upsert(lone("web", created=world.clock.now() + 1)))
+
+    assert world.turn() == []
+    assert world.cluster.inflight.of(uid("web")) is None
+
+
+def test_a_promise_survives_the_passes_until_the_pod_is_seen_on_its_node() -> None:
+    world = World(*complete_gang())
+    world.turn()
+    world.cluster.inflight.advance(uid("p0"), Stage.BOUND)
+    world.turn()
+
+    assert world.cluster.inflight.of(uid("p0")).stage is Stage.BOUND
+
+    world.cluster.apply(Upsert(pod("p0", on="n1")))
+
+    assert world.cluster.inflight.of(uid("p0")) is None

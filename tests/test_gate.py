@@ -1,0 +1,217 @@
+"""What kube-scheduler is told about a pod, given the plan and the promises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from extender.cache.cluster import Cluster
+from extender.cache.inflight import Stage
+from extender.gate import Filtered, Gate
+from extender.model.gang import GangKey
+from extender.model.membership import Membership
+from extender.model.pod import Status
+from extender.model.reason import Reason
+from extender.model.resources import Resources
+from extender.plan.decision import Plan, Standing, Verdict
+from tests.cache.building import (
+    GANG,
+    bare_pod,
+    cluster,
+    group,
+    lone,
+    member_of,
+    node,
+    pod,
+    uid,
+)
+
+NODES = ["n1", "n2"]
+
+
+class World:
+    """A cluster with a gate in front of it, and a plan to set."""
+
+    def __init__(self, *items: Any, plan: Plan | None = None) -> None:
+        self.cluster: Cluster = cluster(node("n1"), node("n2"), *items)
+        self.plan = plan or Plan(open_queues=frozenset({"default"}))
+        self.given_back: list[GangKey] = []
+        self.gate = Gate(self.cluster, lambda: self.plan, self.given_back.append)
+
+    def filter(self, name: str, gang: str = "train", offered: list[str] = NODES) -> Filtered:
+        return self.gate.filter(bare_pod(name), member_of(gang), offered)
+
+    def reserve(self, name: str, on: str, gang: GangKey = GANG) -> None:
+        assert self.cluster.inflight.reserve(bare_pod(name), gang, on, 0.0)
+
+
+def verdict(reason: Reason, standing: Standing = Standing.WAITING, key: GangKey = GANG) -> Plan:
+    told = Verdict(gang=key, queue="default", standing=standing, reason=reason, message="")
+    return Plan(verdicts={key: told}, open_queues=frozenset({"default"}))
+
+
+def test_a_reserved_member_is_steered_to_its_node_alone() -> None:
+    world = World(group(), pod("p0"), pod("p1"))
+    world.reserve("p0", "n2")
+
+    answer = world.filter("p0")
+
+    assert list(answer.nodes) == ["n2"]
+    assert set(answer.refused) == {"n1"}
+    assert world.cluster.inflight.of(uid("p0")).stage is Stage.PASSED
+
+
+def test_a_reservation_moves_when_its_node_is_not_on_offer() -> None:
+    world = World(group(), pod("p0"))
+    world.reserve("p0", "n2")
+
+    assert list(world.filter("p0", offered=["n1"]).nodes) == ["n1"]
+    assert world.cluster.inflight.of(uid("p0")).node == "n1"
+
+
+def test_a_reservation_does_not_move_into_room_that_is_promised_to_others() -> None:
+    world = World(group(), pod("p0"))
+    world.reserve("p0", "n2")
+    for index in range(4):
+        world.reserve(f"other-{index}", "n1", GangKey("a/other"))
+
+    answer = world.filter("p0", offered=["n1"])
+
+    assert not answer.nodes
+    assert answer.outcome == "NotEnoughRoom"
+    assert world.given_back == [GANG]
+
+
+def test_a_member_without_reservation_hears_the_verdict_on_its_gang() -> None:
+    world = World(group(), pod("p0"), pod("p1"), plan=verdict(Reason.QUEUE_OVER_DESERVED))
+
+    assert world.filter("p0").outcome == "QueueOverDeserved"
+
+
+def test_a_member_that_is_newer_than_the_plan_hears_that_others_are_missing() -> None:
+    world = World(group(min_member=3), pod("p0"))
+
+    assert world.filter("p0").outcome == "NotEnoughMembers"
+
+
+def test_a_member_beyond_the_ticket_of_an_admitted_gang_waits_its_turn() -> None:
+    plan = verdict(Reason.ADMITTED, Standing.ADMITTED)
+    world = World(group(), pod("p0"), pod("p1"), plan=plan)
+
+    assert world.filter("p0").outcome == "BehindInOrder"
+
+
+def test_a_surplus_member_of_a_running_gang_passes() -> None:
+    world = World(group(), pod("p0", on="n1"), pod("p1", on="n1"), pod("p2"))
+
+    assert list(world.filter("p2").nodes) == NODES
+
+
+@pytest.mark.parametrize("spoilt", [None, "minMember is three"])
+def test_a_member_of_a_group_that_is_missing_or_unusable_is_refused(spoilt: str | None) -> None:
+    world = World(pod("p0"), *([group(problem=spoilt)] if spoilt else []))
+
+    assert world.filter("p0").outcome == "PodGroupMissing"
+
+
+def test_an_ordinary_pod_leaves_promised_room_alone() -> None:
+    world = World(lone("web"))
+    for index in range(4):
+        world.reserve(f"p{index}", "n1")
+
+    answer = world.gate.filter(bare_pod("web"), lone("web").membership, NODES)
+
+    assert list(answer.nodes) == ["n2"]
+    assert answer.refused == {"n1": Reason.BEHIND_IN_ORDER.sentence}
+
+
+def test_an_ordinary_pod_leaves_fenced_room_alone() -> None:
+    fence = Resources({"cpu": 4000})
+    world = World(lone("web"), plan=Plan(fences={"n1": fence}, open_queues=frozenset({"default"})))
+
+    answer = world.gate.filter(bare_pod("web"), lone("web").membership, NODES)
+
+    assert list(answer.nodes) == ["n2"]
+
+
+def test_an_ordinary_pod_of_a_queue_that_may_not_start_pods_now_is_refused() -> None:
+    key = lone("web").membership.key
+    plan = Plan(verdicts=verdict(Reason.QUEUE_OVER_DESERVED, key=key).verdicts)
+    world = World(lone("web"), plan=plan)
+
+    answer = world.gate.filter(bare_pod("web"), lone("web").membership, NODES)
+
+    assert answer.outcome == "QueueOverDeserved"
+    assert uid("web") in world.gate.parked
+
+
+def test_an_ordinary_pod_with_a_promise_is_left_to_kube_schedulers_choice() -> None:
+    world = World(lone("web"))
+    world.reserve("web", "n2", lone("web").membership.key)
+
+    answer = world.gate.filter(bare_pod("web"), lone("web").membership, NODES)
+
+    assert list(answer.nodes) == NODES
+    assert world.cluster.inflight.of(uid("web")) is None
+
+
+@pytest.mark.parametrize(
+    "exempt",
+    [
+        {"ours": False},
+        {"namespace": "kube-system"},
+        {"priority_class": "system-node-critical"},
+        {"node": "n1", "status": Status.BOUND},
+    ],
+    ids=["another scheduler", "kube-system", "critical", "bound already"],
+)
+def test_what_is_not_ours_or_keeps_the_cluster_alive_passes(exempt: dict[str, Any]) -> None:
+    world = World()
+
+    assert (
+        list(world.gate.filter(bare_pod("p0", **exempt), member_of("none"), NODES).nodes) == NODES
+    )
+
+
+def test_members_of_native_groups_pass() -> None:
+    native = Membership(key=GANG, named=True, native=True)
+
+    assert list(World().gate.filter(bare_pod("p0"), native, NODES).nodes) == NODES
+
+
+def test_the_reserved_node_scores_highest() -> None:
+    world = World(group(), pod("p0"))
+    world.reserve("p0", "n2")
+
+    assert world.gate.prioritize(bare_pod("p0"), NODES) == {"n1": 0, "n2": 10}
+
+
+class TestPreempt:
+    """Which of kube-scheduler's victims may go."""
+
+    def test_a_surplus_member_may(self) -> None:
+        world = World(group(), *(pod(f"p{index}", on="n1") for index in range(3)))
+
+        assert self.ask(world, ["p0"]) == {"n1": [uid("p0")]}
+
+    def test_a_member_its_gang_cannot_spare_may_not(self) -> None:
+        world = World(group(), *(pod(f"p{index}", on="n1") for index in range(2)))
+
+        assert self.ask(world, ["p0"]) == {}
+
+    def test_a_whole_gang_may(self) -> None:
+        world = World(group(), *(pod(f"p{index}", on="n1") for index in range(2)))
+
+        assert set(self.ask(world, ["p0", "p1"])) == {"n1"}
+
+    def test_a_pod_whose_binding_is_on_its_way_may_not(self) -> None:
+        world = World(group(min_member=1), pod("p0"))
+        world.reserve("p0", "n1")
+        world.cluster.inflight.advance(uid("p0"), Stage.COMMITTING)
+
+        assert self.ask(world, ["p0"]) == {}
+
+    def ask(self, world: World, victims: list[str]) -> dict[str, Any]:
+        chosen = {"n1": [uid(name) for name in victims]}
+        return world.gate.preempt(bare_pod("boss"), lone("boss").membership, chosen)

@@ -1,0 +1,97 @@
+"""Series of the last plan: under the ancestors' names where they mean the same, and bounded."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from extender.journal import Pass
+from extender.metrics import Metrics
+from extender.model.pod import Status
+from extender.model.reason import Reason
+from extender.model.resources import Resources
+from extender.plan.decision import Plan, QueueFigures
+from extender.web.series import MOST_GANGS, PlanSeries
+from tests.kube.scene import gang, plan, snapshot, verdict
+
+FIGURES = QueueFigures(
+    name="left",
+    weight=2,
+    deserved=Resources({"cpu": 4000, "memory": 1 << 30, "example.com/gpu": 3}),
+    allocated=Resources({"cpu": 2500, "pods": 2}),
+    requested=Resources({"cpu": 6000}),
+    share=0.625,
+    overused=True,
+)
+RUNS, WAITS = gang("runs"), gang("waits", 4, status=Status.PENDING)
+DECIDED = plan(
+    verdict("a/runs"),
+    verdict("a/waits", Reason.NOT_ENOUGH_ROOM, min_member=4),
+    queues={"left": FIGURES},
+)
+
+
+def scraped(decided: Plan = DECIDED) -> dict[tuple[str, ...], float]:
+    """Every sample as (name, values by label name…) -> value, as Prometheus would read it."""
+    registry = CollectorRegistry()
+    registry.register(PlanSeries(lambda: Pass(snapshot(RUNS, WAITS), decided)))
+    families = text_string_to_metric_families(generate_latest(registry).decode())
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def test_a_queue_shows_what_it_deserves_uses_and_wants() -> None:
+    seen = scraped()
+
+    assert seen["gang_extender_queue_deserved", "left", "cpu"] == 4
+    assert seen["gang_extender_queue_deserved", "left", "memory"] == 1 << 30
+    assert seen["gang_extender_queue_allocated", "left", "cpu"] == 2.5
+    assert seen["gang_extender_queue_requested", "left", "cpu"] == 6
+    assert seen["gang_extender_queue_share", "left"] == 0.625
+    assert seen["gang_extender_queue_overused", "left"] == 1
+
+
+def test_volcanos_series_have_volcanos_names_and_units() -> None:
+    seen = scraped()
+
+    assert seen["volcano_queue_deserved_milli_cpu", "left"] == 4000
+    assert seen["volcano_queue_allocated_milli_cpu", "left"] == 2500
+    assert seen["volcano_queue_request_milli_cpu", "left"] == 6000
+    assert seen["volcano_queue_deserved_memory_bytes", "left"] == 1 << 30
+    assert seen["volcano_queue_deserved_scalar_resources", "left", "example.com/gpu"] == 3000
+    assert seen["volcano_queue_share", "left"] == 0.625
+    assert seen["volcano_queue_weight", "left"] == 2
+    assert seen["volcano_queue_pod_group_running_count", "left"] == 1
+    assert seen["volcano_queue_pod_group_inqueue_count", "left"] == 1
+
+
+def test_gangs_are_counted_by_verdict_and_reason_and_the_stuck_say_what_they_lack() -> None:
+    seen = scraped()
+
+    assert seen["gang_extender_gangs", "Running", "running"] == 1
+    assert seen["gang_extender_gangs", "NotEnoughRoom", "waiting"] == 1
+    assert seen["volcano_unschedule_job_count",] == 1
+    assert seen["volcano_unschedule_task_count", "a/waits"] == 4
+
+
+def test_however_many_gangs_wait_the_series_stay_bounded() -> None:
+    crowd = [verdict(f"a/g{n}", Reason.NOT_ENOUGH_ROOM) for n in range(MOST_GANGS + 100)]
+    seen = scraped(plan(*crowd))
+
+    assert sum(name == "volcano_unschedule_task_count" for name, *_ in seen) == MOST_GANGS
+    assert seen["volcano_unschedule_job_count",] == MOST_GANGS + 100
+
+
+def test_there_is_nothing_before_the_first_plan_and_no_clash_with_the_other_series() -> None:
+    metrics = Metrics()
+    metrics.registry.register(PlanSeries(lambda: None))
+    before = generate_latest(metrics.registry).decode()
+
+    assert "gang_extender_queue" not in before
+    metrics.registry.register(PlanSeries(lambda: Pass(snapshot(), DECIDED)))
+    text = generate_latest(metrics.registry).decode()
+    kinds = [line for line in text.splitlines() if line.startswith("# TYPE")]
+    assert len(kinds) == len(set(kinds))
