@@ -145,20 +145,24 @@ class Gate:
         return group is not None and self._cluster.seated(key) >= group.min_member
 
     def _tears_a_gang(self, victims: Sequence[PodUid]) -> bool:
-        """Ask whether evicting *victims* leaves some gang running below its minimum."""
+        """Ask whether evicting *victims* leaves some gang running below its minimum.
+
+        A victim whose bind is still held tears nothing: its gang has not started.
+        """
         leaving: dict[GangKey, int] = {}
         for uid in victims:
             reservation = self._inflight.of(uid)
             if reservation is not None and reservation.stage is Stage.COMMITTING:
                 return True
-            key = self._cluster.gang_of(uid)
-            if key is not None:
+            key, pod = self._cluster.gang_of(uid), self._cluster.pod(uid)
+            is_held = reservation is not None and reservation.stage < Stage.COMMITTING
+            if key is not None and pod is not None and pod.node and not is_held:
                 leaving[key] = leaving.get(key, 0) + 1
-        for key, count in leaving.items():
-            group, seated = self._cluster.group(key), self._cluster.seated(key)
-            if group is not None and seated != count and seated - count < group.min_member:
-                return True
-        return False
+        return any(self._is_torn(key, count) for key, count in leaving.items())
+
+    def _is_torn(self, key: GangKey, leaving: int) -> bool:
+        group, seated = self._cluster.group(key), self._cluster.seated(key)
+        return group is not None and leaving < seated < group.min_member + leaving
 
     def _why(self, key: GangKey, min_member: int) -> Reason:
         """Name the reason of a member without reservation; it may be newer than the plan."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from itertools import count, islice
-from typing import Any
+from typing import Any, TypeVar
 
 from extender.cache.catalog import Catalog, Store
 from extender.cache.changes import Change, Delete, Item, Kind, Replace, Upsert, key_of, kind_of
@@ -31,6 +31,8 @@ from extender.model.queue import Queue
 from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget, Snapshot
 from extender.ports import Clock
+
+Answer = TypeVar("Answer")
 
 #: Objects of a list that are taken in under one hold of the lock.
 _BATCH = 200
@@ -178,17 +180,23 @@ class Cluster:
 
     def seated(self, key: GangKey) -> int:
         """Count the members on a node or done, those bound by us and not yet seen included."""
-        # In this order: a pod that goes from one to the other in between is missed, not doubled.
-        roster = self._pods.roster(key)
-        seen = roster.seated if roster else 0
-        return seen + self.inflight.bound_in(key)
+
+        def count_seats() -> int:
+            roster = self._pods.roster(key)
+            return (roster.seated if roster else 0) + self.inflight.bound_in(key)
+
+        return self._at_one_moment(count_seats)
 
     def seated_in_role(self, key: GangKey, role: str) -> int:
         """Count the members of one role that `seated` counts."""
-        roster = self._pods.roster(key)
-        seen = roster.seated_in_role(role) if roster else 0
-        bound = (each for each in self.inflight.of_gang(key) if each.stage is Stage.BOUND)
-        return seen + sum(each.pod.role == role for each in bound)
+
+        def count_seats() -> int:
+            roster = self._pods.roster(key)
+            bound = (each for each in self.inflight.of_gang(key) if each.stage is Stage.BOUND)
+            seen = roster.seated_in_role(role) if roster else 0
+            return seen + sum(each.pod.role == role for each in bound)
+
+        return self._at_one_moment(count_seats)
 
     def node(self, name: str) -> Node | None:
         """Give a node as last seen."""
@@ -199,10 +207,13 @@ class Cluster:
 
         Tickets are not subtracted: kube-scheduler does not know of them (`inflight.reserved_on`).
         """
-        # In this order: a pod that goes from one to the other in between is counted twice.
-        committed = self.inflight.committed_on(name)
-        idle = self._rooms.idle(name)
-        return idle - committed if idle is not None else None
+
+        def subtract() -> Resources | None:
+            committed = self.inflight.committed_on(name)
+            idle = self._rooms.idle(name)
+            return idle - committed if idle is not None else None
+
+        return self._at_one_moment(subtract)
 
     def readiness(self) -> list[str]:
         """Say what keeps the mirror from being trusted; nothing when it can be."""
@@ -227,6 +238,14 @@ class Cluster:
         self._listeners.node.append(listener)
 
     # ── inside ────────────────────────────────────────────────────────────────────────────
+
+    def _at_one_moment(self, read: Callable[[], Answer]) -> Answer:
+        """Read until nothing went from being promised to being seen, or came anew, meanwhile."""
+        while True:
+            moment = self.inflight.moment
+            found = read()
+            if moment == self.inflight.moment:
+                return found
 
     def _tell(self, news: News) -> None:
         if news.changed:

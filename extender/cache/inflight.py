@@ -111,6 +111,8 @@ class Inflight:
         self._backoff: dict[GangKey, float] = {}
         self._touched: set[GangKey] = set()
         self._steps: list[tuple[str, Shape, int]] = []
+        #: Grows with every step; who reads two facts knows by it whether they belong together.
+        self.moment = 0
 
     def of(self, uid: PodUid) -> Reservation | None:
         """Give the reservation of a pod."""
@@ -268,6 +270,7 @@ class Inflight:
     def _put(self, new: Reservation, old: Reservation | None) -> None:
         # The new place is counted before the old one is given up: a reader in between sees too
         # little room, never too much.
+        self.moment += 1
         self._count(new, 1)
         if old is not None:
             self._count(old, -1)
@@ -281,6 +284,7 @@ class Inflight:
     def _drop(self, uid: PodUid) -> Reservation | None:
         old = self._by_uid.pop(uid, None)
         if old is not None:
+            self.moment += 1
             self._count(old, -1)
             self._leave(old)
         return old

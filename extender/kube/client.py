@@ -22,6 +22,8 @@ RENEWAL_PAUSE_S = 5.0
 
 _CONNECT_S = 5.0
 _REQUEST_S = 15.0
+#: Every watch has a connection of its own.
+_CONNECTIONS = 32
 _AGENT = "gang-extender"
 _REFUSALS: Mapping[int, type[ApiError]] = {404: Gone, 409: Conflict}
 
@@ -181,11 +183,11 @@ def _message(body: bytes) -> str:
 
 def _pool(endpoint: Endpoint) -> urllib3.HTTPConnectionPool:
     if endpoint.tls is None:
-        return urllib3.HTTPConnectionPool(endpoint.host, endpoint.port, maxsize=8)
+        return urllib3.HTTPConnectionPool(endpoint.host, endpoint.port, maxsize=_CONNECTIONS)
     return urllib3.HTTPSConnectionPool(
         endpoint.host,
         endpoint.port,
-        maxsize=8,
+        maxsize=_CONNECTIONS,
         ssl_context=endpoint.tls,
         server_hostname=endpoint.server_name,
         assert_hostname=endpoint.server_name if endpoint.tls.check_hostname else False,

@@ -30,6 +30,8 @@ SILENCE_S = 75.0
 WATCH_S = 360
 #: How often we look whether a resource that was not installed is there now.
 ABSENT_S = 10.0
+#: A watch that ends sooner than this is followed by a pause.
+_HASTE_S = 1.0
 _CHUNK = 1 << 16
 
 
@@ -167,9 +169,9 @@ class Follower:
                 self._cluster.apply(each)
             elif each in (Signal.EXPIRED, Signal.BROKEN):
                 event(log, logging.INFO, each.value, resource=self._resource.name)
-                return
+                break
             self._pause.reset()
-        if time.monotonic() - began < 1:
+        if self._progress.is_listed and time.monotonic() - began < _HASTE_S:
             self._wait(self._pause.next_s())
 
     def _recover(self, error: ApiError) -> None:

@@ -132,6 +132,7 @@ class Progress:
         if heard.type == "ERROR":
             return self._error(heard.code)
         if not heard.type:
+            self._lose_patience()
             return Signal.BROKEN
         self._refusals = 0
         if heard.is_end_of_list and self._mode is Mode.STREAM:

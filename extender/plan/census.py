@@ -45,7 +45,7 @@ class Census:
 
     def _count(self) -> None:
         tallies: dict[str, _Tally] = {}
-        for gang in self.snapshot.gangs.values():
+        for key, gang in self.snapshot.gangs.items():
             queue = self.queues.get(gang.queue)
             if queue is None or gang.problem is not None:
                 continue
@@ -54,7 +54,7 @@ class Census:
                 tally = tallies[gang.queue] = _Tally()
             tally.add(gang)
             if _contends(gang, self.snapshot.now):
-                self.contenders[gang.key] = GangState(gang, queue)
+                self.contenders[key] = GangState(gang, queue)
         for name in sorted(tallies):
             self.busy[name] = self.queues[name]
             tallies[name].write_to(self.queues[name])
@@ -74,7 +74,8 @@ class _Tally:
 
     def add(self, gang: Gang) -> None:
         gang.allocated.add_to(self.allocated)
-        gang.pending.add_to(self.pending)
+        if gang.pending is not NOTHING:
+            gang.pending.add_to(self.pending)
         if gang.group.min_resources is not None:
             (gang.allocated - gang.allocated.beyond(gang.group.min_resources)).add_to(self.bound)
             awaited(gang).add_to(self.inqueue)

@@ -9,6 +9,7 @@ room (slots, scores) knows what to look at again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -41,13 +42,12 @@ class Ledger:
     def __init__(self, table: NodeTable) -> None:
         self.table = table
         self.columns = {name: column for column, name in enumerate(table.dimensions)}
-        #: What nodes have in all, and one over that (zero where they have none), for scores.
-        self.whole = table.allocatable.astype(np.float64)
-        self.inverse = np.divide(
-            1.0, self.whole, out=np.zeros_like(self.whole), where=self.whole > 0
-        )
         #: Free now.
         self.idle: Amounts = table.allocatable - table.used
+        #: One over what a node has in all (zero where it has none), a line per resource.
+        self.inverse = _inverse(table.allocatable)
+        #: How full the nodes are, from 0 to 1, a line per resource.
+        self.full = table.used.T * self.inverse
         #: Being released, less what was already promised of it.
         self.coming: Amounts = table.releasing.copy()
         #: Whether `coming` differs from zero anywhere.
@@ -78,8 +78,10 @@ class Ledger:
         """Give *pods*, all of one shape, the idle room of *rows*, one each."""
         shape = pods[0].shape
         taken = shape.requests * len(pods)
-        where = np.array(rows, dtype=np.intp)
-        self._take(self.idle, shape, where)
+        counts = Counter(rows)
+        where = np.array(list(counts), dtype=np.intp)
+        amounts = np.array(list(counts.values()))[:, None] * self.row(shape)
+        self._take(where, amounts)
         gang.placed.extend(zip(pods, rows, strict=True))
         gang.count(pods, 1)
         self._book(gang, taken)
@@ -91,7 +93,7 @@ class Ledger:
             self.ports.setdefault(row, []).extend(shape.host_ports)
 
         def undo() -> None:
-            self._give(self.idle, shape, where)
+            self._take(where, -amounts)
             del gang.placed[len(gang.placed) - len(pods) :]
             gang.count(pods, -1)
             gang.empty = empty
@@ -103,13 +105,12 @@ class Ledger:
 
     def pipeline(self, gang: GangState, pod: Pod, row: int) -> None:
         """Promise *pod* room of *row* that is still being released."""
-        where = np.array([row], dtype=np.intp)
-        self._take(self.coming, pod.shape, where)
+        self._expect(row, -self.row(pod.shape))
         gang.pipelined.append((pod, row))
         self._book(gang, pod.requests)
 
         def undo() -> None:
-            self._give(self.coming, pod.shape, where)
+            self._expect(row, self.row(pod.shape))
             gang.pipelined.pop()
             self._unbook(gang, pod.requests)
 
@@ -117,15 +118,14 @@ class Ledger:
 
     def unpipeline(self, gang: GangState, pod: Pod, row: int) -> None:
         """Take back for good what was promised to *pod*."""
-        self._give(self.coming, pod.shape, np.array([row], dtype=np.intp))
+        self._expect(row, self.row(pod.shape))
         gang.pipelined.remove((pod, row))
         self._unbook(gang, pod.requests)
 
     def evict(self, departure: Departure) -> None:
         """Ask a pod to leave: its room is on its way, and it counts no longer."""
         gang, pod = departure.gang, departure.pod
-        where = np.array([departure.row], dtype=np.intp)
-        self._give(self.coming, pod.shape, where)
+        self._expect(departure.row, self.row(pod.shape))
         gang.evicted.add(pod.uid)
         gang.count([pod], -1)
         gang.allocated = gang.allocated - pod.requests
@@ -133,7 +133,7 @@ class Ledger:
         self.departures.append(departure)
 
         def undo() -> None:
-            self._take(self.coming, pod.shape, where)
+            self._expect(departure.row, -self.row(pod.shape))
             gang.evicted.discard(pod.uid)
             gang.count([pod], 1)
             gang.allocated = gang.allocated + pod.requests
@@ -144,20 +144,21 @@ class Ledger:
 
     def fence(self, row: int, amounts: Resources) -> None:
         """Keep *amounts* of a node's idle room away from everybody else, for good."""
-        self.idle[row] -= self._spread(amounts)
-        self.touched.append(np.array([row], dtype=np.intp))
+        self._take(np.array([row], dtype=np.intp), self._spread(amounts)[None, :])
 
-    def _take(self, room: Amounts, shape: Shape, where: Rows) -> None:
-        np.subtract.at(room, where, self.row(shape))
-        self._note(room, where)
-
-    def _give(self, room: Amounts, shape: Shape, where: Rows) -> None:
-        np.add.at(room, where, self.row(shape))
-        self._note(room, where)
-
-    def _note(self, room: Amounts, where: Rows) -> None:
+    def _take(self, where: Rows, amounts: Amounts) -> None:
+        """Take *amounts*, a line per row, out of the idle room."""
+        self.idle[where] -= amounts
+        # From whole numbers each time, so that a trial that was undone leaves not even rounding.
+        used = self.table.allocatable[where] - self.idle[where]
+        self.full[:, where] = used.T * self.inverse[:, where]
         self.touched.append(where)
-        self.anything_coming = self.anything_coming or room is self.coming
+
+    def _expect(self, row: int, amounts: Amounts) -> None:
+        """Count *amounts* as on their way."""
+        self.coming[row] += amounts
+        self.anything_coming = True
+        self.touched.append(np.array([row], dtype=np.intp))
 
     def _book(self, gang: GangState, amounts: Resources) -> None:
         gang.allocated = gang.allocated + amounts
@@ -182,6 +183,11 @@ class Ledger:
             if name in self.columns:
                 row[self.columns[name]] = amount
         return row
+
+
+def _inverse(amounts: Amounts) -> npt.NDArray[np.float64]:
+    whole = amounts.T.astype(np.float64)
+    return np.divide(1.0, whole, out=np.zeros_like(whole), where=whole > 0)
 
 
 class Trial:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from extender.model.gang import GangKey
 from extender.model.pod import SEATED_SET, Status
 from extender.plan.plugins.plugin import Candidate
-from extender.plan.session import Session
+from extender.plan.session import Key, Session
 from extender.plan.state import GangState
 
 
@@ -17,6 +18,7 @@ class Occupants:
         self._session = session
         self._by_group: dict[tuple[str, int], list[GangState]] = {}
         self._by_row: dict[int, list[Candidate]] | None = None
+        self._orders: dict[GangKey, Key] = {}
         for key, gang in session.snapshot.gangs.items():
             if gang.seated:
                 state = session.census.state(key)
@@ -27,6 +29,15 @@ class Occupants:
     def groups(self) -> Iterator[list[GangState]]:
         """Give the gangs grouped by queue and priority."""
         return iter(self._by_group.values())
+
+    def order(self, gang: GangState) -> Key:
+        """Give the place of *gang* among all; whoever is last should leave first."""
+        known = self._orders.get(gang.key)
+        if known is None:
+            session = self._session
+            known = (session.queue_key(gang.queue), session.gang_key(gang))
+            self._orders[gang.key] = known
+        return known
 
     def of(self, gang: GangState) -> list[Candidate]:
         """List the members of *gang* on nodes, those already leaving left out."""

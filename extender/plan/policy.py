@@ -41,9 +41,10 @@ tiers:
 
 #: Callbacks that can be switched per plugin; Volcano spells some `enable…`, some `enabled…`.
 CALLBACKS = (
-    "JobOrder", "JobReady", "JobPipelined", "JobEnqueued", "JobStarving", "TaskOrder", "QueueOrder",
-    "ClusterOrder", "Preemptable", "Reclaimable", "Preemptive", "Predicate", "BestNode", "NodeOrder",
-    "TargetJob", "ReservedNodes", "Victim", "Overused", "Allocatable", "HyperNodeOrder",
+    "JobOrder", "JobReady", "JobPipelined", "JobEnqueued", "JobStarving", "TaskOrder",
+    "QueueOrder", "ClusterOrder", "Preemptable", "Reclaimable", "Preemptive", "Predicate",
+    "BestNode", "NodeOrder", "TargetJob", "ReservedNodes", "Victim", "Overused", "Allocatable",
+    "HyperNodeOrder",
     "SubJobReady", "SubJobPipelined", "SubJobOrder", "HyperNodeGradient", "NamespaceOrder",
 )  # fmt: skip
 _FLAGS = {f"{verb}{callback}": callback for callback in CALLBACKS for verb in ("enable", "enabled")}

@@ -21,12 +21,13 @@ class Prospect:
     `rows` is one column of row numbers, so that `something[prospect.rows]` fits it.
     """
 
-    __slots__ = ("_depth", "_fill", "_ledger", "_need", "_rows", "facts")
+    __slots__ = ("_depth", "_fill", "_ledger", "_rows", "_steps", "facts")
 
-    def __init__(self, ledger: Ledger, need: npt.NDArray[np.int64], rows: Rows, depth: int) -> None:
+    def __init__(self, ledger: Ledger, steps: Scores, rows: Rows, depth: int) -> None:
         self.facts: NodeFacts = ledger.table.facts
         self._ledger = ledger
-        self._need = need
+        #: How much fuller one pod makes each node, a line per resource.
+        self._steps = steps
         self._rows = rows
         self._depth = depth
         self._fill: dict[str, Scores] = {}
@@ -52,15 +53,11 @@ class Prospect:
         column = self._ledger.columns.get(name)
         if column is None:
             return self.nothing
-        one = self._ledger.inverse[self._rows, column]
-        need = self._need[column]
-        first = (
-            self._ledger.whole[self._rows, column] - self._ledger.idle[self._rows, column]
-        ) * one
-        steps = _STEPS[: self._depth] * need
-        filled: Scores = first[:, None] + one[:, None] * steps
+        full = self._ledger.full[column][self._rows]
+        step = self._steps[column][self._rows]
+        filled: Scores = full[:, None] + step[:, None] * _TIMES[: self._depth]
         return filled
 
 
 #: 1, 2, 3, …: how many pods of the shape there are.
-_STEPS = np.arange(1.0, 257.0)
+_TIMES = np.arange(1.0, 257.0)

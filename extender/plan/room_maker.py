@@ -44,6 +44,8 @@ class RoomMaker:
 
     def make_room_inside(self, gang: GangState) -> None:
         """Let surplus members of *gang* make room for members that matter more."""
+        if self._session.lacking(gang):
+            return  # it has no surplus, and idle room alone does not start it
         for pod in self._session.waiting_tasks(gang):
             if not self._try(Wish(gang, [pod]), None):
                 return

@@ -38,7 +38,7 @@ class Move:
         """Rate it: pods for each useful slot, then pods, then who matters least."""
         cost = sum(len(unit.members) for unit in self.units)
         useful = min(self.gain, missing)
-        return (cost / useful, cost, tuple(unit.weight for unit in self.units))
+        return (cost / useful, cost, tuple(unit.rank for unit in self.units))
 
 
 class Search:
@@ -85,7 +85,7 @@ class Search:
         ours = [gang for gang in self._units.gangs if gang.queue is self._wish.gang.queue]
         choices = [self._units.single(one) for gang in ours for one in self._units.surplus(gang)]
         choices += [unit for gang in ours if (unit := self._units.whole(gang)) is not None]
-        choices.sort(key=lambda unit: (len(unit.members) / self._brings(unit), unit.weight))
+        choices.sort(key=lambda unit: (len(unit.members) / self._brings(unit), unit.rank))
         return next(((unit,) for unit in choices if self._units.may_go((unit,))), None)
 
     def _brings(self, unit: Unit) -> float:
@@ -127,29 +127,25 @@ class Search:
         """Find few surplus members on *row* whose leaving brings a slot there."""
         need = self._ledger.row(shape)
         room = self._ledger.idle[row] + self._ledger.coming[row]
-        before = _times(room, need)
+        before = int(_times(room, need))
         frees = [(one, self._ledger.row(one.pod.shape)) for one in members]
         chosen = _cover(need * (before + 1) - room, frees)
         if not chosen or not _keeps_minimums(chosen):
             return None
         freed = sum((self._ledger.row(one.pod.shape) for one in chosen), room)
         units = tuple(self._units.single(one) for one in chosen)
-        return Move(units, _times(freed, need) - before)
+        return Move(units, int(_times(freed, need)) - before)
 
     def _by_gang(self, shape: Shape, gang: GangState) -> Move | None:
         """See how many slots *gang* would bring by leaving whole."""
         unit = self._units.whole(gang)
         if unit is None:
             return None
-        need, usable = self._ledger.row(shape), self._session.usable(shape)
-        freed: dict[int, Amounts] = {}
-        for one in unit.members:
-            if usable[one.row]:
-                freed[one.row] = freed.get(one.row, 0) + self._ledger.row(one.pod.shape)
-        gain = 0
-        for row, amounts in freed.items():
-            room = self._ledger.idle[row] + self._ledger.coming[row]
-            gain += _times(room + amounts, need) - _times(room, need)
+        rows, amounts = self._units.frees(gang)
+        room = self._ledger.idle[rows] + self._ledger.coming[rows]
+        need = self._ledger.row(shape)
+        more = _times(room + amounts, need) - _times(room, need)
+        gain = int(more[self._session.usable(shape)[rows]].sum())
         return Move((unit,), gain) if gain > 0 else None
 
     def _missing(self) -> Shape | None:
@@ -174,10 +170,15 @@ class Search:
         return self._missing() is None and self._wish.is_allowed(self._session)
 
     def _could_ever(self) -> bool:
-        """See whether it would help if everybody left who may."""
-        with self._ledger.trial():
-            self._evict(self._units.everybody)
-            return self._is_fulfilled()
+        """See whether there would be room if everybody left who may."""
+        room = self._room()
+        everybody = self._units.everybody
+        rows = [one.row for one in everybody]
+        np.add.at(room, rows, [self._ledger.row(one.pod.shape) for one in everybody])
+        return all(
+            slots_in(self._session, room, shape).sum() >= len(pods)
+            for shape, pods in self._wish.by_shape.items()
+        )
 
     def _suffices(self, units: Sequence[Unit]) -> bool:
         with self._ledger.trial():
@@ -194,7 +195,7 @@ class Search:
         """Let stay, the largest and most important first, whoever need not leave after all."""
         if len(units) > _MOST_UNITS:
             return units
-        for unit in sorted(units, key=lambda u: (len(u.members), u.weight), reverse=True):
+        for unit in sorted(units, key=lambda u: (len(u.members), u.rank), reverse=True):
             rest = [other for other in units if other is not unit]
             if self._suffices(rest):
                 units = rest
@@ -210,7 +211,7 @@ def _joined(units: Sequence[Unit]) -> list[Unit]:
     for own in by_gang.values():
         left_whole = any(len(unit.members) > 1 for unit in own) and len(own) > 1
         members = tuple(one for unit in own for one in unit.members)
-        joined.extend([Unit(members, own[0].weight)] if left_whole else own)
+        joined.extend([Unit(members, own[0].rank)] if left_whole else own)
     return joined
 
 
@@ -228,10 +229,11 @@ def _keeps_minimums(members: Sequence[Candidate]) -> bool:
     return True
 
 
-def _times(room: Amounts, need: Amounts) -> int:
-    """Count how often *need* fits into *room*."""
+def _times(room: Amounts, need: Amounts) -> Amounts:
+    """Count how often *need* fits into each line of *room*."""
     asked = need > 0
-    return max(0, int((room[asked] // need[asked]).min()))
+    times: Amounts = np.maximum((room[..., asked] // need[asked]).min(axis=-1), 0)
+    return times
 
 
 def _cover(lack: Amounts, members: Sequence[tuple[Candidate, Amounts]]) -> list[Candidate]:

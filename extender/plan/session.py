@@ -192,7 +192,7 @@ class Session:
 
     def is_ready(self, gang: GangState) -> bool:
         """Ask whether *gang* may start."""
-        return not any([lacking(gang) for lacking in self._lacking])
+        return not any(lacking(gang) for lacking in self._lacking)
 
     def is_pipelined(self, gang: GangState) -> bool:
         """Ask whether *gang* could start once the room promised to it is released."""

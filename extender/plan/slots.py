@@ -42,11 +42,11 @@ class Slots:
         self._need: Amounts = ledger.row(shape)
         self._asked = np.flatnonzero(self._need)
         self._least = self._need[self._asked]
+        self._steps: Scores = ledger.inverse * self._need[:, None]
         size = len(usable)
         self._counts: Amounts = np.zeros(size, dtype=np.int64)
         #: Smaller is better; infinite without a slot.
         self._rank: Scores = np.full(size, np.inf)
-        self._free = 0
         self._seen = len(ledger.touched)
         self._pool = np.arange(size, dtype=np.intp)
         self._pooled = np.zeros(size, dtype=bool)
@@ -59,7 +59,7 @@ class Slots:
     def free(self) -> int:
         """Count the pods of this shape that find idle room now."""
         self._refresh()
-        return self._free
+        return int(self._counts.sum())
 
     def best(self, wanted: int) -> list[int]:
         """Choose idle rows for *wanted* pods, one by one, each time the best one.
@@ -67,10 +67,10 @@ class Slots:
         May give fewer than wanted although there are more: ask again after placing these.
         """
         self._refresh()
-        if not self._free:
-            return []
         rows = self._front(min(wanted, _WIDTH))
-        return [int(rows[0])] if wanted == 1 else self._one_by_one(rows, wanted)
+        if wanted == 1 or not len(rows):
+            return [int(row) for row in rows]
+        return self._one_by_one(rows, wanted)
 
     def best_coming(self) -> int | None:
         """Choose a row whose room suffices once what is being released is free."""
@@ -105,7 +105,7 @@ class Slots:
         if self._seen < len(touched):
             rows = touched[self._seen :]
             self._seen = len(touched)
-            self._look_at(np.unique(np.concatenate(rows)) if len(rows) > 1 else rows[0])
+            self._look_at(np.concatenate(rows) if len(rows) > 1 else rows[0])
 
     def _look_at(self, rows: Rows) -> None:
         room = self._ledger.idle[rows]
@@ -116,22 +116,20 @@ class Slots:
         counts = np.maximum(counts, 0) * self._usable[rows]
         if self._shape.host_ports:
             counts = np.minimum(counts, [self._port_free(int(row)) for row in rows])
-        self._free += int(counts.sum() - self._counts[rows].sum())
         self._counts[rows] = counts
         rank = rows * _NUDGE - self._scores(rows)
         rank[counts == 0] = np.inf
         self._rank[rows] = rank
-        new = rows[~self._pooled[rows]]
-        if len(new):
-            self._pooled[new] = True
-            self._pool = np.concatenate((self._pool, new))
+        if not self._pooled[rows].all():
+            self._pooled[rows] = True
+            self._pool = np.flatnonzero(self._pooled)
 
     def _scores(self, rows: Rows) -> Scores:
         scores: Scores = self._scorer(self._shape, self._prospect(rows, 1))[:, 0]
         return scores
 
     def _prospect(self, rows: Rows, depth: int) -> Prospect:
-        return Prospect(self._ledger, self._need, rows, depth)
+        return Prospect(self._ledger, self._steps, rows, depth)
 
     def _fill_pool(self) -> None:
         """Pool the best rows of all; the others rank behind the last of these."""
@@ -148,7 +146,7 @@ class Slots:
         if len(self._pool) > 2 * _POOL:
             self._fill_pool()
         rows, rank = self._leading(width)
-        if rank[-1] > self._bound:
+        if len(rank) and rank[-1] > self._bound:
             self._fill_pool()
             rows, rank = self._leading(width)
         return rows[: int(np.searchsorted(rank, np.inf))]

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from extender.model.node import Amounts
 from extender.model.pod import ALLOCATED_SET
+from extender.plan.ledger import Rows
 from extender.plan.occupants import Occupants, is_running
 from extender.plan.plugins.plugin import Candidate
 from extender.plan.session import Key, Last, Session
@@ -21,8 +25,8 @@ class Unit:
     """Pods that leave together."""
 
     members: tuple[Candidate, ...]
-    #: How much their leaving matters; the smallest goes first.
-    weight: Key
+    #: Their place among those who might leave; the first should go first.
+    rank: int
 
     @property
     def gang(self) -> GangState:
@@ -45,7 +49,7 @@ class Units:
         self._occupants = occupants
         self._action = action
         self._wish = wish
-        self._weights: dict[str, Key] = {}
+        self._ranks: dict[str, int] = {}
         self._members = self._find(pool)
 
     def __bool__(self) -> bool:
@@ -63,7 +67,7 @@ class Units:
 
     def single(self, one: Candidate) -> Unit:
         """Make a unit of one surplus member."""
-        return Unit((one,), self._weights[one.gang.key])
+        return Unit((one,), self._ranks[one.gang.key])
 
     def surplus(self, gang: GangState) -> list[Candidate]:
         """List the members of which *gang* can lose some, the least important first."""
@@ -85,7 +89,15 @@ class Units:
         is_busy = gang is self._wish.gang or gang.placed or gang.pipelined
         if is_busy or not left or len(left) < present - len(gang.evicted):
             return None
-        return Unit(tuple(left), self._weights[gang.key])
+        return Unit(tuple(left), self._ranks[gang.key])
+
+    def frees(self, gang: GangState) -> tuple[Rows, Amounts]:
+        """Give what *gang* would free by leaving whole: the rows, and a line of amounts for each."""
+        ledger = self._session.ledger
+        freed: dict[int, Amounts] = {}
+        for one in self._left(gang):
+            freed[one.row] = freed.get(one.row, 0) + ledger.row(one.pod.shape)
+        return np.fromiter(freed, dtype=np.intp), np.array(list(freed.values()))
 
     def may_go(self, units: Sequence[Unit]) -> bool:
         """Ask the plugins, as things stand now, whether all of *units* may leave."""
@@ -97,12 +109,13 @@ class Units:
 
     def _find(self, pool: Callable[[GangState], bool] | None) -> dict[str, list[Candidate]]:
         gangs = self._in_pool(pool) if pool is not None else [self._wish.gang]
-        for gang in gangs:
-            self._weights[gang.key] = self._weight(gang)
+        gangs.sort(key=self._occupants.order, reverse=True)
+        gangs.sort(key=self._nearness)
         found: dict[str, list[Candidate]] = {}
-        for gang in sorted(gangs, key=lambda gang: self._weights[gang.key]):
+        for rank, gang in enumerate(gangs):
             members = self._spared(self._askable(gang))
             if members:
+                self._ranks[gang.key] = rank
                 found[gang.key] = members
             if len(found) == _MOST_GANGS:
                 break
@@ -118,10 +131,9 @@ class Units:
             if pool(gang)
         ]
 
-    def _weight(self, gang: GangState) -> Key:
-        session, ours = self._session, self._wish.gang.queue
-        near = session.victim_queue_key(gang.queue, ours) if gang.queue is not ours else ()
-        return (near, Last(session.queue_key(gang.queue)), Last(session.gang_key(gang)))
+    def _nearness(self, gang: GangState) -> Key:
+        ours = self._wish.gang.queue
+        return self._session.victim_queue_key(gang.queue, ours) if gang.queue is not ours else ()
 
     def _askable(self, gang: GangState) -> list[Candidate]:
         """List members that are not exempt; a claimant without requests displaces only its like."""

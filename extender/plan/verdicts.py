@@ -119,6 +119,8 @@ class Verdicts:
             for name, amount in shape.requests.items():
                 used = queue.allocated.amount(name)
                 if used + amount * wanted > due.get(name, used + amount * wanted):
+                    if due[name] >= self._session.total.amount(name):
+                        return None  # all of it is the queue's: nodes lack room, not the queue
                     message = (
                         f"queue {queue.name} deserves {write_amount(name, int(due[name]))} {name}"
                         f" and uses {write_amount(name, used)}; the gang needs"

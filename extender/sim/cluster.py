@@ -41,12 +41,13 @@ class SimCluster:
                 listener("ADDED", existing)
             self._listeners.append(listener)
 
-    def create(self, thing: Object) -> Object:
-        """Store *thing* under a new uid."""
+    def create(self, thing: Object, *, keep_uid: bool = False) -> Object:
+        """Store *thing* under a new uid, or under the one it brings."""
         with self._lock:
             stored = copy.deepcopy(thing)
             about = stored["metadata"]
-            about["uid"] = f"sim-{next(self._uids):06d}"
+            if not keep_uid:
+                about["uid"] = f"sim-{next(self._uids):06d}"
             about.setdefault("creationTimestamp", _EPOCH)
             self._objects[_key(stored)] = stored
             self._tell("ADDED", stored)

@@ -218,6 +218,17 @@ def test_a_promised_pod_is_shown_anew_only_when_something_changed() -> None:
     assert held.status is Status.BINDING
 
 
+def test_a_promised_pod_that_changes_is_shown_as_it_is_now() -> None:
+    made = cluster(node("n"), group(), pod("w-0"))
+    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0)
+    made.snapshot(NOW)
+    made.apply(Upsert(pod("w-0", nominated="n")))
+
+    (seen,) = made.snapshot(NOW).gangs[GANG].pods
+
+    assert (seen.status, seen.nominated) == (Status.ALLOCATED, "n")
+
+
 def test_a_released_pod_is_shown_as_it_was() -> None:
     made = cluster(node("n"), group(), pod("w-0"))
     made.inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0)

@@ -9,7 +9,8 @@ from extender.plan.state import GangState
 def enqueue(session: Session) -> None:
     """Let pending gangs in, queue by queue; one that must stay out does not stop the others."""
     outside = [gang for gang in session.census.contenders.values() if gang.is_pending]
-    for gang in sorted(outside, key=lambda g: (session.queue_key(g.queue), session.gang_key(g))):
+    queues = {gang.queue.name: session.queue_key(gang.queue) for gang in outside}
+    for gang in sorted(outside, key=lambda g: (queues[g.queue.name], session.gang_key(g))):
         _let_in(session, gang)
 
 

@@ -1,0 +1,120 @@
+"""Readers without a lock: what they see may be a moment old, but never errs on the bad side."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from extender.cache.changes import Delete, Kind, Upsert
+from extender.cache.inflight import Stage
+from extender.model.pod import Status
+
+from .building import GANG, NOW, bare_pod, cluster, group, node, pod, uid
+
+ROUNDS = 1_500
+
+
+@pytest.fixture(autouse=True)
+def _threads_take_turns_often() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@contextmanager
+def all_the_while(act: Callable[[], None]) -> Iterator[None]:
+    """Repeat *act* in another thread; what it raises is raised here."""
+    done = threading.Event()
+    failures: list[BaseException] = []
+
+    def repeat() -> None:
+        while not done.is_set():
+            try:
+                act()
+            except BaseException as error:
+                failures.append(error)
+                return
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def test_a_pod_on_its_way_to_a_node_is_never_missing_from_its_room() -> None:
+    made = cluster(node("n", cpu=4), group(), pod("w-0"), pod("w-1"))
+    most = 3000
+
+    def look() -> None:
+        room = made.room("n")
+        assert room is not None
+        assert room.amount("cpu") <= most
+
+    made.inflight.reserve(bare_pod("w-1"), GANG, "n", 0.0, stage=Stage.HELD)
+    with all_the_while(look):
+        for number in range(ROUNDS):
+            # One of the two is on the node at any time, in one state or another.
+            this, other = f"w-{number % 2}", f"w-{1 - number % 2}"
+            made.inflight.reserve(bare_pod(this), GANG, "n", 0.0, stage=Stage.HELD)
+            made.apply(Delete(Kind.POD, uid(other)))
+            made.apply(Upsert(pod(other)))
+            made.inflight.advance(uid(this), Stage.BOUND)
+            made.apply(Upsert(pod(this, on="n", status=Status.BOUND)))
+
+
+def test_a_bound_pod_is_never_counted_as_two_seats() -> None:
+    made = cluster(node("n"), group(), pod("w-0"))
+
+    def look() -> None:
+        assert made.seated(GANG) <= 1
+
+    with all_the_while(look):
+        for _ in range(ROUNDS):
+            made.inflight.reserve(bare_pod("w-0"), GANG, "n", 0.0, stage=Stage.BOUND)
+            made.apply(Upsert(pod("w-0", on="n", status=Status.BOUND)))
+            made.apply(Delete(Kind.POD, uid("w-0")))
+            made.apply(Upsert(pod("w-0")))
+
+
+def test_snapshots_agree_with_themselves_whatever_happens_meanwhile() -> None:
+    made = cluster(node("n"), group(), *(pod(f"w-{number}") for number in range(4)))
+
+    def look() -> None:
+        snapshot = made.snapshot(NOW)
+        placed = [each for each in snapshot.gangs[GANG].pods if each.node]
+        assert snapshot.nodes.used[0, 2] == len(placed)
+
+    with all_the_while(look):
+        for number in range(ROUNDS):
+            name = f"w-{number % 4}"
+            made.inflight.reserve(bare_pod(name), GANG, "n", 0.0)
+            made.inflight.advance(uid(name), Stage(1 + number % 5))
+            if number % 3:
+                made.inflight.release(uid(name))
+            else:
+                made.apply(Upsert(pod(name, on="n")))
+                made.apply(Upsert(pod(name)))
+
+
+def test_rows_may_grow_under_a_reader() -> None:
+    made = cluster(node("n", cpu=4))
+
+    def look() -> None:
+        room = made.room("n")
+        assert room is not None
+        assert room.amount("cpu") == 4000
+
+    with all_the_while(look):
+        for number in range(300):
+            name = f"m{number}"
+            made.apply(Upsert(node(name, allocatable=bare_pod("x").requests)))
