@@ -32,6 +32,7 @@ from extender.metrics import Metrics
 from extender.model.gang import GangKey, PodGroup
 from extender.plan.decision import Plan
 from extender.plan.planner import make_plan
+from extender.policyfile import PolicyFile
 from extender.ports import Binder, Clock, GroupReader, Waker
 from extender.settings import Settings, address
 from extender.sim.cluster import Object, SimCluster
@@ -85,6 +86,7 @@ class Runtime:
         doors: Doors,
     ) -> None:
         self._source = doors.source
+        self._policies = policies = PolicyFile(settings.config)
         self.metrics = metrics = Metrics()
         self._published = published = Published()
         gate = Gate(cluster, published, lost_its_node=self._plan_anew)
@@ -92,7 +94,7 @@ class Runtime:
             cluster=cluster,
             published=published,
             gate=gate,
-            make_plan=make_plan,
+            make_plan=lambda snapshot: make_plan(snapshot, policies.current()),
             waker=doors.waker,
             clock=clock,
             metrics=metrics,

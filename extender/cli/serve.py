@@ -11,6 +11,7 @@ import click
 
 from extender import logs, server
 from extender.kube.client import Access
+from extender.policyfile import PolicyFile
 from extender.settings import Settings, check_environment, variable
 
 
@@ -42,4 +43,5 @@ def serve(**values: Any) -> None:
     # Read here too, although the worker reads them again: bad input should end the command with
     # one line, not with a worker that fails to boot.
     Access.load(settings.kubeconfig or None)
+    PolicyFile(settings.config)
     server.serve(settings)

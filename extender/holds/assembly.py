@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from extender.holds.events import BindCall, CallId
+from extender.holds.events import CallId
 from extender.holds.states import AssemblyState, HoldState
 from extender.model.gang import GangKey, PodGroup
 from extender.model.pod import PodUid
@@ -70,6 +70,8 @@ class Assembly:
     seated_before: int = 0
     #: Members bound by this assembly.
     bound: set[PodUid] = field(default_factory=set)
+    #: A member may have been bound without our seeing it.
+    unsure: bool = False
 
     @property
     def key(self) -> GangKey:
@@ -85,8 +87,3 @@ class Assembly:
     def is_complete(self) -> bool:
         """Ask whether enough members got bound."""
         return self.seated_before + len(self.bound) >= self.group.min_member
-
-
-def order_for(call: BindCall) -> BindOrder:
-    """Write the binding a call asks for."""
-    return BindOrder(uid=call.uid, namespace=call.namespace, name=call.name, node=call.node)

@@ -23,7 +23,6 @@ from extender.holds.cause import Cause
 from extender.holds.doors import InFlight, Observer, Timer
 from extender.holds.events import (
     Arrived,
-    BindCall,
     CallId,
     Closed,
     Event,
@@ -54,7 +53,7 @@ from extender.holds.story import Line
 from extender.logs import event as log_event
 from extender.model.gang import GangKey, PodGroup
 from extender.model.pod import PodUid
-from extender.ports import Binder, BindOutcome, BindResult, Clock, GroupReader
+from extender.ports import Binder, BindOrder, BindOutcome, BindResult, Clock, GroupReader
 
 log = logging.getLogger(__name__)
 
@@ -111,9 +110,8 @@ class Barrier:
         call = CallId(next(self._ids))
         self._answers[call] = waiting
         self._call_of[waiting] = call
-        self._tell(
-            Arrived(call, BindCall(uid=PodUid(uid), namespace=namespace, name=name, node=node))
-        )
+        order = BindOrder(uid=PodUid(uid), namespace=namespace, name=name, node=node)
+        self._tell(Arrived(call, order))
         return waiting
 
     def peer_gone(self, waiting: Future[str]) -> None:

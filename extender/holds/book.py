@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from extender.holds import entry, invariants
-from extender.holds.assembly import Hold, Waiter, order_for
+from extender.holds.assembly import Hold, Waiter
 from extender.holds.backoff import Backoff
 from extender.holds.cause import Cause
 from extender.holds.entry import BindNow, Entry, Present, Refuse, Wait
@@ -126,8 +126,8 @@ class Book:
     # A call arrives
 
     def _arrived(self, event: Arrived, now: float) -> Iterator[Instruction]:
-        waiter = Waiter(event.id, event.call.node, now)
-        hold = self._table.holds.get(event.call.uid)
+        waiter = Waiter(event.id, event.order.node, now)
+        hold = self._table.holds.get(event.order.uid)
         if hold is not None and hold.state is HoldState.COMMITTING:
             self._table.wait(hold, waiter)
             return
@@ -138,23 +138,23 @@ class Book:
         # kube-scheduler gave up the old call without our noticing: the new one takes its place.
         yield from self._table.answer(hold, Cause.SUPERSEDED, now, Cause.SUPERSEDED.text(hold.gang))
         self._table.wait(hold, waiter)
-        hold.order = order_for(event.call)
+        hold.order = event.order
         yield from self._supersede(hold, verdict, now)
 
     def _judge(self, event: Arrived, hold: Hold | None, now: float) -> Entry:
         """Add what only the book knows to the judgement of the mirror."""
         if self.closed:
             return Refuse(self.closed)
-        call = event.call
-        verdict = entry.judge(call, self._facts)
+        order = event.order
+        verdict = entry.judge(order, self._facts)
         if isinstance(verdict, Refuse | Present):
             return verdict
-        bound_to = self._recent.node_of(call.uid, now)
+        bound_to = self._recent.node_of(order.uid, now)
         if bound_to is not None:
-            return Present() if bound_to == call.node else Refuse(Cause.POD_ELSEWHERE)
+            return Present() if bound_to == order.node else Refuse(Cause.POD_ELSEWHERE)
         if hold is None and len(self._table.holds) >= self._max_holds:
             return Refuse(Cause.TABLE_FULL)
-        return self._judge_wait(call.uid, verdict, now) if isinstance(verdict, Wait) else verdict
+        return self._judge_wait(order.uid, verdict, now) if isinstance(verdict, Wait) else verdict
 
     def _judge_wait(self, uid: PodUid, verdict: Wait, now: float) -> Entry:
         gang = verdict.group.key
@@ -162,7 +162,7 @@ class Book:
         if assembly is not None and assembly.state in FORWARD:
             if assembly.group.uid == verdict.group.uid:
                 return BindNow(gang, verdict.role)
-            if assembly.state is AssemblyState.COMMITTING:
+            if assembly.holds:
                 return Refuse(Cause.GROUP_REPLACED, gang)
         if self._backoff.lasts(gang, now):
             return Refuse(Cause.BACKING_OFF, gang)
@@ -174,12 +174,12 @@ class Book:
         if isinstance(verdict, Refuse):
             yield Answer(waiter.id, verdict.cause.text(verdict.gang), verdict.cause, 0.0)
             if verdict.cause is not Cause.POD_ELSEWHERE:
-                yield Free(event.call.uid)
+                yield Free(event.order.uid)
         elif isinstance(verdict, Present):
             yield Answer(waiter.id, "", Cause.BOUND, 0.0)
         else:
             gang = verdict.gang if isinstance(verdict, BindNow) else verdict.group.key
-            hold = Hold(order=order_for(event.call), gang=gang, role=verdict.role)
+            hold = Hold(order=event.order, gang=gang, role=verdict.role)
             self._table.wait(hold, waiter)
             if isinstance(verdict, BindNow):
                 yield from self._bind_alone(hold, now)
@@ -222,7 +222,7 @@ class Book:
             yield Free(hold.uid)
         yield from self._answer_outcome(hold, event.outcome, now)
         if assembly is not None:
-            yield from self._gathering.settled(assembly, hold.uid, bound, now)
+            yield from self._gathering.settled(assembly, hold.uid, event.outcome.result, now)
 
     def _answer_outcome(
         self, hold: Hold, outcome: BindOutcome, now: float

@@ -50,6 +50,7 @@ BACKS_OFF = frozenset(
         Cause.SIBLING_UNSCHEDULABLE,
         Cause.NOT_ENOUGH_MEMBERS,
         Cause.UNVERIFIED,
+        Cause.BIND_FAILED,
     }
 )
 

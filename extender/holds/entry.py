@@ -7,10 +7,10 @@ from typing import TypeAlias
 
 from extender.holds import quorum
 from extender.holds.cause import Cause
-from extender.holds.events import BindCall
 from extender.holds.facts import Facts
 from extender.model.gang import GangKey, PodGroup
 from extender.model.pod import Pod, Status
+from extender.ports import BindOrder
 
 #: The API server has not shown these on any node, whatever we have planned for them.
 UNSEATED_SET = frozenset({Status.PENDING, Status.PIPELINED, Status.ALLOCATED, Status.BINDING})
@@ -50,14 +50,14 @@ class Wait:
 Entry: TypeAlias = Refuse | Present | BindNow | Wait
 
 
-def judge(call: BindCall, facts: Facts) -> Entry:
+def judge(order: BindOrder, facts: Facts) -> Entry:
     """Judge an arriving call."""
-    pod = facts.arriving(call.uid)
-    gang = facts.gang_of(call.uid)
+    pod = facts.arriving(order.uid)
+    gang = facts.gang_of(order.uid)
     if pod is None or pod.status is Status.RELEASING:
         return Refuse(Cause.POD_GONE, gang)
     if pod.status not in UNSEATED_SET:
-        return Present(gang) if pod.node == call.node else Refuse(Cause.POD_ELSEWHERE, gang)
+        return Present(gang) if pod.node == order.node else Refuse(Cause.POD_ELSEWHERE, gang)
     if gang is None:
         return BindNow()
     return _judge_member(pod, gang, facts)

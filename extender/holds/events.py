@@ -8,28 +8,18 @@ from typing import NewType, TypeAlias
 from extender.holds.cause import Cause
 from extender.model.gang import GangKey, PodGroup
 from extender.model.pod import PodUid
-from extender.ports import BindOutcome
+from extender.ports import BindOrder, BindOutcome
 
 #: One HTTP request; a pod may have several over time.
 CallId = NewType("CallId", int)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BindCall:
-    """kube-scheduler asks to bind this pod to this node."""
-
-    uid: PodUid
-    namespace: str
-    name: str
-    node: str
-
-
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A bind call came in."""
+    """A bind call came in, asking for *order*."""
 
     id: CallId
-    call: BindCall
+    order: BindOrder
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from extender.holds.states import GATHERING, AssemblyState, HoldState
 from extender.holds.table import Table
 from extender.model.gang import GangKey, PodGroup
 from extender.model.pod import PodUid
+from extender.ports import BindResult
 
 
 class Gathering:
@@ -43,7 +44,7 @@ class Gathering:
         """Hold a new arrival; the first of its gang sets the deadline for all."""
         assembly = self._table.assemblies.get(group.key)
         if assembly is not None and assembly.group.uid != group.uid:
-            yield from self.end(assembly, Cause.GROUP_REPLACED, now)
+            yield from self._give_way(assembly, now)
             assembly = None
         if assembly is None:
             assembly = self._begin(group, now)
@@ -51,6 +52,13 @@ class Gathering:
             assembly.group = group
         yield from self._table.park(hold, assembly, now)
         yield from self.weigh(assembly, now)
+
+    def _give_way(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
+        """End the attempt of a PodGroup that was replaced."""
+        if assembly.state is AssemblyState.BROKEN:
+            self._table.turn(assembly, AssemblyState.DISSOLVED, now, Cause.GROUP_REPLACED)
+        else:
+            yield from self.end(assembly, Cause.GROUP_REPLACED, now)
 
     def _begin(self, group: PodGroup, now: float) -> Assembly:
         limits = self._patience.limits(now)
@@ -126,21 +134,30 @@ class Gathering:
         self._remind(assembly, assembly.reread_at)
 
     def settled(
-        self, assembly: Assembly, uid: PodUid, bound: bool, now: float
+        self, assembly: Assembly, uid: PodUid, result: BindResult, now: float
     ) -> Iterator[Instruction]:
         """Count an outcome; the last one tells whether the gang has started."""
-        if bound:
+        if result is BindResult.BOUND:
             assembly.bound.add(uid)
+        elif result is BindResult.UNKNOWN:
+            assembly.unsure = True
         if assembly.holds:
             return
         if assembly.is_complete:
             self._table.turn(assembly, AssemblyState.DONE, now)
             self._backoff.started(assembly.key)
         elif assembly.state is AssemblyState.COMMITTING:
-            self._table.turn(assembly, AssemblyState.BROKEN, now)
-            assembly.deadline = now + self._patience.limits(now).broken_s
-            self._remind(assembly, assembly.deadline)
-            yield ReportPartial(assembly.key)
+            yield from self._fall_short(assembly, now)
+
+    def _fall_short(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
+        """Go on forward if a member may have started; otherwise nothing has happened."""
+        if not assembly.bound and not assembly.unsure:
+            yield from self.end(assembly, Cause.BIND_FAILED, now)
+            return
+        self._table.turn(assembly, AssemblyState.BROKEN, now)
+        assembly.deadline = now + self._patience.limits(now).broken_s
+        self._remind(assembly, assembly.deadline)
+        yield ReportPartial(assembly.key)
 
     # Falling apart
 

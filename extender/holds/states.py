@@ -28,8 +28,8 @@ class AssemblyState(Enum):
     VERIFYING = "Enough are held; the PodGroup is being read from the API server itself."
     COMMITTING = "Every held member is being bound; late members are bound as they come."
     DONE = "At least minMember members are bound; the attempt is over."
-    BROKEN = "Fewer than minMember got bound; missing members are bound as they come."
-    ABORTED = "Every held member was refused together; the gang may have to back off."
+    BROKEN = "Some got bound, but fewer than minMember; missing ones are bound as they come."
+    ABORTED = "No member got bound: all were refused together; the gang may have to back off."
     DISSOLVED = "The last held member left by itself; the gang starts anew when one comes."
 
 
@@ -46,7 +46,6 @@ ASSEMBLY_MOVES: Mapping[AssemblyState, frozenset[AssemblyState]] = {
     AssemblyState.ASSEMBLING: frozenset(
         {
             AssemblyState.VERIFYING,
-            AssemblyState.COMMITTING,
             AssemblyState.ABORTED,
             AssemblyState.DISSOLVED,
         }
@@ -59,7 +58,9 @@ ASSEMBLY_MOVES: Mapping[AssemblyState, frozenset[AssemblyState]] = {
             AssemblyState.DISSOLVED,
         }
     ),
-    AssemblyState.COMMITTING: frozenset({AssemblyState.DONE, AssemblyState.BROKEN}),
+    AssemblyState.COMMITTING: frozenset(
+        {AssemblyState.DONE, AssemblyState.BROKEN, AssemblyState.ABORTED}
+    ),
     AssemblyState.BROKEN: frozenset({AssemblyState.DONE, AssemblyState.DISSOLVED}),
     AssemblyState.DONE: frozenset(),
     AssemblyState.ABORTED: frozenset(),

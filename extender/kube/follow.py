@@ -114,6 +114,9 @@ class Follower:
         path = self._resource.path
         response = self._access.open("GET", path, query=request.query, read_s=self._silence_s)
         self._response = response
+        if self._stopping.is_set():  # `stop` came before it could know of this response
+            response.close()
+            raise Unreachable("stopped")
         if response.status == 200:
             self._alive()
             return response

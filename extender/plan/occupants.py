@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from itertools import chain
 
 from extender.model.gang import GangKey
 from extender.model.pod import SEATED_SET, Status
@@ -16,19 +17,24 @@ class Occupants:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._by_group: dict[tuple[str, int], list[GangState]] = {}
+        self._by_group: dict[tuple[str, int], list[GangKey]] = {}
         self._by_row: dict[int, list[Candidate]] | None = None
         self._orders: dict[GangKey, Key] = {}
         for key, gang in session.snapshot.gangs.items():
-            if gang.seated:
-                state = session.census.state(key)
-                if state is not None:
-                    group = (gang.queue, gang.priority)
-                    self._by_group.setdefault(group, []).append(state)
+            if gang.seated and gang.queue in session.queues and gang.problem is None:
+                self._by_group.setdefault((gang.queue, gang.priority), []).append(key)
 
-    def groups(self) -> Iterator[list[GangState]]:
-        """Give the gangs grouped by queue and priority."""
-        return iter(self._by_group.values())
+    def groups(self) -> Iterator[tuple[GangState, list[GangKey]]]:
+        """Give the gangs grouped by queue and priority, each group after one that stands for it."""
+        for keys in self._by_group.values():
+            yield self.state(keys[0]), keys
+
+    def state(self, key: GangKey) -> GangState:
+        """Give the state of a gang that is on nodes."""
+        state = self._session.census.state(key)
+        if state is None:
+            raise KeyError(key)
+        return state
 
     def order(self, gang: GangState) -> Key:
         """Give the place of *gang* among all; whoever is last should leave first."""
@@ -63,9 +69,8 @@ class Occupants:
 
     def _index(self) -> dict[int, list[Candidate]]:
         by_row: dict[int, list[Candidate]] = {}
-        everybody: Iterable[GangState] = (g for group in self._by_group.values() for g in group)
-        for gang in everybody:
-            for candidate in self.of(gang):
+        for keys in self._by_group.values():
+            for candidate in chain.from_iterable(self.of(self.state(key)) for key in keys):
                 by_row.setdefault(candidate.row, []).append(candidate)
         for candidates in by_row.values():
             candidates.sort(key=lambda candidate: candidate.pod.key)

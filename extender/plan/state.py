@@ -152,6 +152,8 @@ class GangState:
 
 def _role_minimums(gang: Gang) -> dict[str, int]:
     """Give the minimum of each role, unless they add up to more than the gang needs at all."""
+    if not gang.group.min_by_role:
+        return {}
     minimums = {role: least for role, least in gang.group.min_by_role.items() if least > 0}
     return minimums if sum(minimums.values()) <= gang.group.min_member else {}
 

@@ -92,7 +92,7 @@ class Units:
         return Unit(tuple(left), self._ranks[gang.key])
 
     def frees(self, gang: GangState) -> tuple[Rows, Amounts]:
-        """Give what *gang* would free by leaving whole: the rows, and a line of amounts for each."""
+        """Give what *gang* would free by leaving whole: rows, and a line of amounts for each."""
         ledger = self._session.ledger
         freed: dict[int, Amounts] = {}
         for one in self._left(gang):
@@ -125,9 +125,9 @@ class Units:
         claim = self._wish.claim
         return [
             gang
-            for group in self._occupants.groups()
-            if not self._session.protects(self._action, claim, group[0])
-            for gang in group
+            for standing, keys in self._occupants.groups()
+            if not self._session.protects(self._action, claim, standing)
+            for gang in map(self._occupants.state, keys)
             if pool(gang)
         ]
 

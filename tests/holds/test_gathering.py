@@ -8,7 +8,7 @@ import pytest
 
 from extender.holds.cause import Cause
 from extender.holds.events import GroupChanged, NodeChanged, VerifyFailed
-from extender.holds.instructions import Answer, Bind, Park, ReportPartial, Seat, Verify
+from extender.holds.instructions import Answer, BackOff, Bind, Park, ReportPartial, Seat, Verify
 from extender.holds.limits import Limits
 from extender.holds.states import AssemblyState
 from extender.model.pod import PodUid, Status, Toleration
@@ -279,6 +279,42 @@ def test_a_gang_bound_short_of_its_minimum_is_reported_and_completed_forward():
     assert desk.book.state_of(GANG) is None
 
 
+def test_a_gang_of_which_nothing_got_bound_starts_anew_as_a_gang():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    desk.commits(desk.arrives("w-1"))
+    desk.settled("w-0", FAILED)
+    out = desk.settled("w-1", FAILED)
+
+    assert out[-1] == BackOff(GANG, desk.limits.backoff_s)
+    assert desk.book.state_of(GANG) is None
+    desk.passes(desk.limits.backoff_s)
+    desk.world.add_pod("w-0")
+    assert desk.arrives("w-0") == [Park(PodUid("w-0"), "n-1")]
+
+
+def test_a_gang_of_which_something_may_be_bound_goes_forward():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    desk.commits(desk.arrives("w-1"))
+    desk.settled("w-0", FAILED)
+    out = desk.settled("w-1", BindOutcome(BindResult.UNKNOWN, "the API server does not answer"))
+
+    assert out[-1] == ReportPartial(GANG)
+    assert desk.book.state_of(GANG) is AssemblyState.BROKEN
+
+
+def test_a_replaced_group_ends_the_completion_of_the_broken_one():
+    desk = a_gang_of(3, min_member=2)
+    desk.arrives("w-0")
+    desk.commits(desk.arrives("w-1"))
+    desk.settled("w-0")
+    desk.settled("w-1", LOST)
+    desk.world.add_group(3, uid="g-2")
+
+    assert desk.arrives("w-2") == [Park(PodUid("w-2"), "n-1")]
+
+
 def test_a_failed_surplus_member_does_not_break_the_gang():
     desk = a_gang_of(3, min_member=2)
     desk.arrives("w-0")
@@ -316,7 +352,7 @@ def test_a_broken_gang_whose_group_is_deleted_is_forgotten():
     desk = a_gang_of(2)
     desk.arrives("w-0")
     desk.commits(desk.arrives("w-1"))
-    desk.settled("w-0", FAILED)
+    desk.settled("w-0")
     desk.settled("w-1", FAILED)
     desk.tell(GroupChanged(GANG, None))
 

@@ -25,7 +25,6 @@ from extender.holds.cause import Cause
 from extender.holds.entry import UNSEATED_SET
 from extender.holds.events import (
     Arrived,
-    BindCall,
     CallId,
     Closed,
     Event,
@@ -85,7 +84,7 @@ class BarrierMachine(RuleBasedStateMachine):
         self.live: dict[GangKey, PodGroup] = {}
         #: Every node the API server has ever shown for a pod.
         self.was_on: set[tuple[PodUid, str]] = set()
-        self.calls: dict[CallId, BindCall] = {}
+        self.calls: dict[CallId, BindOrder] = {}
         self.arrived: dict[CallId, float] = {}
         #: The PodGroup object each call was judged by when it came.
         self.group_of: dict[CallId, PodGroup | None] = {}
@@ -244,7 +243,7 @@ class BarrierMachine(RuleBasedStateMachine):
         if has_ticket:
             self.mirror.flight.setdefault(uid, ("passed", ""))
         call = CallId(len(self.calls) + 1)
-        bind = BindCall(uid=uid, namespace="team", name=uid, node=node)
+        bind = BindOrder(uid=uid, namespace="team", name=uid, node=node)
         self.calls[call] = bind
         self.arrived[call] = self.now
         self.group_of[call] = self.mirror.group(self.mirror.gangs[uid])

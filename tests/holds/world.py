@@ -10,7 +10,6 @@ from extender.holds.book import Book
 from extender.holds.cause import Cause
 from extender.holds.events import (
     Arrived,
-    BindCall,
     CallId,
     Event,
     PeerGone,
@@ -34,7 +33,7 @@ from extender.model.gang import GangKey, PodGroup
 from extender.model.node import Node
 from extender.model.pod import SEATED_SET, Pod, PodUid, Shape, Status
 from extender.model.resources import NOTHING
-from extender.ports import BindOutcome, BindResult
+from extender.ports import BindOrder, BindOutcome, BindResult
 
 Found = TypeVar("Found")
 
@@ -201,8 +200,8 @@ class Desk:
 
     def arrives(self, uid: str, node: str = "n-1") -> list[Instruction]:
         self._calls += 1
-        call = BindCall(uid=PodUid(uid), namespace="team", name=uid, node=node)
-        return self.tell(Arrived(CallId(self._calls), call))
+        order = BindOrder(uid=PodUid(uid), namespace="team", name=uid, node=node)
+        return self.tell(Arrived(CallId(self._calls), order))
 
     @property
     def last_call(self) -> CallId:

@@ -77,7 +77,8 @@ class Proportion(Plugin):
     def reclaimable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Allow victims of queues that use more than they deserve."""
         if self.session.rules.exact:
-            return [one for one in candidates if self._owes(one, claim)]
+            needs = [n for n, a in claim.pod.requests.items() if a > 0 and n != PODS]
+            return self._owing(needs, candidates)
         rest: dict[str, Resources] = {}
         allowed = []
         for candidate in candidates:
@@ -148,16 +149,17 @@ class Proportion(Plugin):
         begins_below = all(others.amount(n) < due.get(n, 0) for n, a in asked.items() if a > 0)
         return most if begins_below else within
 
-    def _owes(self, candidate: Candidate, claim: Claim) -> bool:
-        """Ask whether the candidate's queue has too much of something the claimant needs."""
-        due, used = self.deserved(candidate.gang.queue), candidate.gang.queue.allocated
-        return any(
-            amount > 0
-            and name != PODS
-            and claim.pod.requests.amount(name) > 0
-            and used.amount(name) > due.get(name, 0)
-            for name, amount in candidate.pod.requests.items()
-        )
+    def _owing(self, needs: list[str], candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Keep candidates that use something needed of which their queue has too much."""
+        surplus: dict[str, list[str]] = {}
+        for queue in {one.gang.queue.name: one.gang.queue for one in candidates}.values():
+            due, used = self.deserved(queue), queue.allocated
+            surplus[queue.name] = [n for n in needs if used.amount(n) > due.get(n, 0)]
+        return [
+            one
+            for one in candidates
+            if any(one.pod.requests.amount(name) > 0 for name in surplus[one.gang.queue.name])
+        ]
 
     def _divide(self, queues: dict[str, QueueState]) -> dict[str, Vector]:
         if not self.session.rules.exact:

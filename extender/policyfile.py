@@ -1,0 +1,59 @@
+"""The policy file, read again when it changes; a bad one keeps the old policy running."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from extender.errors import BadConfiguration
+from extender.logs import event
+from extender.plan import policy
+from extender.plan.policy import Policy
+
+log = logging.getLogger(__name__)
+
+
+class PolicyFile:
+    """The policy in force; without a *path* it is the built-in one for ever."""
+
+    def __init__(self, path: str = "") -> None:
+        self._path = Path(path) if path else None
+        self._text = ""
+        #: Why the file as it is now is not in force, in one sentence; empty when it is.
+        self.problem = ""
+        self._policy = policy.DEFAULT
+        if self._path is not None:
+            self._text = self._read(self._path)
+            self._policy = policy.parse(self._text, str(self._path))
+
+    def current(self) -> Policy:
+        """Give the policy in force, after a look at the file.
+
+        The content is compared, not the time: a ConfigMap is swapped by a link.
+        """
+        if self._path is None:
+            return self._policy
+        try:
+            text = self._read(self._path)
+            if text != self._text:
+                self._take(text)
+        except BadConfiguration as error:
+            self._keep(str(error))
+        return self._policy
+
+    def _take(self, text: str) -> None:
+        self._text = text
+        self._policy = policy.parse(text, str(self._path))
+        self.problem = ""
+        event(log, logging.INFO, "policy reloaded", file=str(self._path))
+
+    def _keep(self, problem: str) -> None:
+        if problem != self.problem:
+            event(log, logging.ERROR, "policy kept: the new file cannot be used", why=problem)
+        self.problem = problem
+
+    def _read(self, path: Path) -> str:
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadConfiguration(f"{path}: cannot be read: {error}") from error

@@ -1,0 +1,103 @@
+"""What the extender says of a gang, in each of the places where people look."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from . import objects
+from .api import Api, Object
+from .components import http_json
+from .extender_process import REPOSITORY, Extender
+from .waiting import wait_for
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A reason and its sentence."""
+
+    reason: str
+    message: str
+
+
+def over_http(extender: Extender, namespace: str, gang: str) -> Object:
+    """The explanation of a gang from the operations port."""
+    told = http_json("GET", f"{extender.ops_url}/api/v1/gangs/{namespace}/{gang}")
+    assert told is not None, f"no gang {namespace}/{gang} at {extender.ops_url}"
+    return dict(told)
+
+
+def on_the_command_line(extender: Extender, namespace: str, gang: str) -> Object:
+    """The same from `gang-extender explain`."""
+    command = [sys.executable, "-m", "extender", "explain", f"{namespace}/{gang}"]
+    command += [f"--ops-url={extender.ops_url}", "-o", "json"]
+    ran = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    return dict(json.loads(ran.stdout))
+
+
+def in_condition(api: Api, namespace: str, gang: str) -> Said | None:
+    """The Unschedulable condition of the PodGroup, while it is true."""
+    status = api.get(objects.POD_GROUPS, gang, namespace).get("status", {})
+    for condition in status.get("conditions", []):
+        if condition["type"] == "Unschedulable" and condition["status"] == "True":
+            return Said(condition["reason"], condition["message"])
+    return None
+
+
+def in_events(api: Api, namespace: str, name: str) -> list[Said]:
+    """Our events about an object, oldest first."""
+    events = [
+        event
+        for event in api.list("events", namespace, fields=f"involvedObject.name={name}")
+        if event["source"].get("component") == "gang-extender"
+    ]
+    events.sort(key=lambda event: event["firstTimestamp"])
+    return [Said(event["reason"], event["message"]) for event in events]
+
+
+def wait_until_said(
+    api: Api, extender: Extender, namespace: str, gang: str, reason: str, seconds: float = 15
+) -> Object:
+    """Wait for a reason over HTTP, then demand it within a second wherever else it is told."""
+    told = wait_for(
+        lambda: _if(over_http(extender, namespace, gang), reason),
+        seconds,
+        f"{gang} waits for {reason}",
+        seeing=lambda: over_http(extender, namespace, gang),
+    )
+    decided = time.monotonic()
+    for where, look in (
+        ("condition", lambda: in_condition(api, namespace, gang)),
+        ("event", lambda: (in_events(api, namespace, gang) or [None])[-1]),
+    ):
+        left = max(0.0, decided + 1 - time.monotonic())
+        wait_for(
+            lambda look=look: (said := look()) and said.reason == reason,  # type: ignore[misc]
+            left,
+            f"{reason} of {gang} in its {where} within a second",
+            seeing=look,
+        )
+    return told
+
+
+def free_slots(api: Api, pool: list[str], cpu: int = 1) -> int:
+    """Count from the API server alone how many pods of *cpu* cpus fit on the nodes of *pool*."""
+    room = {
+        node["metadata"]["name"]: int(node["status"]["allocatable"]["cpu"])
+        for node in api.list("nodes")
+        if node["metadata"]["name"] in pool
+    }
+    for pod in api.list("pods"):
+        if objects.node_of(pod) in room and objects.phase(pod) not in ("Succeeded", "Failed"):
+            asked = pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+            room[pod["spec"]["nodeName"]] -= int(asked)
+    return sum(left // cpu for left in room.values())
+
+
+def _if(told: Object, reason: str) -> Any:
+    return told if told["reason"] == reason else None

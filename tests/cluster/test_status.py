@@ -1,0 +1,227 @@
+"""What people are told, on the real API server: the same words everywhere, and few of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from . import objects, telling
+from .api import Api, Object
+from .conftest import GangScheduler, Pool
+from .control_plane import ControlPlane
+from .waiting import wait_for
+
+Nodes = Callable[..., Pool]
+Create = Callable[..., list[Object]]
+
+
+def gang(
+    api: Api, name: str, namespace: str, count: int, pool: Pool | None = None, **rest: Any
+) -> None:
+    """Create a PodGroup and its pods of one cpu each."""
+    queue = rest.pop("queue", None)
+    api.create(objects.pod_group(name, namespace, rest.pop("min_member", count), queue=queue))
+    selector = pool.selector if pool else None
+    api.create(*objects.pods(count, name, namespace, gang=name, node_selector=selector, **rest))
+
+
+def status(api: Api, name: str, namespace: str) -> Object:
+    return dict(api.get(objects.POD_GROUPS, name, namespace).get("status", {}))
+
+
+def wait_until_running(api: Api, name: str, namespace: str, count: int) -> Object:
+    """Wait until the PodGroup itself says that it runs."""
+
+    def runs() -> Object | None:
+        now = status(api, name, namespace)
+        return now if (now.get("phase"), now.get("running")) == ("Running", count) else None
+
+    return wait_for(
+        runs, 15, f"{name} runs by its own word", seeing=lambda: status(api, name, namespace)
+    )
+
+
+def test_a_waiting_gang_says_the_same_in_condition_event_api_and_command_line(
+    api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
+) -> None:
+    pool = nodes(2, cpu="2")
+    gang(api, "first", namespace, 3, pool)
+    wait_until_running(api, "first", namespace, 3)
+    gang(api, "second", namespace, 3, pool)
+    extender = gang_scheduler.extender
+
+    told = telling.wait_until_said(api, extender, namespace, "second", "NotEnoughRoom")
+
+    said = telling.Said("NotEnoughRoom", told["message"])
+    assert telling.in_condition(api, namespace, "second") == said
+    assert telling.in_events(api, namespace, "second") == [said]
+    by_command = telling.on_the_command_line(extender, namespace, "second")
+    assert telling.Said(by_command["reason"], by_command["message"]) == said
+    free = telling.free_slots(api, pool.names)
+    assert free == 1
+    assert told["message"].startswith("needs 3 x 1 cpu")
+    assert f"; {free} slots free" in told["message"]
+    assert [(need["members"], need["slots"]) for need in told["needs"]] == [(3, free)]
+
+
+def test_when_it_starts_the_status_says_so_and_counts_its_members(
+    api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
+) -> None:
+    gang(api, "train", namespace, 3, nodes(1))
+
+    running = wait_until_running(api, "train", namespace, 3)
+
+    conditions = {each["type"]: each for each in running["conditions"]}
+    assert conditions["Scheduled"]["status"] == "True"
+    assert conditions["Unschedulable"]["status"] == "False"
+    assert telling.in_events(api, namespace, "train") == []
+
+
+def test_each_change_of_reason_is_one_event(
+    api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
+) -> None:
+    pool = nodes(1, cpu="3")
+    extender = gang_scheduler.extender
+    gang(api, "late", namespace, 2, pool, min_member=3)
+    telling.wait_until_said(api, extender, namespace, "late", "NotEnoughMembers")
+    gang(api, "first", namespace, 2, pool)
+    wait_until_running(api, "first", namespace, 2)
+    api.create(objects.pod("late-2", namespace, gang="late", node_selector=pool.selector))
+    telling.wait_until_said(api, extender, namespace, "late", "NotEnoughRoom")
+    for index in range(2):
+        api.delete("pods", f"first-{index}", namespace, grace_seconds=0)
+    wait_until_running(api, "late", namespace, 3)
+
+    reasons = [said.reason for said in telling.in_events(api, namespace, "late")]
+    assert reasons[:2] == ["NotEnoughMembers", "NotEnoughRoom"]
+    assert set(reasons[2:]) <= {"Running"}
+
+
+def test_a_gang_whose_pod_group_is_missing_is_told_on_its_pod(
+    api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
+) -> None:
+    pool = nodes(1)
+    api.create(objects.pod("early", namespace, gang="nobody", node_selector=pool.selector))
+
+    said = wait_for(
+        lambda: telling.in_events(api, namespace, "early"), 10, "an event on the pod itself"
+    )
+
+    assert [each.reason for each in said] == ["PodGroupMissing"]
+    assert "nobody does not exist" in said[0].message
+
+
+def test_a_queue_says_what_it_uses_and_deserves(
+    api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes, create: Create
+) -> None:
+    queue = f"q-{namespace}"
+    create(objects.queue(queue, weight=2))
+    gang(api, "train", namespace, 3, nodes(1), queue=queue)
+
+    def told() -> Object | None:
+        now = api.get(objects.QUEUES, queue).get("status", {})
+        return now if now.get("running") == 1 else None
+
+    now = wait_for(
+        told, 15, "the queue counts its gang", seeing=lambda: api.get(objects.QUEUES, queue)
+    )
+
+    assert now["state"] == "Open"
+    assert now["allocated"]["cpu"] == "3"
+    assert now["deserved"]["cpu"] == "3"
+
+
+def test_a_queue_that_an_administrator_closed_stays_closed(
+    api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes, create: Create
+) -> None:
+    queue = f"q-{namespace}"
+    create(objects.queue(queue))
+    api.patch(objects.QUEUES, queue, {"status": {"state": "Closed"}}, subresource="status")
+    gang(api, "train", namespace, 2, nodes(1), queue=queue)
+
+    telling.wait_until_said(api, gang_scheduler.extender, namespace, "train", "QueueClosed")
+
+    assert api.get(objects.QUEUES, queue)["status"]["state"] == "Closed"
+
+
+def test_a_pod_group_without_a_status_subresource_is_written_as_a_whole(
+    new_plane: Callable[..., ControlPlane],
+) -> None:
+    plane = new_plane()
+    removal = json.dumps([{"op": "remove", "path": "/spec/versions/0/subresources"}])
+    crd = "podgroups.scheduling.volcano.sh"
+    plane.kubectl("patch", "crd", crd, "--type=json", f"--patch={removal}")
+    plane.api.create(objects.namespace("team"), objects.node("n0"))
+    plane.wait_until_nodes_are_ready(["n0"])
+    with (
+        plane.extender() as extender,
+        plane.scheduler(plane.scheduler_config(extender)),
+    ):
+        gang(plane.api, "train", "team", 3)
+
+        written = wait_until_running(plane.api, "train", "team", 3)
+
+    assert written["conditions"]
+    assert plane.api.get(objects.POD_GROUPS, "train", "team")["spec"]["minMember"] == 3
+
+
+def test_a_restarted_extender_does_not_repeat_itself(
+    new_plane: Callable[..., ControlPlane],
+) -> None:
+    plane = new_plane(audit=True)
+    plane.api.create(objects.namespace("team"), objects.node("n0", cpu="2"))
+    plane.wait_until_nodes_are_ready(["n0"])
+    gang(plane.api, "huge", "team", 5)
+    with plane.extender() as extender:
+        telling.wait_until_said(plane.api, extender, "team", "huge", "ExceedsCluster")
+    before = len(plane.requests("extender"))
+    with plane.extender() as extender:
+        wait_for(
+            lambda: telling.over_http(extender, "team", "huge")["reason"] == "ExceedsCluster",
+            10,
+            "the new extender has judged",
+        )
+        plane.api.create(objects.pod_group("probe", "team", 2))
+        telling.wait_until_said(plane.api, extender, "team", "probe", "NotEnoughMembers")
+    written = plane.requests("extender")[before:]
+
+    about = [request["objectRef"].get("name", "") for request in written]
+    assert not [name for name in about if name.startswith("huge")]
+
+
+def test_own_writes_stay_within_three_per_gang_pod(
+    new_plane: Callable[..., ControlPlane],
+) -> None:
+    plane = new_plane(audit=True)
+    api = plane.api
+    api.create(objects.namespace("team"), objects.queue("left"), objects.queue("right"))
+    names = [f"n{index}" for index in range(4)]
+    api.create(*(objects.node(name, cpu="8") for name in names))
+    plane.wait_until_nodes_are_ready(names)
+    sizes = [4, 4, 8, 2, 10, 4, 6, 4, 8, 4, 6, 4]
+    with (
+        plane.extender() as extender,
+        plane.scheduler(plane.scheduler_config(extender)),
+        plane.binds("team") as binds,
+    ):
+        for number, size in enumerate(sizes):
+            queue = ("left", "right")[number % 2]
+            gang(api, f"g{number}", "team", size, queue=queue, run_seconds=4)
+        binds.wait_for(sum(sizes), 90)
+        for number in range(len(sizes)):
+            wait_for(
+                lambda name=f"g{number}": status(api, name, "team").get("phase") == "Completed",  # type: ignore[misc]
+                60,
+                f"g{number} has completed",
+                seeing=lambda name=f"g{number}": status(api, name, "team"),  # type: ignore[misc]
+            )
+    writes = plane.requests("extender")
+    kinds: dict[str, int] = {}
+    for request in writes:
+        about = request["objectRef"]
+        kind = "/".join(filter(None, (about["resource"], about.get("subresource"))))
+        kinds[kind] = kinds.get(kind, 0) + 1
+
+    print(f"{len(writes)} writes for {sum(sizes)} gang pods: {kinds}")
+    assert len(writes) <= 3 * sum(sizes), kinds
