@@ -1,4 +1,4 @@
-"""Wake, snapshot, plan, publish: one thread, one pass at a time.
+"""Wake, snapshot, plan, publish, act: one thread, one pass at a time.
 
 A pass is woken by a change (after a short pause, so that a burst is one pass) and by a slow tick
 that carries what only time changes: tickets that lapse, gangs whose backoff is over.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from extender.cache.cluster import Cluster
 from extender.gate import Gate
@@ -40,6 +41,23 @@ MAX_BACKOFF_S = 120.0
 CLEAN_S = 30.0
 
 
+class MakesRoom(Protocol):
+    """Carries out evictions; belongs to this thread and never waits."""
+
+    def spare(self, snapshot: Snapshot) -> Snapshot:
+        """Give *snapshot* with the pods that must be left alone for now."""
+
+    def carry_out(self, snapshot: Snapshot, plan: Plan) -> None:
+        """Send the evictions of *plan* that are not on their way already."""
+
+
+class Tells(Protocol):
+    """Tells the cluster what was decided; never waits."""
+
+    def report(self, snapshot: Snapshot, plan: Plan) -> None:
+        """Take a pass in."""
+
+
 class Published:
     """The last plan, as one reference: readers never see half of one."""
 
@@ -62,6 +80,8 @@ class Cycle:
         gate: Gate,
         make_plan: Callable[[Snapshot], Plan],
         waker: Waker,
+        departures: MakesRoom,
+        reporter: Tells,
         clock: Clock,
         metrics: Metrics,
         readiness: Callable[[], list[str]],
@@ -73,6 +93,8 @@ class Cycle:
         self._gate = gate
         self._make_plan = make_plan
         self._waker = waker
+        self._departures = departures
+        self._reporter = reporter
         self._clock = clock
         self._metrics = metrics
         self._readiness = readiness
@@ -122,11 +144,14 @@ class Cycle:
         """Make one pass."""
         self._let_tickets_lapse()
         with self._metrics.cycle_seconds.labels("snapshot").time():
-            snapshot = self._cluster.snapshot(self._clock.now())
+            snapshot = self._departures.spare(self._cluster.snapshot(self._clock.now()))
         with self._metrics.cycle_seconds.labels("plan").time():
             plan = self._make_plan(snapshot)
         with self._metrics.cycle_seconds.labels("publish").time():
             self._publish(snapshot, plan)
+        with self._metrics.cycle_seconds.labels("report").time():
+            self._departures.carry_out(snapshot, plan)
+            self._reporter.report(snapshot, plan)
 
     def _publish(self, snapshot: Snapshot, plan: Plan) -> None:
         orders: list[WakeOrder] = []

@@ -64,6 +64,12 @@ class Settings:
     max_holds: int = setting(
         10_000, "Binds held at once; one more is refused and comes back, instead of piling up."
     )
+    dry_run: bool = setting(
+        False, "Evict nobody; only say in log, events and metrics who would have had to leave."
+    )
+    min_run_s: float = setting(
+        0.0, "How long a gang runs in peace after its start before it may be made to leave."
+    )
     log_level: str = setting("info", "debug, info, warning or error.")
 
     def __post_init__(self) -> None:

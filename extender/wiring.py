@@ -20,26 +20,35 @@ from extender.holds.book import Book
 from extender.holds.limits import Limits
 from extender.holds.looptimer import LoopTimer
 from extender.holds.mirror import MirrorFacts, Promises, listen
+from extender.journal import Journal
 from extender.kube import decode, dialects, lists, objects
 from extender.kube.bind import PipelinedBinder
 from extender.kube.client import Access
 from extender.kube.codec import Codec
+from extender.kube.departures import Departures
+from extender.kube.events import ApiAnnouncer
+from extender.kube.evict import ApiEvictor
 from extender.kube.groups import LiveGroups
+from extender.kube.mercy import Mercy
 from extender.kube.pipeline import Pipeline
+from extender.kube.report import Reporter
+from extender.kube.status import ApiStatusWriter
 from extender.kube.wake import PipelinedWaker
 from extender.kube.watch import Mirror
 from extender.metrics import Metrics
 from extender.model.gang import GangKey, PodGroup
-from extender.plan.decision import Plan
 from extender.plan.planner import make_plan
 from extender.policyfile import PolicyFile
-from extender.ports import Binder, Clock, GroupReader, Waker
+from extender.ports import Announcer, Binder, Clock, Evictor, GroupReader, StatusWriter, Waker
 from extender.settings import Settings, address
+from extender.sim.acting import SimAnnouncer, SimEvictor, SimStatus
 from extender.sim.cluster import Object, SimCluster
 from extender.web.app import create_app
 from extender.web.edge import Application, Edge
 from extender.web.hooks import Hooks, PodReader
+from extender.web.ops import Ops
 from extender.web.probes import Probes
+from extender.web.series import PlanSeries
 
 
 class SystemClock:
@@ -64,6 +73,30 @@ class Source(Protocol):
         """End."""
 
 
+class StoppableEvictor(Evictor, Protocol):
+    """An evictor with threads of its own."""
+
+    def stop(self) -> None:
+        """End."""
+
+
+class StoppableStatus(StatusWriter, Protocol):
+    """A status writer with threads of its own."""
+
+    def stop(self) -> None:
+        """End."""
+
+
+class RunningAnnouncer(Announcer, Protocol):
+    """An announcer with a thread of its own."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def stop(self) -> None:
+        """End."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doors:
     """How one kind of cluster, real or simulated, is heard and acted upon."""
@@ -72,6 +105,9 @@ class Doors:
     binder: Binder
     groups: GroupReader
     waker: Waker
+    evictor: StoppableEvictor
+    status: StoppableStatus
+    announcer: RunningAnnouncer
 
 
 class Runtime:
@@ -83,19 +119,38 @@ class Runtime:
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         cluster: Cluster,
+        metrics: Metrics,
         doors: Doors,
     ) -> None:
-        self._source = doors.source
-        self._policies = policies = PolicyFile(settings.config)
-        self.metrics = metrics = Metrics()
-        self._published = published = Published()
-        gate = Gate(cluster, published, lost_its_node=self._plan_anew)
+        policies = PolicyFile(settings.config)
+        published = Published()
+        journal = Journal()
+        gate = Gate(cluster, published, lost_its_node=lambda gang: self._cycle.give_back(gang))
+        self._doors = doors
+        self._reporter = Reporter(
+            writer=doors.status,
+            announcer=doors.announcer,
+            journal=journal,
+            metrics=metrics,
+            clock=clock,
+        )
         self._cycle = Cycle(
             cluster=cluster,
             published=published,
             gate=gate,
             make_plan=lambda snapshot: make_plan(snapshot, policies.current()),
             waker=doors.waker,
+            departures=Departures(
+                evictor=doors.evictor,
+                announcer=doors.announcer,
+                journal=journal,
+                metrics=metrics,
+                clock=clock,
+                poke=lambda: self._cycle.poke(),
+                mercy=Mercy(min_run_s=settings.min_run_s),
+                dry_run=settings.dry_run,
+            ),
+            reporter=self._reporter,
             clock=clock,
             metrics=metrics,
             readiness=cluster.readiness,
@@ -116,7 +171,7 @@ class Runtime:
             observer=HoldMetrics(metrics),
         )
         listen(cluster, gate.passers, self._barrier)
-        self.hooks = hooks = Hooks(
+        self.hooks = Hooks(
             gate=gate,
             barrier=self._barrier,
             read_pod=pod_reader(settings),
@@ -124,23 +179,27 @@ class Runtime:
             clock=clock,
             metrics=metrics,
         )
+        metrics.registry.register(PlanSeries(lambda: journal.last))
+
+        def notes() -> list[str]:
+            return [f"policy: {policies.problem}"] if policies.problem else []
+
         # a2wsgi types every ASGI message on its own; the edge takes them as the mappings they are.
-        pages: Any = create_app(Probes(cluster.readiness, published, metrics))
+        pages: Any = create_app(
+            Probes(cluster.readiness, metrics, notes), Ops(journal, policies.current)
+        )
         self.edge = Edge(
-            hooks,
+            self.hooks,
             cast(Application, WSGIMiddleware(pages)),
             hook_port=address(settings.listen, "--listen")[1],
             ops_port=address(settings.ops_listen, "--ops-listen")[1],
         )
 
-    @property
-    def plan(self) -> Plan:
-        """The last plan."""
-        return self._published.plan
-
     def start(self) -> None:
-        """Listen to the cluster and plan."""
-        self._source.start()
+        """Listen to the cluster, plan, and tell."""
+        self._doors.source.start()
+        self._doors.announcer.start()
+        self._reporter.start()
         self._cycle.start()
 
     def drain(self) -> None:
@@ -150,10 +209,11 @@ class Runtime:
     def stop(self) -> None:
         """End every thread."""
         self._cycle.stop()
-        self._source.stop()
-
-    def _plan_anew(self, gang: GangKey) -> None:
-        self._cycle.give_back(gang)
+        self._doors.source.stop()
+        self._reporter.stop()
+        self._doors.announcer.stop()
+        self._doors.evictor.stop()
+        self._doors.status.stop()
 
 
 def build(settings: Settings, loop: asyncio.AbstractEventLoop) -> Runtime:
@@ -161,6 +221,7 @@ def build(settings: Settings, loop: asyncio.AbstractEventLoop) -> Runtime:
     clock = SystemClock()
     access = Access.load(settings.kubeconfig or None)
     cluster = Cluster(clock)
+    metrics = Metrics()
     pipeline = Pipeline(access, loop)
     doors = Doors(
         source=Mirror(access, cluster, clock, schedulers=frozenset(settings.scheduler_name)),
@@ -168,37 +229,11 @@ def build(settings: Settings, loop: asyncio.AbstractEventLoop) -> Runtime:
         groups=LiveGroups(pipeline),
         # Lanes of its own: a thousand wake-ups must not stand in front of a bind.
         waker=PipelinedWaker(Pipeline(access, loop, size=4)),
+        evictor=ApiEvictor(access),
+        status=ApiStatusWriter(access),
+        announcer=ApiAnnouncer(access, metrics),
     )
-    return Runtime(settings, loop, clock, cluster, doors)
-
-
-def pod_reader(settings: Settings) -> PodReader:
-    """Read the pod inside a hook call just as the watch reads it."""
-    schedulers = frozenset(settings.scheduler_name)
-    return lambda raw: decode.to_pod(decode.pod(raw), schedulers=schedulers)
-
-
-class HoldMetrics:
-    """Counts what happens at the barrier."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    def holding(self, holds: int) -> None:
-        """So many binds wait or are under way now."""
-        self._metrics.holds.set(holds)
-
-    def released(self, cause: str, waited_s: float) -> None:
-        """A bind call was answered."""
-        self._metrics.hold_seconds.labels(cause).observe(waited_s)
-
-    def partial_commit(self, gang: GangKey) -> None:
-        """A gang ended short of minMember after its bindings were sent."""
-        self._metrics.partial_commits.inc()
-
-    def peer_closed(self, age_s: float) -> None:
-        """A caller gave up."""
-        self._metrics.peer_closes.inc()
+    return Runtime(settings, loop, clock, cluster, metrics, doors)
 
 
 def embed(settings: Settings, loop: asyncio.AbstractEventLoop, simulated: SimCluster) -> Runtime:
@@ -210,8 +245,17 @@ def embed(settings: Settings, loop: asyncio.AbstractEventLoop, simulated: SimClu
         binder=simulated,
         groups=simulated,
         waker=simulated,
+        evictor=SimEvictor(simulated),
+        status=SimStatus(simulated),
+        announcer=SimAnnouncer(),
     )
-    return Runtime(settings, loop, clock, cluster, doors)
+    return Runtime(settings, loop, clock, cluster, Metrics(), doors)
+
+
+def pod_reader(settings: Settings) -> PodReader:
+    """Read the pod inside a hook call just as the watch reads it."""
+    schedulers = frozenset(settings.scheduler_name)
+    return lambda raw: decode.to_pod(decode.pod(raw), schedulers=schedulers)
 
 
 def read_group(thing: Object) -> PodGroup:
@@ -245,3 +289,26 @@ class _Hearsay:
         )
         if line.change is not None:
             self._cluster.apply(line.change)
+
+
+class HoldMetrics:
+    """Counts what happens at the barrier."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def holding(self, holds: int) -> None:
+        """So many binds wait or are under way now."""
+        self._metrics.holds.set(holds)
+
+    def released(self, cause: str, waited_s: float) -> None:
+        """A bind call was answered."""
+        self._metrics.hold_seconds.labels(cause).observe(waited_s)
+
+    def partial_commit(self, gang: GangKey) -> None:
+        """A gang ended short of minMember after its bindings were sent."""
+        self._metrics.partial_commits.inc()
+
+    def peer_closed(self, age_s: float) -> None:
+        """A caller gave up."""
+        self._metrics.peer_closes.inc()

@@ -10,6 +10,8 @@ from extender.cache.inflight import Stage
 from extender.cycle import Cycle, Published
 from extender.gate import Gate
 from extender.metrics import Metrics
+from extender.model.snapshot import Snapshot
+from extender.plan.decision import Plan
 from extender.plan.planner import make_plan
 from extender.ports import WakeOrder
 from tests.cache.building import (
@@ -36,18 +38,30 @@ class World:
         self.gate = Gate(self.cluster, self.published, lambda gang: self.cycle.give_back(gang))
         self.idle_s = 60.0
         self.woken: list[str] = []
+        self.passes: list[Plan] = []
         self.cycle = Cycle(
             cluster=self.cluster,
             published=self.published,
             gate=self.gate,
             make_plan=make_plan,
             waker=self,
+            departures=self,
+            reporter=self,
             clock=self.clock,
             metrics=Metrics(),
             readiness=list,
             scheduler_idle_s=lambda: self.idle_s,
             ticket_s=20.0,
         )
+
+    def spare(self, snapshot: Snapshot) -> Snapshot:
+        return snapshot
+
+    def carry_out(self, snapshot: Snapshot, plan: Plan) -> None:
+        self.passes.append(plan)
+
+    def report(self, snapshot: Snapshot, plan: Plan) -> None:
+        self.passes.append(plan)
 
     def wake(self, orders: Sequence[WakeOrder]) -> None:
         self.woken += [order.name for order in orders]
@@ -152,3 +166,11 @@ def test_a_promise_survives_the_passes_until_the_pod_is_seen_on_its_node() -> No
     world.cluster.apply(Upsert(pod("p0", on="n1")))
 
     assert world.cluster.inflight.of(uid("p0")) is None
+
+
+def test_every_pass_is_acted_upon_and_told() -> None:
+    world = World(*complete_gang())
+
+    world.turn()
+
+    assert [plan.generation for plan in world.passes] == [world.published.plan.generation] * 2

@@ -8,8 +8,11 @@ import click
 
 from extender import __version__
 from extender.cli.demo import demo
+from extender.cli.explain import explain
+from extender.cli.plan import plan
 from extender.cli.scheduler_config import scheduler_config
 from extender.cli.serve import serve
+from extender.cli.top import top
 from extender.errors import BadInput, ExtenderError
 
 
@@ -30,4 +33,7 @@ def main() -> None:
 
 main.add_command(serve)
 main.add_command(demo)
+main.add_command(plan)
+main.add_command(explain)
+main.add_command(top)
 main.add_command(scheduler_config)

@@ -25,6 +25,7 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
             default=each.default,
             type=str if repeated else type(each.default),
             multiple=repeated,
+            is_flag=isinstance(each.default, bool),
             envvar=variable(each.name),
             show_envvar=True,
             show_default=each.default != "",

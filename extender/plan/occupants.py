@@ -20,6 +20,7 @@ class Occupants:
         self._by_group: dict[tuple[str, int], list[GangKey]] = {}
         self._by_row: dict[int, list[Candidate]] | None = None
         self._orders: dict[GangKey, Key] = {}
+        self._members: dict[GangKey, list[Candidate]] = {}
         for key, gang in session.snapshot.gangs.items():
             if gang.seated and gang.queue in session.queues and gang.problem is None:
                 self._by_group.setdefault((gang.queue, gang.priority), []).append(key)
@@ -46,15 +47,22 @@ class Occupants:
         return known
 
     def of(self, gang: GangState) -> list[Candidate]:
-        """List the members of *gang* on nodes, those already leaving left out."""
+        """List the members of *gang* that are on nodes and stay so far, the last in order first."""
+        members = self._members.get(gang.key)
+        if members is None:
+            members = self._members[gang.key] = self._seated(gang)
+        if not gang.evicted:
+            return members
+        return [one for one in members if one.pod.uid not in gang.evicted]
+
+    def _seated(self, gang: GangState) -> list[Candidate]:
         ledger, spared = self._session.ledger, self._session.snapshot.spared
+        pods = [pod for pod in gang.gang.pods if pod.status in SEATED_SET]
+        pods.sort(key=self._session.task_key, reverse=True)
         return [
             Candidate(gang, pod, row)
-            for status in SEATED_SET
-            for pod in gang.gang.by_status.get(status, ())
-            if pod.uid not in gang.evicted
-            and pod.uid not in spared
-            and (row := ledger.row_of(pod)) >= 0
+            for pod in pods
+            if pod.uid not in spared and (row := ledger.row_of(pod)) >= 0
         ]
 
     def on(self, row: int, wanted: Callable[[Candidate], bool]) -> list[Candidate]:

@@ -292,9 +292,12 @@ class Session:
         return known
 
     def _score(self, shape: Shape, prospect: Prospect) -> Scores:
-        total = prospect.nothing
-        for scores in self._scorers:
-            total += scores(shape, prospect)
+        if not self._scorers:
+            return prospect.nothing
+        first, *others = self._scorers
+        total: Scores = first(shape, prospect)
+        for scores in others:
+            total = total + scores(shape, prospect)
         return total
 
     def arguments(self, action: str) -> Arguments:

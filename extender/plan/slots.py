@@ -112,13 +112,16 @@ class Slots:
         if self._ledger.anything_coming:
             # Room promised beyond what is being released is not idle any more.
             room = np.minimum(room, room + self._ledger.coming[rows])
-        counts = (room[:, self._asked] // self._least).min(axis=1)
-        counts = np.maximum(counts, 0) * self._usable[rows]
+        if len(self._asked) < room.shape[1]:
+            room = room[:, self._asked]
+        counts = (room // self._least).min(axis=1)
+        np.maximum(counts, 0, out=counts)
+        counts *= self._usable[rows]
         if self._shape.host_ports:
             counts = np.minimum(counts, [self._port_free(int(row)) for row in rows])
         self._counts[rows] = counts
         rank = rows * _NUDGE - self._scores(rows)
-        rank[counts == 0] = np.inf
+        rank[counts <= 0] = np.inf
         self._rank[rows] = rank
         if not self._pooled[rows].all():
             self._pooled[rows] = True

@@ -80,7 +80,6 @@ class GangState:
         "ready_by_role",
         "role_minimums",
         "runs",
-        "started",
         "trying",
     )
 
@@ -93,8 +92,6 @@ class GangState:
         self.phase: Phase = group.phase
         self.ready: int = gang.ready
         self.allocated: Resources = gang.allocated
-        #: What its members that may start now ask for.
-        self.started = NOTHING
         #: What the trial under way has given it.
         self.trying = NOTHING
         #: Waiting members not yet tried in this action, cut into runs of identical ones.
@@ -126,10 +123,15 @@ class GangState:
 
     def commit(self) -> None:
         """Let everybody who was given a node start."""
-        counts = Counter(pod.shape for pod, _ in self.placed[self.committed :])
-        for shape, number in counts.items():
-            self.started = self.started + shape.requests * number
         self.committed = len(self.placed)
+
+    @property
+    def started(self) -> Resources:
+        """Add up what its members that may start now ask for."""
+        if self.committed == len(self.placed) and not self.pipelined and not self.evicted:
+            return self.allocated - self.gang.allocated
+        counts = Counter(pod.shape for pod, _ in self.placed[: self.committed])
+        return sum((shape.requests * number for shape, number in counts.items()), NOTHING)
 
     def let_in(self) -> None:
         """Let it into its queue, if it is not there yet."""

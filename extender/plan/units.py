@@ -12,12 +12,12 @@ from extender.model.pod import ALLOCATED_SET
 from extender.plan.ledger import Rows
 from extender.plan.occupants import Occupants, is_running
 from extender.plan.plugins.plugin import Candidate
-from extender.plan.session import Key, Last, Session
+from extender.plan.session import Key, Session
 from extender.plan.state import GangState
 from extender.plan.wish import Wish
 
 #: Looking at more gangs than this does not make the choice noticeably better.
-_MOST_GANGS = 256
+_MOST_GANGS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +138,13 @@ class Units:
     def _askable(self, gang: GangState) -> list[Candidate]:
         """List members that are not exempt; a claimant without requests displaces only its like."""
         is_empty = self._session.is_empty
-        members = [
+        return [
             one
             for one in self._occupants.of(gang)
             if one.pod.preemptable
             and (self._action == "preempt" or is_running(one))
             and (not is_empty(self._wish.pods[0].shape) or is_empty(one.pod.shape))
         ]
-        return sorted(members, key=lambda one: Last(self._session.task_key(one.pod)))
 
     def _spared(self, members: Sequence[Candidate]) -> list[Candidate]:
         if not members:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from flask import Flask, Response, request
+from typing import Protocol
+
+from flask import Blueprint, Flask, Response, request
 from flask.typing import ResponseReturnValue
 
 from extender.web import wire
 from extender.web.hooks import BODY_LIMIT, VERBS, Hooks
-from extender.web.probes import Probes
 
 
-def create_app(probes: Probes, hooks: Hooks | None = None) -> Flask:
+class Pages(Protocol):
+    """Something that can be mounted."""
+
+    def blueprint(self) -> Blueprint:
+        """Give the routes."""
+
+
+def create_app(*pages: Pages, hooks: Hooks | None = None) -> Flask:
     """Mount what is given; under `serve` the hooks are answered by the edge instead."""
     app = Flask(__name__, static_folder=None)
-    app.register_blueprint(probes.blueprint())
+    for each in pages:
+        app.register_blueprint(each.blueprint())
     if hooks is not None:
         _mount(app, hooks)
     return app

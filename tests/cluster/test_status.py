@@ -169,13 +169,13 @@ def test_a_pod_group_without_a_status_subresource_is_written_as_a_whole(
 def test_a_restarted_extender_does_not_repeat_itself(
     new_plane: Callable[..., ControlPlane],
 ) -> None:
-    plane = new_plane(audit=True)
+    plane = new_plane()
     plane.api.create(objects.namespace("team"), objects.node("n0", cpu="2"))
     plane.wait_until_nodes_are_ready(["n0"])
     gang(plane.api, "huge", "team", 5)
     with plane.extender() as extender:
         telling.wait_until_said(plane.api, extender, "team", "huge", "ExceedsCluster")
-    before = len(plane.requests("extender"))
+    before = len(plane.writes("extender"))
     with plane.extender() as extender:
         wait_for(
             lambda: telling.over_http(extender, "team", "huge")["reason"] == "ExceedsCluster",
@@ -184,7 +184,7 @@ def test_a_restarted_extender_does_not_repeat_itself(
         )
         plane.api.create(objects.pod_group("probe", "team", 2))
         telling.wait_until_said(plane.api, extender, "team", "probe", "NotEnoughMembers")
-    written = plane.requests("extender")[before:]
+    written = plane.writes("extender")[before:]
 
     about = [request["objectRef"].get("name", "") for request in written]
     assert not [name for name in about if name.startswith("huge")]
@@ -193,7 +193,7 @@ def test_a_restarted_extender_does_not_repeat_itself(
 def test_own_writes_stay_within_three_per_gang_pod(
     new_plane: Callable[..., ControlPlane],
 ) -> None:
-    plane = new_plane(audit=True)
+    plane = new_plane()
     api = plane.api
     api.create(objects.namespace("team"), objects.queue("left"), objects.queue("right"))
     names = [f"n{index}" for index in range(4)]
@@ -216,7 +216,7 @@ def test_own_writes_stay_within_three_per_gang_pod(
                 f"g{number} has completed",
                 seeing=lambda name=f"g{number}": status(api, name, "team"),  # type: ignore[misc]
             )
-    writes = plane.requests("extender")
+    writes = plane.writes("extender")
     kinds: dict[str, int] = {}
     for request in writes:
         about = request["objectRef"]

@@ -7,6 +7,7 @@ number of examples (`SOAK=100000 pytest tests/holds/test_machine.py`).
 from __future__ import annotations
 
 import os
+from collections import deque
 from dataclasses import replace
 
 from hypothesis import HealthCheck, settings
@@ -81,6 +82,7 @@ class BarrierMachine(RuleBasedStateMachine):
         self.now = 1000.0
         #: What the API server has: uid -> node ("" while unbound). Absent when deleted.
         self.bound_to: dict[PodUid, str] = {}
+        self.gang_of: dict[PodUid, GangKey] = {}
         self.live: dict[GangKey, PodGroup] = {}
         #: Every node the API server has ever shown for a pod.
         self.was_on: set[tuple[PodUid, str]] = set()
@@ -93,6 +95,10 @@ class BarrierMachine(RuleBasedStateMachine):
         self.reads: list[tuple[Verify, PodGroup | None]] = []
         self.sent: list[BindOrder] = []
         self.words: dict[tuple[object, Cause], str] = {}
+        #: What the mirror shows already but has not told yet.
+        self.news: deque[Event] = deque()
+        #: Gangs of which something is, or may be, bound by us.
+        self.begun: set[GangKey] = set()
         self.uids = 0
         self.is_sound = True
 
@@ -123,6 +129,7 @@ class BarrierMachine(RuleBasedStateMachine):
         self.uids += 1
         uid = self.mirror.add_pod(f"p-{self.uids}", gang, ticket=False)
         self.bound_to[uid] = ""
+        self.gang_of[uid] = gang
         self.tell(PodChanged(uid, gang))
 
     def delete_pod(self, index, seen):
@@ -149,11 +156,10 @@ class BarrierMachine(RuleBasedStateMachine):
         uid = self.pick(index)
         if uid is not None:
             self.mirror.change_pod(uid, status=Status.RELEASING)
-            if seen:
-                self.tell(PodChanged(uid, self.mirror.gangs[uid]))
+            self.hear(PodChanged(uid, self.mirror.gangs[uid]), seen)
 
-    @rule(index=indexes)
-    def show_what_is_bound(self, index):
+    @rule(index=indexes, at_once=mostly)
+    def show_what_is_bound(self, index, at_once):
         news = [
             uid
             for uid, node in self.bound_to.items()
@@ -163,7 +169,7 @@ class BarrierMachine(RuleBasedStateMachine):
             uid = news[index % len(news)]
             self.mirror.change_pod(uid, status=Status.BOUND, node=self.bound_to[uid])
             self.mirror.flight.pop(uid, None)
-            self.tell(PodChanged(uid, self.mirror.gangs[uid]))
+            self.hear(PodChanged(uid, self.mirror.gangs[uid]), at_once)
 
     def somebody_else_binds(self, index, seen):
         uid = self.pick(index)
@@ -205,20 +211,30 @@ class BarrierMachine(RuleBasedStateMachine):
         if seen:
             self.show_group(gang)
 
-    @rule(gang=gangs)
-    def show_group(self, gang):
+    @rule(gang=gangs, at_once=st.booleans())
+    def show_group(self, gang, at_once=True):
         group = self.live.get(gang)
         if group is None:
             self.mirror.groups.pop(gang, None)
         else:
             self.mirror.groups[gang] = group
-        self.tell(GroupChanged(gang, group))
+        self.hear(GroupChanged(gang, group), at_once)
+
+    @rule()
+    def late_news(self):
+        if self.news:
+            self.tell(self.news.popleft())
+
+    def hear(self, event: Event, at_once: bool) -> None:
+        """The mirror shows a change before it tells of it, sometimes long before."""
+        self.news.append(event)
+        while at_once and self.news:
+            self.tell(self.news.popleft())
 
     def change_node(self, index, seen):
         node = NODES[index % 3]
         self.mirror.add_node(node, ready=not self.mirror.nodes[node].ready)
-        if seen:
-            self.tell(NodeChanged(node))
+        self.hear(NodeChanged(node), seen)
 
     # What kube-scheduler does
 
@@ -285,6 +301,8 @@ class BarrierMachine(RuleBasedStateMachine):
             self.settle(order, BindResult.LOST)
 
     def settle(self, order, result):
+        if result in (BindResult.BOUND, BindResult.UNKNOWN):
+            self.begun.add(self.gang_of[order.uid])
         message = "" if result is BindResult.BOUND else "not bound"
         self.tell(Settled(order.uid, BindOutcome(result, message)))
 
@@ -367,6 +385,16 @@ class BarrierMachine(RuleBasedStateMachine):
             assert all(self.now <= self.arrived[call] + latest for call in waiting), "I3: too late"
         if isinstance(event, Verified):
             self.check_commit(orders, event.gang, event.group)
+        else:
+            (order,) = orders
+            self.check_alone(self.gang_of[order.uid])
+
+    def check_alone(self, gang: GangKey) -> None:
+        group = self.mirror.group(gang)
+        assert group is not None, "I2: no PodGroup"
+        runs = group.min_member <= 1 or len(self.seats(gang)) >= group.min_member
+        starts = any(self.gang_of[order.uid] == gang for order in self.sent)
+        assert runs or starts or gang in self.begun, "I2: a member starts before its gang"
 
     def check_commit(
         self, orders: tuple[BindOrder, ...], gang: GangKey, group: PodGroup | None

@@ -137,23 +137,6 @@ def test_an_expired_version_leads_to_a_new_list(api: WatchedApi, in_stream: bool
         watched.until(lambda: watched.has_pod("new") and not watched.has_pod("old"))
 
 
-def test_bookmarks_move_the_point_from_which_a_watch_goes_on(api: WatchedApi) -> None:
-    with watching(api) as watched:
-        watched.ready()
-        api.put(PODS, make.pod("p"))
-        watched.until(lambda: watched.has_pod("p"))
-        for _ in range(5):
-            api.bookmark(NODES)
-        api.put(NODES, make.node("n"))
-        watched.until(lambda: watched.cluster.node("n"))
-        with api.changed:
-            api.hang_up()
-            api.compact()  # forgets what came before the bookmarks, and they came last
-        api.bookmark(NODES)
-        api.put(NODES, make.node("m"))
-        watched.until(lambda: watched.cluster.node("m"))
-
-
 def test_a_dialect_installed_later_is_found(api: WatchedApi) -> None:
     with watching(api) as watched:
         watched.ready()

@@ -82,11 +82,7 @@ def call(request: pytest.FixtureRequest, world: World) -> Door:
 
 
 def through_flask(world: World) -> Door:
-    from extender.web.probes import Probes
-
-    hooks = world.runtime.hooks
-    probes = Probes(list, lambda: world.runtime.plan, world.runtime.metrics)
-    client = create_app(probes, hooks).test_client()
+    client = create_app(hooks=world.runtime.hooks).test_client()
 
     def call(verb: str, body: bytes | Any, method: str = "POST") -> Reply:
         reply = client.open(f"/{verb}", method=method, data=_bytes(body))

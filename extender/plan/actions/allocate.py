@@ -85,14 +85,14 @@ def _is_hopeless(session: Session, gang: GangState) -> bool:
     if needed <= 1 or len(gang.runs) > 1:
         return False
     shape = gang.runs[0][0].shape
+    if session.slots(shape).free < needed and not session.ledger.anything_coming:
+        return True
     allowed = session.allowance(gang, shape)
     if isinstance(allowed, Problem):
         gang.blocked = allowed
-        return True
-    if allowed < needed:
+    elif allowed < needed:
         gang.blocked = QUEUE_HAS_ENOUGH
-        return True
-    return session.slots(shape).free < needed and not session.ledger.anything_coming
+    return gang.blocked is not None
 
 
 def _place(session: Session, gang: GangState, *, alone: bool) -> None:
@@ -101,11 +101,11 @@ def _place(session: Session, gang: GangState, *, alone: bool) -> None:
     failed_roles: set[str] = set()
     while runs:
         run = runs.pop(0)
+        if run[0].role and run[0].role in failed_roles:
+            continue
         allowed = session.allowance(gang, run[0].shape)
         if isinstance(allowed, Problem):
             gang.blocked = allowed
-            continue
-        if run[0].role and run[0].role in failed_roles:
             continue
         is_growing = alone and session.is_ready(gang)
         wanted = len(run) if is_growing else max(1, session.lacking(gang))

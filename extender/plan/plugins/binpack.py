@@ -28,14 +28,16 @@ class Binpack(Plugin):
 
     def scores(self, shape: Shape, prospect: Prospect) -> Scores:
         """Weigh how full each requested resource would be; a node that would overflow scores 0."""
-        asked = {name: w for name, w in self._weights.items() if shape.requests.amount(name) > 0}
-        scale = 100 * self._weight / (sum(asked.values()) or 1.0)
-        total = prospect.nothing
-        fullest = prospect.nothing
-        for name, weight in asked.items():
-            fill = prospect.fill(name)
+        asked = [(name, w) for name, w in self._weights.items() if shape.requests.amount(name) > 0]
+        if not asked:
+            return prospect.nothing
+        scale = 100 * self._weight / (sum(weight for _, weight in asked) or 1.0)
+        fills = [prospect.fill(name) for name, _ in asked]
+        total = fills[0] * (asked[0][1] * scale)
+        fullest = fills[0]
+        for fill, (_, weight) in zip(fills[1:], asked[1:], strict=True):
             total += fill * (weight * scale)
-            np.maximum(fullest, fill, out=fullest)
+            fullest = np.maximum(fullest, fill)
         total[fullest > _FULL] = 0.0
         return total
 

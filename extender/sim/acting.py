@@ -1,0 +1,85 @@
+"""How the extender acts on a simulated cluster beyond binding: evictions, status, events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from extender.ports import EvictOrder, EvictOutcome, EvictResult, Notice, Subject
+from extender.sim.cluster import Object, SimCluster
+
+
+class SimEvictor:
+    """Pods leave at once."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self._cluster = cluster
+
+    def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
+        """Delete the pods."""
+        for order in orders:
+            self._cluster.delete("Pod", order.namespace, order.name)
+        return [_settled(EvictOutcome(EvictResult.LEAVING)) for _ in orders]
+
+    def stop(self) -> None:
+        """Nothing is on its way."""
+
+
+class SimStatus:
+    """Status lies in the objects themselves."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self._cluster = cluster
+
+    def read(self, subject: Subject) -> Future[Mapping[str, Any] | None]:
+        """Give the status as it is."""
+        found = self._find(subject)
+        return _settled(found.get("status", {}) if found else None)
+
+    def write(
+        self, subject: Subject, status: Mapping[str, Any]
+    ) -> Future[Mapping[str, Any] | None]:
+        """Merge *status* into what is there."""
+        found = self._find(subject)
+        if found is None:
+            return _settled(None)
+        merged = {**found.get("status", {}), **status}
+        self._cluster.change(found, lambda it: it.update(status=merged))
+        return _settled(merged)
+
+    def stop(self) -> None:
+        """Nothing is on its way."""
+
+    def _find(self, subject: Subject) -> Object | None:
+        return next(
+            (
+                each
+                for each in self._cluster.all(subject.kind)
+                if each["metadata"]["uid"] == subject.uid
+            ),
+            None,
+        )
+
+
+class SimAnnouncer:
+    """Keeps the notices for whoever wants to read them."""
+
+    def __init__(self) -> None:
+        self.notices: list[Notice] = []
+
+    def announce(self, notice: Notice) -> None:
+        """Take *notice* in."""
+        self.notices.append(notice)
+
+    def start(self) -> None:
+        """Nothing runs."""
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+
+def _settled(value: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_result(value)
+    return future
