@@ -47,7 +47,7 @@ from extender.holds.states import FORWARD, GATHERING, AssemblyState, HoldState
 from extender.holds.story import Line
 from extender.holds.table import Table
 from extender.model.gang import GangKey
-from extender.model.pod import PodUid, Status
+from extender.model.pod import PodUid
 from extender.ports import BindOutcome, BindResult
 
 
@@ -196,7 +196,7 @@ class Book:
             self._table.drop(hold)
             yield from self._bind_alone(hold, now)
             if assembly is not None:
-                self._gathering.member_left(assembly, now)
+                self._gathering.dissolve_if_empty(assembly, now)
         else:
             yield Park(hold.uid, hold.node)
 
@@ -261,27 +261,22 @@ class Book:
         hold = self._table.holds.get(event.uid)
         if hold is not None and hold.state is HoldState.HELD:
             yield from self._object(hold, now)
-        gang = event.gang or self._table.siblings.get(event.uid)
-        assembly = self._table.assemblies.get(gang) if gang else None
-        if assembly is None or assembly.state not in GATHERING:
-            return
-        self._table.enrol(assembly, (event.uid,))
-        pod = self._facts.pod(event.uid)
-        if pod is None or pod.status is Status.RELEASING:
-            assembly.stuck.discard(event.uid)
-            self._gathering.doubt(assembly, now)
-        yield from self._gathering.weigh(assembly, now)
+        former = self._table.siblings.get(event.uid)
+        if former is not None and former != event.gang:
+            self._gathering.member_left(self._table.assemblies[former], event.uid, now)
+        assembly = self._table.assemblies.get(event.gang) if event.gang else None
+        if assembly is not None and assembly.state in GATHERING:
+            yield from self._gathering.member_changed(assembly, event.uid, now)
 
     def _sibling_unschedulable(
         self, event: SiblingUnschedulable, now: float
     ) -> Iterator[Instruction]:
         assembly = self._table.assemblies.get(event.gang)
-        if assembly is None or event.uid in self._table.holds:
+        if assembly is None or assembly.state not in GATHERING or event.uid in assembly.holds:
             return
         if fits_no_node(self._facts.pod(event.uid)):
             assembly.stuck.add(event.uid)
-            self._gathering.doubt(assembly, now)
-        yield from ()
+            yield from self._gathering.member_changed(assembly, event.uid, now)
 
     def _group_changed(self, event: GroupChanged, now: float) -> Iterator[Instruction]:
         assembly = self._table.assemblies.get(event.gang)

@@ -166,7 +166,7 @@ class Gathering:
         assembly = self._table.assembly_of(hold)
         yield from self._remove(hold, cause, now)
         if assembly is not None:
-            self.member_left(assembly, now)
+            self.dissolve_if_empty(assembly, now)
 
     def _remove(self, hold: Hold, cause: Cause, now: float) -> Iterator[Instruction]:
         if cause is not Cause.BOUND:
@@ -178,18 +178,27 @@ class Gathering:
         yield Free(hold.uid)
         yield from self._table.answer(hold, cause, now, "")
 
-    def member_left(self, assembly: Assembly, now: float) -> None:
-        """Dissolve an assembly nobody waits in; doubt one that lost a member."""
-        if assembly.state not in GATHERING:
-            return
-        if not assembly.holds:
+    def dissolve_if_empty(self, assembly: Assembly, now: float) -> None:
+        """End an attempt in which nobody waits any more; nobody is to blame."""
+        if assembly.state in GATHERING and not assembly.holds:
             self._table.turn(assembly, AssemblyState.DISSOLVED, now)
-            return
-        self.doubt(assembly, now)
 
-    def doubt(self, assembly: Assembly, now: float) -> None:
+    def member_changed(self, assembly: Assembly, uid: PodUid, now: float) -> Iterator[Instruction]:
+        """Weigh anew, and doubt if this member will not come."""
+        self._table.enrol(assembly, (uid,))
+        pod = self._facts.pod(uid)
+        if pod is None or not quorum.may_come(pod, assembly):
+            self._doubt(assembly, now)
+        yield from self.weigh(assembly, now)
+
+    def member_left(self, assembly: Assembly, uid: PodUid, now: float) -> None:
+        """Forget a member that is gone, or in another gang by now."""
+        self._table.expel(assembly, uid)
+        self._doubt(assembly, now)
+
+    def _doubt(self, assembly: Assembly, now: float) -> None:
         """Give a gang that lost a member some grace: controllers replace pods quickly."""
-        if assembly.doubt_at is None and assembly.state in GATHERING:
+        if assembly.doubt_at is None:
             assembly.doubt_at = now + self._patience.limits(now).grace_s
             self._remind(assembly, assembly.doubt_at)
 
@@ -242,7 +251,11 @@ class Gathering:
             yield from self._while_assembling(assembly, now)
 
     def _give_up_broken(self, assembly: Assembly, now: float) -> None:
-        if now >= assembly.deadline and not assembly.holds:
+        if now < assembly.deadline:
+            return
+        if assembly.holds:
+            self._remind(assembly, now + self._patience.limits(now).commit_s)
+        else:
             self._table.turn(assembly, AssemblyState.DISSOLVED, now)
 
     def _while_verifying(self, assembly: Assembly, now: float) -> Iterator[Instruction]:

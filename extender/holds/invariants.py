@@ -13,7 +13,8 @@ def check(table: Table, max_holds: int) -> None:
     _demand(len(table.holds) <= max_holds, "more holds than the table may have")
     for hold in table.holds.values():
         _check_hold(hold, table)
-    for assembly in table.assemblies.values():
+    for key, assembly in table.assemblies.items():
+        _demand(assembly.key == key, f"{assembly.key} stands under another name")
         _check_assembly(assembly, table)
     siblings = {uid: key for key, each in table.assemblies.items() for uid in each.siblings}
     _demand(siblings == table.siblings, "a sibling of no assembly, or of a wrong one")
@@ -33,7 +34,6 @@ def _check_hold(hold: Hold, table: Table) -> None:
 def _check_assembly(assembly: Assembly, table: Table) -> None:
     key = assembly.key
     _demand(bool(ASSEMBLY_MOVES[assembly.state]), f"{key} is over but still on the table")
-    _demand(table.assemblies.get(key) is assembly, f"{key} stands under another name")
     for uid, hold in assembly.holds.items():
         _demand(table.holds.get(uid) is hold, f"{uid} of {key} is not on the table")
     states = {hold.state for hold in assembly.holds.values()}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from extender.holds.assembly import Assembly
 from extender.holds.facts import Facts
 from extender.model.gang import PodGroup
-from extender.model.pod import FINISHED_SET, Pod, Status
+from extender.model.pod import Pod, Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +59,13 @@ def is_reached(assembly: Assembly, seated: Seats) -> bool:
 
 def is_within_reach(assembly: Assembly, facts: Facts) -> bool:
     """Ask whether the members that exist could still be enough."""
-    hopeful = sum(_may_come(pod, assembly) for pod in facts.pods_of(assembly.key))
+    hopeful = sum(may_come(pod, assembly) for pod in facts.pods_of(assembly.key))
     return hopeful >= assembly.group.min_member
 
 
-def _may_come(pod: Pod, assembly: Assembly) -> bool:
-    if pod.status in FINISHED_SET or pod.status is Status.RELEASING:
+def may_come(pod: Pod, assembly: Assembly) -> bool:
+    """Ask whether a member is seated, or may yet come to the barrier."""
+    if pod.status is Status.FAILED or pod.status is Status.RELEASING or pod.gated:
         return False
     # A nominated pod waits for victims to leave: kube-scheduler did find a node for it.
     return pod.uid not in assembly.stuck or bool(pod.nominated)

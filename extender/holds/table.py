@@ -38,6 +38,12 @@ class Table:
             assembly.siblings.add(uid)
             self.siblings[uid] = assembly.key
 
+    def expel(self, assembly: Assembly, uid: PodUid) -> None:
+        """Forget that a pod belongs to an assembly."""
+        assembly.siblings.discard(uid)
+        assembly.stuck.discard(uid)
+        self.siblings.pop(uid, None)
+
     def wait(self, hold: Hold, waiter: Waiter) -> None:
         """Let a call wait for the answer of a hold."""
         hold.waiters.append(waiter)

@@ -14,8 +14,7 @@ from extender.kube.headline import Content
 
 #: A headline that keeps changing is written this long after it should have settled.
 PATIENCE_S = 0.35
-#: The shortest and the longest pause before a write of details only.
-FIRST_PAUSE_S = 0.8
+#: The longest pause before a write of details only; the content says which is the first.
 LAST_PAUSE_S = 60.0
 #: After a write that failed.
 RETRY_S = 2.0
@@ -35,7 +34,7 @@ class Draft:
         self._since = inf
         self._changed_at = 0.0
         self._details_at = 0.0
-        self._pause_s = FIRST_PAUSE_S
+        self._pause_s = 0.0
 
     def want(self, content: Content, now: float) -> None:
         """Say what the status should be from now on."""
@@ -68,7 +67,8 @@ class Draft:
     def wrote(self, status: Mapping[str, Any], content: Content, now: float) -> None:
         """Hear that *content* was written; *status* is the whole as it is there now."""
         news = self.written is None or self.written.headline != content.headline
-        self._pause_s = FIRST_PAUSE_S if news else min(self._pause_s * 2, LAST_PAUSE_S)
+        longer = min(max(self._pause_s * 2, content.pause_s), LAST_PAUSE_S)
+        self._pause_s = content.pause_s if news else longer
         self._details_at = now + self._pause_s
         self.known, self.written = status, content
         self._since = inf if self._is_settled() else now

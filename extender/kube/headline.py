@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from extender.kube.dialects import COSCHEDULING, KUBE_BATCH, KUBE_BATCH_INCUBATOR, VOLCANO
@@ -27,6 +27,10 @@ SCHEDULED = "Scheduled"
 WAITING_SETTLES_S = 0.25
 ARRIVING_SETTLES_S = 0.6
 RUNNING_SETTLES_S = 1.0
+#: The arithmetic of a wait should be right at once; that one of many members has ended is no news.
+WAITING_PAUSES_S = 0.8
+RUNNING_PAUSES_S = 5.0
+QUEUE_PAUSES_S = 2.0
 _ARRIVING = frozenset(
     {Reason.NOT_ENOUGH_MEMBERS, Reason.NOT_ENOUGH_ROLES, Reason.POD_GROUP_MISSING}
 )
@@ -56,6 +60,8 @@ class Content:
     body: Mapping[str, Any]
     #: How long the headline should stand before it is written.
     settle_s: float = field(default=WAITING_SETTLES_S, compare=False)
+    #: How long the first change of details only should wait after it.
+    pause_s: float = field(default=WAITING_PAUSES_S, compare=False)
 
 
 def of_gang(gang: Gang, verdict: Verdict) -> Content | None:
@@ -73,12 +79,12 @@ def of_gang(gang: Gang, verdict: Verdict) -> Content | None:
     conditions = [_condition(kind, verdict) for kind in _CONDITIONS.get(dialect, ())]
     if conditions:
         body["conditions"] = conditions
-    return content(body, settles_in(verdict))
+    return _timed(content(body), verdict)
 
 
 def spoken(verdict: Verdict) -> Content:
     """Stand in for the status of a gang that has no PodGroup to write it on."""
-    return Content((verdict.standing, verdict.reason), {}, settles_in(verdict))
+    return _timed(Content((verdict.standing, verdict.reason), {}), verdict)
 
 
 def stuck_reason(status: Mapping[str, Any]) -> str:
@@ -89,11 +95,12 @@ def stuck_reason(status: Mapping[str, Any]) -> str:
     return ""
 
 
-def settles_in(verdict: Verdict) -> float:
-    """Tell how long a verdict should stand before anybody is told."""
+def _timed(told: Content, verdict: Verdict) -> Content:
+    """Say how long a verdict should stand before anybody is told."""
     if verdict.standing in (Standing.RUNNING, Standing.ADMITTED):
-        return RUNNING_SETTLES_S
-    return ARRIVING_SETTLES_S if verdict.reason in _ARRIVING else WAITING_SETTLES_S
+        return replace(told, settle_s=RUNNING_SETTLES_S, pause_s=RUNNING_PAUSES_S)
+    settle_s = ARRIVING_SETTLES_S if verdict.reason in _ARRIVING else WAITING_SETTLES_S
+    return replace(told, settle_s=settle_s)
 
 
 def of_queues(snapshot: Snapshot, plan: Plan) -> dict[str, Content]:
@@ -110,7 +117,7 @@ def of_queues(snapshot: Snapshot, plan: Plan) -> dict[str, Content]:
     }
 
 
-def content(body: Mapping[str, Any], settle_s: float = WAITING_SETTLES_S) -> Content:
+def content(body: Mapping[str, Any]) -> Content:
     """Read a status, ours or the API server's, leaving out when things happened."""
     conditions = [
         {key: each.get(key, "") for key in ("type", "status", "reason", "message")}
@@ -118,7 +125,7 @@ def content(body: Mapping[str, Any], settle_s: float = WAITING_SETTLES_S) -> Con
     ]
     told = {**body, "conditions": conditions} if conditions else dict(body)
     headline = [(each["type"], each["status"], each["reason"]) for each in conditions]
-    return Content((told.get("phase"), *headline), told, settle_s)
+    return Content((told.get("phase"), *headline), told)
 
 
 def dated(wanted: Content, known: Mapping[str, Any], at: str) -> dict[str, Any]:
@@ -155,7 +162,7 @@ def _of_queue(figures: QueueFigures, counters: Counter[Phase], state: QueueState
     # A queue that was told to close has closed once its last gang is gone. Nothing else about
     # its state is ours to change.
     closed = state is QueueState.CLOSING and not counters.total()
-    return content(
+    told = content(
         {
             **({"state": QueueState.CLOSED.value} if closed else {}),
             **{word: counters[phase] for phase, word in _QUEUE_COUNTERS.items()},
@@ -164,6 +171,7 @@ def _of_queue(figures: QueueFigures, counters: Counter[Phase], state: QueueState
             "share": f"{figures.share:.4f}",
         }
     )
+    return replace(told, pause_s=QUEUE_PAUSES_S)
 
 
 def _amounts(resources: Resources) -> dict[str, str]:

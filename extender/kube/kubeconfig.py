@@ -46,7 +46,11 @@ def read(kubeconfig: str | None = None) -> Endpoint:
         return _endpoint(configuration, "the service account of this pod", token_files=False)
     path = path or _HOME
     _load_file(configuration, path)
-    return _endpoint(configuration, f"kubeconfig {path}", token_files=_names_token_file(path))
+    if _some_user_has(path, "exec") and not (configuration.api_key or configuration.cert_file):
+        # The client logs the program's failure and goes on without any credentials.
+        raise BadInput(f"kubeconfig {path}: its exec plugin gave no credentials; run it by hand")
+    token_files = _some_user_has(path, "tokenFile")
+    return _endpoint(configuration, f"kubeconfig {path}", token_files=token_files)
 
 
 def _load_service_account(configuration: Any) -> None:
@@ -80,14 +84,15 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _names_token_file(path: str) -> bool:
+def _some_user_has(path: str, way: str) -> bool:
+    """Ask whether some user in the file(s) is let in by *way*."""
     for part in path.split(os.pathsep):
         try:
             with open(os.path.expanduser(part), encoding="utf-8") as file:
                 users = (yaml.safe_load(file) or {}).get("users") or []
         except OSError:
             continue
-        if any("tokenFile" in (user.get("user") or {}) for user in users):
+        if any(way in (user.get("user") or {}) for user in users):
             return True
     return False
 

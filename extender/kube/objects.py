@@ -10,7 +10,6 @@ import msgspec
 
 from extender.errors import BadQuantity
 from extender.kube.raw import Labels, Quantities, RawPodCondition, RawRequirement
-from extender.kube.shapes import MOST
 from extender.model.namespace import Namespace, PriorityClass
 from extender.model.node import Node, Taint
 from extender.model.pod import NO_LABELS
@@ -133,7 +132,7 @@ def _readable(quantities: Mapping[str, str | int | float]) -> Resources:
             amount = Resources.parse({name: quantity})[name]
         except BadQuantity:
             continue
-        amounts[name] = max(0, min(amount, MOST))
+        amounts[name] = max(0, amount)
     return Resources(amounts)
 
 

@@ -22,11 +22,10 @@ from extender.kube.raw import (
     RawToleration,
 )
 from extender.model.pod import HostPort, NodeTerm, Requirement, Shape, Toleration
+from extender.model.quantity import LARGEST
 from extender.model.requests import pod_requests
 from extender.model.resources import NOTHING, Resources
 
-#: An amount beyond this fits nowhere; cutting it there keeps sums within 64 bits.
-MOST = 2**52
 #: More different shapes than any cluster has; when they are reached, the memory starts afresh.
 _REMEMBERED = 50_000
 
@@ -161,7 +160,7 @@ def _requests(pod: RawPod) -> Resources:
         _quantities(spec.overhead),
         _parse(spec.resources),
     )
-    return Resources({name: min(amount, MOST) for name, amount in total.items() if amount})
+    return Resources({name: min(amount, LARGEST) for name, amount in total.items() if amount})
 
 
 def _parse(resources: RawResources | None) -> Resources:

@@ -142,9 +142,15 @@ class Ledger:
 
         self._journal.append(undo)
 
-    def fence(self, row: int, amounts: Resources) -> None:
-        """Keep *amounts* of a node's idle room away from everybody else, for good."""
-        self._take(np.array([row], dtype=np.intp), self._spread(amounts)[None, :])
+    def fence(self, row: int, amounts: Amounts) -> Resources:
+        """Keep up to *amounts* of a node away from everybody else, for good; give what is idle."""
+        kept = np.clip(amounts, 0, np.maximum(self.idle[row], 0))
+        coming = np.minimum(amounts - kept, np.maximum(self.coming[row], 0))
+        self._take(np.array([row], dtype=np.intp), kept[None, :])
+        if coming.any():
+            self._expect(row, -coming)
+        names = self.table.dimensions
+        return Resources({n: a for n, a in zip(names, kept.tolist(), strict=True) if a})
 
     def _take(self, where: Rows, amounts: Amounts) -> None:
         """Take *amounts*, a line per row, out of the idle room."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from extender.model.gang import GangKey
+from extender.model.resources import NOTHING, Resources
 from extender.model.snapshot import Snapshot
 from extender.plan import policy as policies
 from extender.plan.actions import BY_NAME
@@ -28,7 +29,7 @@ def make_plan(snapshot: Snapshot, policy: Policy = policies.DEFAULT) -> Plan:
         evictions=_evictions(session),
         queues=queue_figures(session),
         open_queues=open_queues(session, verdicts),
-        fences=session.fences,
+        fences=_fences(session),
     )
 
 
@@ -43,6 +44,17 @@ def _tickets(session: Session) -> dict[GangKey, Ticket]:
         for gang in session.census.contenders.values()
         if gang.committed or gang.pipelined
     }
+
+
+def _fences(session: Session) -> dict[str, Resources]:
+    """Keep what is being released for whom it is released, so that nobody slips in."""
+    nodes = session.snapshot.nodes.nodes
+    fences = dict(session.fences)
+    for gang in session.census.contenders.values():
+        for pod, row in gang.pipelined:
+            name = nodes[row].name
+            fences[name] = fences.get(name, NOTHING) + pod.requests
+    return fences
 
 
 def _evictions(session: Session) -> tuple[Eviction, ...]:

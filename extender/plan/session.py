@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from extender.model.gang import GangKey
 from extender.model.pod import Pod, Shape, Status
 from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources
@@ -50,6 +51,8 @@ class Session:
         self.overshooting = False
         #: Room kept for gangs that wait too long, by node.
         self.fences: dict[str, Resources] = {}
+        #: The nodes on which it is kept, by gang.
+        self.fenced: dict[GangKey, list[str]] = {}
         self._slots: dict[Shape, Slots] = {}
         self._obstacles: dict[Shape, dict[str, Mask]] = {}
         self._empty: dict[Shape, bool] = {}

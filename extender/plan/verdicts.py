@@ -81,7 +81,7 @@ class Verdicts:
         incomplete = self._session.problem_of(gang)
         if incomplete is not None:
             return incomplete
-        return self._never(gang) or self._limit(gang) or self._no_room(gang)
+        return self._never(gang) or self._kept(gang) or self._limit(gang) or self._no_room(gang)
 
     def _admitted(self, gang: GangState) -> str:
         new = f"{gang.committed} of them now" if gang.committed < gang.ready else "all of them now"
@@ -146,9 +146,22 @@ class Verdicts:
         message = f"{needs}; {free} slots free" + (f": {why}" if why else "")
         return Problem(Reason.NOT_ENOUGH_ROOM, message)
 
+    def _kept(self, gang: GangState) -> Problem | None:
+        """Say that room is being kept for it, and where."""
+        nodes = self._session.fenced.get(gang.key)
+        if nodes is None:
+            return None
+        needs = " and ".join(f"{n} x {write_need(s)}" for s, n in self._wanted(gang).items())
+        where = _some(nodes, "nodes")
+        message = f"needs {needs}; it has waited long, so room is kept for it on {where}"
+        return Problem(Reason.NOT_ENOUGH_ROOM, message)
+
     def _blockers(self, gang: GangState) -> str:
         first = [key for key in self._went_first if key != gang.key]
-        return f": {_some(first, 'gangs')} went first" if first else ""
+        if first:
+            return f": {_some(first, 'gangs')} went first"
+        kept = sorted(self._session.fenced)
+        return f": room is kept for {_some(kept, 'gangs')}" if kept else ""
 
     def _wanted(self, gang: GangState) -> dict[Shape, int]:
         counts: dict[Shape, int] = {}

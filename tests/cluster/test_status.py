@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -191,37 +192,40 @@ def test_a_restarted_extender_does_not_repeat_itself(
 
 
 def test_own_writes_stay_within_three_per_gang_pod(
-    new_plane: Callable[..., ControlPlane],
+    plane: ControlPlane,
+    api: Api,
+    gang_scheduler: GangScheduler,
+    namespace: str,
+    nodes: Nodes,
+    create: Create,
 ) -> None:
-    plane = new_plane()
-    api = plane.api
-    api.create(objects.namespace("team"), objects.queue("left"), objects.queue("right"))
-    names = [f"n{index}" for index in range(4)]
-    api.create(*(objects.node(name, cpu="8") for name in names))
-    plane.wait_until_nodes_are_ready(names)
-    sizes = [4, 4, 8, 2, 10, 4, 6, 4, 8, 4, 6, 4]
-    with (
-        plane.extender() as extender,
-        plane.scheduler(plane.scheduler_config(extender)),
-        plane.binds("team") as binds,
-    ):
+    queue, pool = f"q-{namespace}", nodes(4, cpu="8")
+    create(objects.queue(queue))
+    sizes = [4, 4, 8, 2, 10, 4, 6, 4, 8, 4, 6, 4]  # twice what there is room for
+    with plane.binds(namespace) as binds:
         for number, size in enumerate(sizes):
-            queue = ("left", "right")[number % 2]
-            gang(api, f"g{number}", "team", size, queue=queue, run_seconds=4)
-        binds.wait_for(sum(sizes), 90)
-        for number in range(len(sizes)):
-            wait_for(
-                lambda name=f"g{number}": status(api, name, "team").get("phase") == "Completed",  # type: ignore[misc]
-                60,
-                f"g{number} has completed",
-                seeing=lambda name=f"g{number}": status(api, name, "team"),  # type: ignore[misc]
-            )
-    writes = plane.writes("extender")
-    kinds: dict[str, int] = {}
-    for request in writes:
-        about = request["objectRef"]
-        kind = "/".join(filter(None, (about["resource"], about.get("subresource"))))
-        kinds[kind] = kinds.get(kind, 0) + 1
+            gang(api, f"g{number}", namespace, size, pool, queue=queue, run_seconds=3)
+        binds.wait_for(sum(sizes), 60)
+    wait_for(
+        lambda: phases(api, namespace) == {"Completed"},
+        30,
+        "every gang has completed by its own word",
+        seeing=lambda: phases(api, namespace),
+    )
 
-    print(f"{len(writes)} writes for {sum(sizes)} gang pods: {kinds}")
-    assert len(writes) <= 3 * sum(sizes), kinds
+    written = writes_about(plane, namespace, queue)
+    assert sum(written.values()) <= 3 * sum(sizes), written
+
+
+def phases(api: Api, namespace: str) -> set[str]:
+    groups = api.list(objects.POD_GROUPS, namespace)
+    return {group.get("status", {}).get("phase", "") for group in groups}
+
+
+def writes_about(plane: ControlPlane, namespace: str, *queues: str) -> Counter[str]:
+    """Count what the extender wrote in a namespace and on queues, by resource."""
+    return Counter(
+        "/".join(filter(None, (about["resource"], about.get("subresource"))))
+        for about in (request["objectRef"] for request in plane.writes("extender"))
+        if about.get("namespace") == namespace or about.get("name") in queues
+    )

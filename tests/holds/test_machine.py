@@ -147,10 +147,9 @@ class BarrierMachine(RuleBasedStateMachine):
             self.show_deletion(gone[index % len(gone)])
 
     def show_deletion(self, uid):
-        gang = self.mirror.gangs.get(uid)
         self.mirror.remove_pod(uid)
         self.mirror.flight.pop(uid, None)
-        self.tell(PodChanged(uid, gang))
+        self.tell(PodChanged(uid, None))
 
     def start_deleting(self, index, seen):
         uid = self.pick(index)

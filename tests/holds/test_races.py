@@ -75,6 +75,29 @@ def test_a_member_that_is_replaced_within_the_grace_costs_nothing():
     assert bound_uids(desk.commits(desk.arrives("w-2b"))) == ["w-0", "w-1", "w-2b"]
 
 
+def test_a_caller_that_gives_up_casts_no_doubt_on_a_gang_that_is_still_being_created():
+    desk = a_gang_of(2, min_member=4)
+    desk.arrives("w-0")
+    desk.arrives("w-1")
+    desk.peer_goes(1)
+    desk.passes(desk.limits.grace_s)
+
+    assert desk.cause_of(2) is None
+
+
+def test_a_member_that_moves_to_another_gang_is_lost_to_the_old_one():
+    desk = a_gang_of(3)
+    desk.arrives("w-0")
+    desk.arrives("w-1")
+    other = GangKey("team/other")
+    desk.world.gangs[PodUid("w-1")] = other
+    desk.pod_changed("w-1", gang=other)
+    desk.passes(desk.limits.grace_s)
+
+    assert desk.cause_of(2) is Cause.POD_CHANGED
+    assert desk.cause_of(1) is Cause.NOT_ENOUGH_MEMBERS
+
+
 def test_a_pod_deleted_during_the_commit_fails_alone():
     desk = a_gang_of(3, min_member=2)
     desk.arrives("w-0")

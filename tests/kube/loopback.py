@@ -5,12 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
+
+import uvloop
 
 from extender.kube.client import Access
 from extender.kube.pipeline import Pipeline
+
+
+def play(
+    scene: Coroutine[Any, Any, None],
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop,
+) -> None:
+    """Run a scene to its end, on the event loop that production has unless told otherwise."""
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(scene)
 
 
 @dataclass(slots=True)

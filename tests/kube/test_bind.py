@@ -7,6 +7,7 @@ import threading
 from collections.abc import Awaitable, Callable
 
 import pytest
+import uvloop
 
 from extender.kube import bind
 from extender.kube.bind import PipelinedBinder
@@ -20,6 +21,7 @@ from .loopback import (
     LoopbackServer,
     connected,
     loopback_server,
+    play,
 )
 
 
@@ -33,6 +35,7 @@ def run(
     size: int = 4,
     silence_s: float = 5.0,
     budget_s: float = 10.0,
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop,
 ) -> None:
     async def scene() -> None:
         async with (
@@ -41,7 +44,7 @@ def run(
         ):
             await story(server, PipelinedBinder(pipeline, budget_s=budget_s, chance=lambda: 0.0))
 
-    asyncio.run(scene())
+    play(scene(), new_loop)
 
 
 async def outcomes(binder: PipelinedBinder, *orders: BindOrder) -> list[BindOutcome]:
@@ -49,7 +52,8 @@ async def outcomes(binder: PipelinedBinder, *orders: BindOrder) -> list[BindOutc
     return list(await asyncio.gather(*(asyncio.wrap_future(each) for each in futures)))
 
 
-def test_a_gang_is_bound_with_its_uids_and_nodes():
+@pytest.mark.parametrize("new_loop", [uvloop.new_event_loop, asyncio.new_event_loop])
+def test_a_gang_is_bound_with_its_uids_and_nodes(new_loop):
     async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
         for index in range(40):
             server.add_pod(f"w-{index}")
@@ -59,7 +63,7 @@ def test_a_gang_is_bound_with_its_uids_and_nodes():
         assert all(server.node_of(each.name) == each.node for each in orders)
         assert len(server.requests) == 40
 
-    run(story)
+    run(story, new_loop=new_loop)
 
 
 def test_a_gang_is_spread_over_the_lanes_in_runs():
@@ -148,7 +152,7 @@ def test_a_pod_that_is_gone_is_lost():
     run(story)
 
 
-@pytest.mark.parametrize("status", [401, 429, 500, 502, 503, 504])
+@pytest.mark.parametrize("status", [401, 408, 429, 500, 502, 503, 504])
 def test_a_passing_trouble_is_tried_again(status):
     async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
         server.add_pod("w-0")
@@ -259,7 +263,7 @@ def test_an_unreachable_server_is_a_certain_failure():
 
             assert await outcomes(binder, order("w-0")) == [bind.TIMED_OUT]
 
-    asyncio.run(scene())
+    play(scene())
 
 
 def test_binds_may_be_ordered_from_another_thread():

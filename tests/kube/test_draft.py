@@ -6,8 +6,8 @@ from math import inf
 
 import pytest
 
-from extender.kube.draft import FIRST_PAUSE_S, LAST_PAUSE_S, PATIENCE_S, RETRY_S, Draft
-from extender.kube.headline import Content
+from extender.kube.draft import LAST_PAUSE_S, PATIENCE_S, RETRY_S, Draft
+from extender.kube.headline import WAITING_PAUSES_S, Content
 
 
 def content(head: str, detail: int = 0, settle_s: float = 0.25) -> Content:
@@ -64,12 +64,12 @@ def test_details_wait_longer_each_time_and_start_anew_after_news() -> None:
         now = draft.due()
         draft.wrote({}, wanted, now)
 
-    assert pauses[:4] == pytest.approx([FIRST_PAUSE_S * 2**step for step in range(4)])
+    assert pauses[:4] == pytest.approx([WAITING_PAUSES_S * 2**step for step in range(4)])
     assert pauses[-1] == pytest.approx(LAST_PAUSE_S)
     draft.want(content("Running"), now)
     draft.wrote({}, content("Running"), now)
     draft.want(content("Running", 1), now)
-    assert draft.due() - now == pytest.approx(FIRST_PAUSE_S)
+    assert draft.due() - now == pytest.approx(WAITING_PAUSES_S)
 
 
 def test_what_was_there_before_us_is_not_written_again() -> None:

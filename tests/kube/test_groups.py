@@ -12,7 +12,7 @@ from extender.errors import ApiError, Unreachable
 from extender.kube.groups import LiveGroups
 from extender.model.gang import PodGroup
 
-from .loopback import HANG_UP, LoopbackServer, connected, loopback_server
+from .loopback import HANG_UP, LoopbackServer, connected, loopback_server, play
 
 GROUP = PodGroup(
     namespace="team", name="train", min_member=2, uid="g-1", dialect="scheduling.volcano.sh"
@@ -37,7 +37,7 @@ def run(story: Callable[[LoopbackServer, LiveGroups], Awaitable[None]]) -> None:
         async with loopback_server() as server, connected(server) as pipeline:
             await story(server, LiveGroups(pipeline))
 
-    asyncio.run(scene())
+    play(scene())
 
 
 def test_the_live_group_is_read_whatever_the_mirror_says():

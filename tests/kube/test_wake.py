@@ -13,7 +13,7 @@ from extender.kube.wake import WOKEN, PipelinedWaker
 from extender.model.pod import PodUid
 from extender.ports import WakeOrder
 
-from .loopback import HANG_UP, NEVER, LoopbackServer, connected, loopback_server
+from .loopback import HANG_UP, NEVER, LoopbackServer, connected, loopback_server, play
 
 
 def order(name: str, node: str = "n-1") -> WakeOrder:
@@ -42,7 +42,7 @@ def run(
             )
             await story(server, waker)
 
-    asyncio.run(scene())
+    play(scene())
 
 
 def test_a_pod_is_nominated_to_its_reserved_node():

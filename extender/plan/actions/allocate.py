@@ -10,8 +10,10 @@ from __future__ import annotations
 from extender.model.pod import Pod
 from extender.model.reason import Problem, Reason
 from extender.plan.session import Session
+from extender.plan.starvation import fence, starving_longest
 from extender.plan.state import GangState
 from extender.plan.turns import Turns
+from extender.plan.wish import Wish, needed_pods
 
 #: The verdict adds the figures.
 QUEUE_HAS_ENOUGH = Problem(Reason.QUEUE_OVER_DESERVED, "")
@@ -19,10 +21,13 @@ QUEUE_HAS_ENOUGH = Problem(Reason.QUEUE_OVER_DESERVED, "")
 
 def allocate(session: Session) -> None:
     """Hand out idle room: first to everybody within their due, then what is left."""
-    _hand_out(session, _contenders(session))
+    contenders = _contenders(session)
+    _serve_starving(session, contenders)
+    _hand_out(session, [gang for gang in contenders if gang.runs])
     if session.rules.may_overshoot:
         session.overshooting = True
-        _hand_out(session, [gang for gang in _contenders(session) if not gang.pipelined])
+        left = [gang for gang in _contenders(session) if not gang.pipelined]
+        _hand_out(session, [gang for gang in left if gang.key not in session.fenced])
         session.overshooting = False
 
 
@@ -42,6 +47,22 @@ def _contenders(session: Session) -> list[GangState]:
         if gang.runs:
             contenders.append(gang)
     return contenders
+
+
+def _serve_starving(session: Session, contenders: list[GangState]) -> None:
+    """Let the gangs that waited longest go first, or keep room for them."""
+    privileged = session.policy.starvation.gangs
+    for gang in starving_longest(session, contenders):
+        wish = Wish(gang, needed_pods(session, gang))
+        session.overshooting = session.rules.may_overshoot
+        if privileged and wish.pods and wish.is_allowed(session):
+            started = _take_turn(session, gang, alone=False)
+            gang.runs = session.waiting_runs(gang) if started else []
+            if started or gang.pipelined or fence(session, wish):
+                privileged -= 1
+            else:
+                gang.runs = session.waiting_runs(gang)
+        session.overshooting = False
 
 
 def _worth_a_node(session: Session, runs: list[list[Pod]]) -> list[list[Pod]]:

@@ -1,0 +1,100 @@
+"""Room for gangs that keep losing their turn.
+
+A large gang can wait for ever while smaller ones take every node that becomes free. So after a
+while its room is *fenced*: on nodes that together could hold it, what is idle is kept for it, and
+others may only use what it does not need there. That is conservative backfill: nobody can delay
+it, whatever runs elsewhere. A fence ends by itself after a time, so that a gang whose nodes never
+become free does not hold them for ever; it gets another one when it has waited as long again.
+
+The plan has no memory: the age of a gang follows from when its minimum was complete.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from extender.model.node import Amounts
+from extender.model.pod import SEATED_SET, Shape
+from extender.model.resources import NOTHING
+from extender.plan.options import Starvation
+from extender.plan.session import Session
+from extender.plan.state import GangState
+from extender.plan.wish import Wish, slots_in
+
+
+def starving_longest(session: Session, gangs: list[GangState]) -> list[GangState]:
+    """Name the gangs that have waited long enough to have room kept, the longest first."""
+    patience = session.policy.starvation
+    if not (session.rules.starving_gangs_get_room and patience.after_s):
+        return []
+    now = session.snapshot.now
+    aged = [
+        (complete_since(gang), gang)
+        for gang in gangs
+        if session.lacking(gang) and is_due(now - complete_since(gang), patience)
+    ]
+    aged.sort(key=lambda pair: (pair[0], pair[1].key))
+    return [gang for _, gang in aged]
+
+
+def complete_since(gang: GangState) -> float:
+    """Tell when the gang had its minimum of members for the first time."""
+    memo = gang.gang.memo
+    if "complete since" not in memo:
+        created = sorted(pod.created for pod in gang.gang.pods)
+        last = created[min(max(gang.min_member, 1), len(created)) - 1]
+        memo["complete since"] = max(last, gang.created)
+    return memo["complete since"]  # type: ignore[return-value]
+
+
+def is_due(age_s: float, patience: Starvation) -> bool:
+    """Ask whether a gang that waits for *age_s* has room kept now."""
+    beyond = age_s - patience.after_s
+    return beyond >= 0 and beyond % (patience.after_s + patience.hold_s) < patience.hold_s
+
+
+def fence(session: Session, wish: Wish) -> bool:
+    """Keep room for *wish* on nodes that could hold it; False when no nodes could."""
+    places = _places(session, wish)
+    if places is None:
+        return False
+    nodes = session.snapshot.nodes.nodes
+    for row, amounts in sorted(places.items()):
+        name = nodes[row].name
+        kept = session.ledger.fence(row, amounts)
+        session.fences[name] = session.fences.get(name, NOTHING) + kept
+    session.fenced[wish.gang.key] = [nodes[row].name for row in sorted(places)]
+    return True
+
+
+def _places(session: Session, wish: Wish) -> dict[int, Amounts] | None:
+    """Choose the nodes where it will fit first: much idle already, and enough in the end."""
+    room = session.snapshot.nodes.allocatable - _stays(session)
+    places: dict[int, Amounts] = {}
+    for shape, pods in wish.by_shape.items():
+        need, left = session.ledger.row(shape), len(pods)
+        in_the_end = slots_in(session, room, shape)
+        now = np.minimum(slots_in(session, session.ledger.idle, shape), in_the_end)
+        for row in np.lexsort((-in_the_end, -now)).tolist():
+            count = min(left, int(in_the_end[row]))
+            if count:
+                places[row] = places.get(row, 0) + need * count
+                room[row] -= need * count
+                left -= count
+        if left:
+            return None
+    return places
+
+
+def _stays(session: Session) -> Amounts:
+    """Count what will not leave by itself: everything on the nodes that is in no gang of ours."""
+    stays = session.snapshot.nodes.used.copy()
+    index = session.snapshot.nodes.facts.index
+    seats: dict[Shape, list[int]] = {}
+    for gang in session.snapshot.gangs.values():
+        for pod in gang.pods if gang.seated else ():
+            if pod.status in SEATED_SET and pod.node in index:
+                seats.setdefault(pod.shape, []).append(index[pod.node])
+    for shape, rows in seats.items():
+        np.subtract.at(stays, rows, session.ledger.row(shape))
+    return np.maximum(stays, 0)

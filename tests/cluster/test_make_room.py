@@ -1,0 +1,234 @@
+"""Room is made on the real API server: the right pods leave, whole gangs only, and no more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from . import objects, telling
+from .api import Api, Object
+from .conftest import GangScheduler, Pool
+from .control_plane import ControlPlane
+from .test_status import gang, wait_until_running, writes_about
+from .waiting import wait_for
+
+Nodes = Callable[..., Pool]
+Create = Callable[..., list[Object]]
+
+
+def alive(api: Api, namespace: str, prefix: str = "") -> Counter[str]:
+    """Count the running pods of each gang, those that are being deleted left out."""
+    return Counter(
+        pod["metadata"]["name"].rpartition("-")[0]
+        for pod in api.list("pods", namespace)
+        if objects.phase(pod) == "Running"
+        and "deletionTimestamp" not in pod["metadata"]
+        and pod["metadata"]["name"].startswith(prefix)
+    )
+
+
+def pods_left(api: Api, namespace: str) -> int:
+    return len(api.list("pods", namespace))
+
+
+def test_a_queue_takes_back_its_half_within_ten_seconds_and_nobody_is_torn(
+    plane: ControlPlane,
+    api: Api,
+    gang_scheduler: GangScheduler,
+    namespace: str,
+    nodes: Nodes,
+    create: Create,
+) -> None:
+    pool = nodes(4, cpu="4")
+    ours, theirs = f"b-{namespace}", f"a-{namespace}"
+    create(objects.queue(theirs), objects.queue(ours))
+    for number in range(8):
+        gang(api, f"small{number}", namespace, 2, pool, queue=theirs)
+    for number in range(8):
+        wait_until_running(api, f"small{number}", namespace, 2)
+
+    with plane.binds(namespace) as binds:
+        gang(api, "large", namespace, 8, pool, queue=ours)
+        binds.wait_for(8, 10, prefix="large")
+
+    left = alive(api, namespace, "small")
+    assert sum(left.values()) == 8  # half of the cluster: its due, and exactly enough was evicted
+    assert set(left.values()) == {2}
+    wait_until_running(api, "large", namespace, 8)
+    gone = [f"small{number}" for number in range(8) if f"small{number}" not in left]
+    for name in gone:
+        told = [said for said in telling.in_events(api, namespace, name) if said.reason == "Evict"]
+        assert [said.message for said in told] == [
+            f"2 of 2 running members leave: queue {ours} takes back its due from queue {theirs}"
+            f" for {namespace}/large"
+        ]
+    written = writes_about(plane, namespace, ours, theirs)
+    assert sum(written.values()) <= 3 * 24, written
+
+
+def test_a_more_important_gang_of_ten_takes_the_cheapest_places_of_its_queue(
+    plane: ControlPlane,
+    api: Api,
+    gang_scheduler: GangScheduler,
+    namespace: str,
+    nodes: Nodes,
+    create: Create,
+) -> None:
+    pool = nodes(4, cpu="4")
+    queue, urgent = f"q-{namespace}", f"urgent-{namespace}"
+    create(objects.queue(queue), objects.priority_class(urgent, 1000))
+    gang(api, "elastic", namespace, 8, pool, queue=queue, min_member=2)
+    wait_until_running(api, "elastic", namespace, 8)
+    for name in ("solid-a", "solid-b"):
+        gang(api, name, namespace, 4, pool, queue=queue)
+        wait_until_running(api, name, namespace, 4)
+
+    with plane.binds(namespace) as binds:
+        api.create(objects.pod_group("vip", namespace, 10, queue=queue, priorityClassName=urgent))
+        members = objects.pods(
+            10, "vip", namespace, gang="vip", priority=urgent, node_selector=pool.selector
+        )
+        api.create(*members)
+        binds.wait_for(10, 10, prefix="vip")
+
+    left = alive(api, namespace)
+    assert left["vip"] + left["elastic"] + left["solid-a"] + left["solid-b"] == 16
+    assert left["elastic"] == 0 or left["elastic"] >= 2
+    assert {left["solid-a"], left["solid-b"]} <= {0, 4}
+
+
+def test_a_disruption_budget_is_respected_and_named_until_it_gives_in(
+    plane: ControlPlane,
+    api: Api,
+    gang_scheduler: GangScheduler,
+    namespace: str,
+    nodes: Nodes,
+    create: Create,
+) -> None:
+    pool = nodes(1, cpu="4")
+    queue, urgent = f"q-{namespace}", f"urgent-{namespace}"
+    create(objects.queue(queue), objects.priority_class(urgent, 1000))
+    gang(api, "guarded", namespace, 4, pool, queue=queue, labels={"app": "db"})
+    wait_until_running(api, "guarded", namespace, 4)
+    api.create(budget("keep", namespace, {"app": "db"}, minimum=4))
+    set_budget(api, "keep", namespace, allowed=0)
+    api.create(objects.pod_group("vip", namespace, 2, queue=queue, priorityClassName=urgent))
+    api.create(
+        *objects.pods(2, "vip", namespace, gang="vip", priority=urgent, node_selector=pool.selector)
+    )
+    extender = gang_scheduler.extender
+
+    told = telling.wait_until_said(api, extender, namespace, "vip", "NotEnoughRoom")
+
+    assert f"PodDisruptionBudget {namespace}/keep" in told["message"]
+    assert alive(api, namespace) == {"guarded": 4}
+    with plane.binds(namespace) as binds:
+        set_budget(api, "keep", namespace, allowed=4)
+        binds.wait_for(2, 10, prefix="vip")
+
+
+def test_an_eviction_the_api_server_refuses_is_reported_and_the_pod_keeps_running(
+    plane: ControlPlane,
+    api: Api,
+    gang_scheduler: GangScheduler,
+    namespace: str,
+    nodes: Nodes,
+    create: Create,
+) -> None:
+    """Two budgets for one pod: the Eviction API does not support that, whatever they allow."""
+    pool = nodes(1, cpu="4")
+    queue, urgent = f"q-{namespace}", f"urgent-{namespace}"
+    create(objects.queue(queue), objects.priority_class(urgent, 1000))
+    gang(api, "guarded", namespace, 4, pool, queue=queue, labels={"app": "db"})
+    wait_until_running(api, "guarded", namespace, 4)
+    for name in ("one", "two"):
+        api.create(budget(name, namespace, {"app": "db"}, minimum=0))
+        set_budget(api, name, namespace, allowed=4)
+    api.create(objects.pod_group("vip", namespace, 2, queue=queue, priorityClassName=urgent))
+    api.create(
+        *objects.pods(2, "vip", namespace, gang="vip", priority=urgent, node_selector=pool.selector)
+    )
+    extender = gang_scheduler.extender
+
+    def refused() -> bool:
+        story = telling.over_http(extender, namespace, "vip")["story"]
+        return any("more than one PodDisruptionBudget" in line["text"] for line in story)
+
+    wait_for(
+        refused,
+        15,
+        "the refusal is part of the story",
+        seeing=lambda: telling.over_http(extender, namespace, "vip")["story"],
+    )
+
+    assert alive(api, namespace) == {"guarded": 4}
+
+
+def test_kube_schedulers_own_preemption_may_take_a_surplus_member_but_tears_no_gang(
+    plane: ControlPlane,
+    api: Api,
+    gang_scheduler: GangScheduler,
+    namespace: str,
+    nodes: Nodes,
+    create: Create,
+) -> None:
+    pool = nodes(1, cpu="4")
+    # Not reclaimable, so that only kube-scheduler itself would push anybody out.
+    queue, urgent = f"q-{namespace}", f"urgent-{namespace}"
+    create(objects.queue(queue, reclaimable=False), objects.priority_class(urgent, 1000))
+    gang(api, "solid", namespace, 3, pool, queue=queue)
+    wait_until_running(api, "solid", namespace, 3)
+    gang(api, "elastic", namespace, 1, pool, queue=queue)
+    wait_until_running(api, "elastic", namespace, 1)
+    alone = objects.pod("alone", namespace, priority=urgent, node_selector=pool.selector)
+    api.create(alone)
+
+    wait_for(
+        lambda: (
+            "no candidate node" in unschedulable(api, namespace, "alone")
+            or "alone" in alive_names(api, namespace)
+        ),
+        10,
+        "kube-scheduler has tried to preempt",
+        seeing=lambda: unschedulable(api, namespace, "alone"),
+    )
+
+    assert alive(api, namespace, "solid")["solid"] == 3
+
+
+def alive_names(api: Api, namespace: str) -> set[str]:
+    return {
+        pod["metadata"]["name"]
+        for pod in api.list("pods", namespace)
+        if objects.phase(pod) == "Running"
+    }
+
+
+def unschedulable(api: Api, namespace: str, name: str) -> str:
+    """What kube-scheduler wrote on a pod it found no node for."""
+    conditions = api.get("pods", name, namespace).get("status", {}).get("conditions", [])
+    return " ".join(each.get("message", "") for each in conditions)
+
+
+def budget(name: str, namespace: str, labels: dict[str, str], minimum: int) -> Object:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"minAvailable": minimum, "selector": {"matchLabels": labels}},
+    }
+
+
+def set_budget(api: Api, name: str, namespace: str, *, allowed: int) -> None:
+    """Play the disruption controller, which this control plane does not run."""
+    resource = "poddisruptionbudgets.policy/v1"
+    generation = api.get(resource, name, namespace)["metadata"]["generation"]
+    status: dict[str, Any] = {
+        "disruptionsAllowed": allowed,
+        "currentHealthy": 4,
+        "desiredHealthy": 4 - allowed,
+        "expectedPods": 4,
+        "observedGeneration": generation,
+    }
+    api.patch(resource, name, {"status": status}, namespace, subresource="status")

@@ -1,0 +1,342 @@
+"""The mirror against the real API server: whatever happens to it, in the end they agree."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from extender.cache.changes import Kind
+from extender.cache.cluster import Cluster
+from extender.kube.client import Access
+from extender.kube.lists import resources
+from extender.kube.saved import Saved
+from extender.kube.watch import Mirror
+from extender.model.gang import GangKey
+
+from ..cache.test_convergence import as_figures
+from . import objects
+from .api import Api, ApiError
+from .control_plane import ControlPlane
+from .waiting import wait_for
+
+SCHEDULERS = frozenset({"gang-scheduler"})
+GROUPS = objects.POD_GROUPS
+BURST = 5_000
+NOW = 1_000_000.0
+
+
+class SystemClock:
+    def now(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class Wire:
+    """A line to the API server that can be cut, and mended, and that can go dead."""
+
+    def __init__(self, port: int) -> None:
+        self._target = ("127.0.0.1", port)
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self._pairs: set[tuple[socket.socket, socket.socket]] = set()
+        self.is_cut = threading.Event()
+        self.is_dead = threading.Event()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def port(self) -> int:
+        port: int = self._listener.getsockname()[1]
+        return port
+
+    def cut(self) -> None:
+        self.is_cut.set()
+        for pair in tuple(self._pairs):
+            for end in pair:
+                with suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+
+    def mend(self) -> None:
+        self.is_cut.clear()
+
+    def close(self) -> None:
+        self.cut()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near = self._listener.accept()[0]
+            except OSError:
+                return
+            if self.is_cut.is_set():
+                near.close()
+                continue
+            try:
+                far = socket.create_connection(self._target)
+            except OSError:
+                near.close()
+                continue
+            threading.Thread(target=self._carry, args=((near, far),), daemon=True).start()
+
+    def _carry(self, pair: tuple[socket.socket, socket.socket]) -> None:
+        self._pairs.add(pair)
+        near, far = pair
+        with near, far, selectors.DefaultSelector() as ready, suppress(OSError):
+            ready.register(near, selectors.EVENT_READ, far)
+            ready.register(far, selectors.EVENT_READ, near)
+            while True:
+                for key, _ in ready.select():
+                    data = key.fileobj.recv(1 << 16)  # type: ignore[union-attr]
+                    if not data:
+                        return
+                    if not self.is_dead.is_set():
+                        key.data.sendall(data)
+        self._pairs.discard(pair)
+
+
+class Watched:
+    """One mirror, the wire it listens through, and a way to compare it with the truth."""
+
+    def __init__(self, plane: ControlPlane, wire: Wire, **rest: Any) -> None:
+        self._api = plane.api
+        found = Access.load(str(plane.kubeconfig("extender")))
+        access = Access(
+            host=found.host,
+            port=wire.port,
+            tls=found.tls,
+            server_name=found.server_name,
+            token=found.authorization,
+        )
+        self.cluster = Cluster(SystemClock())
+        self.mirror = Mirror(access, self.cluster, SystemClock(), SCHEDULERS, **rest)
+
+    def is_ready(self) -> bool:
+        return not self.cluster.readiness()
+
+    def agrees(self) -> bool:
+        """Compare with a mirror that has heard nothing but one list of everything, just now."""
+        return as_figures(self.cluster.snapshot(NOW)) == as_figures(self.fresh().snapshot(NOW))
+
+    def fresh(self) -> Cluster:
+        made, saved = Cluster(SystemClock()), Saved(SCHEDULERS)
+        made.require_namespaces()
+        for resource in resources(SCHEDULERS):
+            path = resource.path.split("/")
+            group = "/".join(path[2:-1])
+            name = path[-1] if path[1] == "api" else f"{path[-1]}.{group}"
+            try:
+                listing = self._api.listing(name)
+            except ApiError as error:
+                assert error.status == 404, error
+                continue
+            items = [change.item for change in saved.changes(listing)]
+            made.replace(resource.codec.kind, items, resource.codec.dialect)
+        return made
+
+
+@contextmanager
+def watching(plane: ControlPlane, **rest: Any) -> Iterator[tuple[Watched, Wire]]:
+    with ExitStack() as running:
+        wire = Wire(plane.apiserver.ports[0])
+        running.callback(wire.close)
+        watched = Watched(plane, wire, **({"absent_s": 0.2} | rest))
+        watched.mirror.start()
+        running.callback(watched.mirror.stop)
+        wait_for(watched.is_ready, 30, "the mirror is ready", seeing=watched.cluster.readiness)
+        yield watched, wire
+
+
+@pytest.fixture(scope="module")
+def lab(
+    control_plane_binaries: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ControlPlane]:
+    """A control plane to break, without anybody else on it."""
+    with ControlPlane(tmp_path_factory.mktemp("mirror"), kwok=False, audit=False) as plane:
+        plane.install()
+        plane.api.create(objects.namespace("a"), objects.namespace("b"))
+        plane.api.create(*(objects.node(f"n{number}") for number in range(3)))
+        yield plane
+
+
+@pytest.fixture(autouse=True)
+def _tidy(lab: ControlPlane) -> Iterator[None]:
+    yield
+    for namespace in ("a", "b"):
+        lab.api.delete_all("pods", namespace, grace_seconds=0)
+        with suppress(ApiError):
+            lab.api.delete_all(GROUPS, namespace)
+
+
+def work(api: Api, prefix: str, namespace: str = "a") -> None:
+    """Let a bit of everything happen: gangs, pods of others, pods that come and go."""
+    api.create(objects.pod_group(prefix, namespace, 2))
+    api.create(*objects.pods(3, prefix, namespace, gang=prefix))
+    api.create(objects.pod(f"{prefix}-other", namespace, scheduler="else", nodeName="n1"))
+    api.create(objects.pod(f"{prefix}-placed", namespace, gang=prefix, nodeName="n2"))
+    api.delete("pods", f"{prefix}-0", namespace, grace_seconds=0)
+
+
+def agree(watched: Watched) -> None:
+    wait_for(watched.agrees, 60, "the mirror agrees with a fresh list", every_s=0.2)
+
+
+@pytest.mark.parametrize("streaming", [True, False], ids=["stream", "pages"])
+def test_the_mirror_agrees_with_a_fresh_list(lab: ControlPlane, streaming: bool) -> None:
+    work(lab.api, "before")
+    with watching(lab, streaming=streaming) as (watched, _):
+        assert watched.agrees()
+
+        work(lab.api, "after")
+        agree(watched)
+
+        assert GangKey("a/after") in watched.cluster.snapshot(NOW).gangs
+
+
+def test_a_compacted_history_is_made_up_for_by_a_new_list(lab: ControlPlane) -> None:
+    work(lab.api, "old")
+    with watching(lab) as (watched, wire):
+        wire.cut()
+        lab.api.delete_all("pods", "a", grace_seconds=0)
+        work(lab.api, "new")
+        lab.etcd.compact()
+        # Its own memory of the past goes with the process, so it must refuse our version.
+        lab.apiserver.restart()
+        wire.mend()
+        agree(watched)
+
+
+def test_an_api_server_that_crashes_is_found_again(lab: ControlPlane) -> None:
+    work(lab.api, "old")
+    with watching(lab) as (watched, _):
+        lab.apiserver.kill()
+        lab.apiserver.start()
+        work(lab.api, "new")
+        agree(watched)
+        wait_for(watched.is_ready, 30, "the mirror is ready")
+
+
+def test_a_line_that_goes_dead_is_noticed_and_dialled_anew(lab: ControlPlane) -> None:
+    with watching(lab, silence_s=1.0) as (watched, wire):
+        wire.is_dead.set()
+        work(lab.api, "unheard")
+        wire.cut()
+        wire.is_dead.clear()
+        wire.mend()
+        agree(watched)
+
+
+def test_a_burst_of_pods_that_come_and_go_leaves_no_trace(lab: ControlPlane) -> None:
+    with watching(lab) as (watched, wire):
+        with ThreadPoolExecutor(8) as pool:
+            for _ in pool.map(
+                lambda number: lab.api.create(objects.pod(f"burst-{number}", "b")), range(BURST)
+            ):
+                pass
+        wire.cut()
+        wire.mend()
+        agree(watched)
+
+        assert len(watched.cluster.snapshot(NOW).gangs) >= BURST
+
+        lab.api.delete_all("pods", "b", grace_seconds=0)
+        agree(watched)
+
+        assert not [key for key in watched.cluster.snapshot(NOW).gangs if key.startswith("b/")]
+
+
+def test_a_dialect_may_come_and_go_while_we_run(
+    lab: ControlPlane, crd: Callable[[str], None]
+) -> None:
+    key = GangKey("a/late")
+    with watching(lab) as (watched, _):
+        lab.api.create(*objects.pods(2, "late", "a", gang="late"))
+        wait_for(lambda: watched.cluster.members(key) == 2, 30, "the pods are heard of")
+
+        assert watched.cluster.group(key) is None
+
+        crd("scheduling.x-k8s.io")
+        lab.api.create(coscheduling_group("late", 2))
+        wait_for(lambda: watched.cluster.group(key), 30, "the group is heard of")
+        agree(watched)
+
+        lab.api.delete(CRDS, "podgroups.scheduling.x-k8s.io")
+        wait_for(lambda: watched.cluster.group(key) is None, 30, "the group is gone")
+        agree(watched)
+        wait_for(watched.is_ready, 30, "the mirror is ready")
+
+
+def test_an_odd_object_is_invalid_and_stalls_nothing(
+    lab: ControlPlane, crd: Callable[[str], None]
+) -> None:
+    crd("scheduling.x-k8s.io")
+    with watching(lab) as (watched, _):
+        lab.api.create(coscheduling_group("odd", "three"))
+        lab.api.create(coscheduling_group("fine", 2))
+        fine = wait_for(lambda: watched.cluster.group(GangKey("a/fine")), 30, "the other is heard")
+        odd = watched.cluster.group(GangKey("a/odd"))
+
+        assert fine.problem == ""
+        assert odd is not None
+        assert "spec.minMember expected int" in odd.problem
+        agree(watched)
+
+
+CRDS = "customresourcedefinitions.apiextensions.k8s.io/v1"
+
+
+def coscheduling_group(name: str, min_member: object) -> dict[str, Any]:
+    return {
+        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": "a"},
+        "spec": {"minMember": min_member},
+    }
+
+
+@pytest.fixture
+def crd(lab: ControlPlane) -> Iterator[Callable[[str], None]]:
+    """Install the PodGroup of a dialect, without any rules about its fields."""
+    made: list[str] = []
+
+    def install(group: str) -> None:
+        name = f"podgroups.{group}"
+        anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        version = {
+            "name": "v1alpha1",
+            "served": True,
+            "storage": True,
+            "schema": {"openAPIV3Schema": anything},
+        }
+        lab.api.create(
+            {
+                "apiVersion": "apiextensions.k8s.io/v1",
+                "kind": "CustomResourceDefinition",
+                "metadata": {
+                    "name": name,
+                    "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
+                },
+                "spec": {
+                    "group": group,
+                    "names": {"plural": "podgroups", "singular": "podgroup", "kind": "PodGroup"},
+                    "scope": "Namespaced",
+                    "versions": [version],
+                },
+            }
+        )
+        made.append(name)
+        wait_for(lambda: lab.api.listing(f"podgroups.{group}/v1alpha1"), 30, f"{name} is served")
+
+    yield install
+    for name in made:
+        lab.api.delete(CRDS, name)
+        wait_for(lambda name=name: lab.api.find(CRDS, name) is None, 30, f"{name} is gone")  # type: ignore[misc]

@@ -1,0 +1,58 @@
+"""How long a gang that did not assemble has to wait."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.holds import backoff
+from extender.holds.backoff import Backoff
+from extender.holds.limits import Limits
+from extender.model.gang import GangKey
+
+from .world import GANG
+
+LIMITS = Limits(backoff_s=10, max_backoff_s=120)
+
+
+def test_each_abort_doubles_the_wait_up_to_the_limit():
+    gangs = Backoff(LIMITS, chance=lambda: 0.0)
+
+    assert [gangs.aborted(GANG, 100.0) for _ in range(6)] == [10, 20, 40, 80, 120, 120]
+
+
+@given(chance=st.floats(0, 1, exclude_max=True), aborts=st.integers(1, 100))
+def test_jitter_only_ever_adds_and_never_more_than_a_quarter(chance, aborts):
+    gangs = Backoff(LIMITS, chance=lambda: chance)
+    spans = [gangs.aborted(GANG, 0.0) for _ in range(aborts)]
+
+    plain = min(10.0 * 2 ** (aborts - 1), 120.0)
+    assert plain <= spans[-1] <= plain * 1.25
+
+
+def test_the_wait_ends():
+    gangs = Backoff(LIMITS, chance=lambda: 0.0)
+    gangs.aborted(GANG, 100.0)
+
+    assert gangs.lasts(GANG, 109.9)
+    assert not gangs.lasts(GANG, 110.0)
+    assert not gangs.lasts(GangKey("team/other"), 100.0)
+
+
+def test_a_gang_that_stayed_away_for_long_is_not_stubborn():
+    gangs = Backoff(LIMITS, chance=lambda: 0.0)
+    for _ in range(4):
+        gangs.aborted(GANG, 100.0)
+
+    assert gangs.aborted(GANG, 100.0 + 80 + 2 * 120 + 1) == 10
+
+
+def test_gangs_are_not_remembered_without_bound(monkeypatch):
+    monkeypatch.setattr(backoff, "_REMEMBERED", 2)
+    gangs = Backoff(LIMITS, chance=lambda: 0.0)
+    for name in ("a", "b", "a", "c"):
+        gangs.aborted(GangKey(f"team/{name}"), 0.0)
+
+    assert gangs.lasts(GangKey("team/a"), 1.0)
+    assert gangs.lasts(GangKey("team/c"), 1.0)
+    assert not gangs.lasts(GangKey("team/b"), 1.0)

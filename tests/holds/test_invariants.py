@@ -1,0 +1,72 @@
+"""The self-check finds what it is there to find; moves that the tables forbid are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.errors import IllegalTransition
+from extender.holds.events import CallId
+from extender.holds.states import AssemblyState, HoldState
+from extender.model.gang import GangKey
+from extender.model.pod import PodUid
+
+from .world import GANG, Desk, a_gang_of
+
+W0 = PodUid("w-0")
+
+
+@pytest.fixture
+def desk() -> Desk:
+    desk = a_gang_of(3)
+    desk.arrives("w-0")
+    desk.arrives("w-1")
+    return desk
+
+
+def test_a_sound_table_passes(desk):
+    desk.book.validate()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "complaint"),
+    [
+        (lambda table: table.calls.pop(CallId(1)), "nobody knows of"),
+        (lambda table: table.holds[W0].waiters.clear(), "held for no call"),
+        (lambda table: table.assemblies[GANG].holds.pop(W0), "held for no gang"),
+        (lambda table: table.holds.pop(W0), "not on the table"),
+        (lambda table: setattr(table.holds[W0], "state", HoldState.BOUND), "is over"),
+        (lambda table: setattr(table.holds[W0], "state", HoldState.NEW), "never parked"),
+        (lambda table: setattr(table.holds[W0], "state", HoldState.COMMITTING), "only held"),
+        (
+            lambda table: setattr(table.assemblies[GANG], "state", AssemblyState.COMMITTING),
+            "holds members back",
+        ),
+        (lambda table: setattr(table.assemblies[GANG], "state", AssemblyState.DONE), "is over"),
+        (
+            lambda table: table.assemblies.update({GangKey("a/b"): table.assemblies[GANG]}),
+            "another name",
+        ),
+        (lambda table: table.siblings.pop(W0), "sibling"),
+    ],
+)
+def test_a_spoilt_table_is_found_out(desk, spoil, complaint):
+    spoil(desk.book._table)
+
+    with pytest.raises(IllegalTransition, match=complaint):
+        desk.book.validate()
+
+
+def test_a_table_over_its_bound_is_found_out(desk):
+    desk.book._max_holds = 1
+
+    with pytest.raises(IllegalTransition, match="more holds"):
+        desk.book.validate()
+
+
+def test_a_forbidden_move_tells_the_story_of_its_gang(desk):
+    table = desk.book._table
+
+    with pytest.raises(IllegalTransition, match=r"cannot go from HELD to FAILED \(HELD; HELD\)"):
+        table.move(table.holds[W0], HoldState.FAILED, 0.0)
+    with pytest.raises(IllegalTransition, match="cannot go from ASSEMBLING to DONE"):
+        table.turn(table.assemblies[GANG], AssemblyState.DONE, 0.0)

@@ -1,0 +1,76 @@
+"""What the barrier remembers, and that it forgets: recent binds and stories."""
+
+from __future__ import annotations
+
+from extender.holds import recent, story
+from extender.holds.recent import Recent
+from extender.holds.story import Line, Stories
+from extender.model.gang import GangKey
+from extender.model.pod import PodUid
+
+from .world import GANG
+
+
+def test_a_recent_bind_is_remembered_for_a_minute():
+    binds = Recent()
+    binds.remember(PodUid("w-0"), "n-1", 100.0)
+
+    assert binds.node_of(PodUid("w-0"), 160.0) == "n-1"
+    assert binds.node_of(PodUid("w-0"), 160.1) is None
+    assert binds.node_of(PodUid("w-1"), 100.0) is None
+
+
+def test_old_binds_are_forgotten_when_new_ones_come():
+    binds = Recent()
+    binds.remember(PodUid("w-0"), "n-1", 100.0)
+    binds.remember(PodUid("w-1"), "n-1", 161.0)
+
+    assert len(binds) == 1
+
+
+def test_a_bind_that_is_repeated_is_as_new_as_its_last_time():
+    binds = Recent()
+    binds.remember(PodUid("w-0"), "n-1", 100.0)
+    binds.remember(PodUid("w-1"), "n-1", 150.0)
+    binds.remember(PodUid("w-0"), "n-2", 155.0)
+    binds.remember(PodUid("w-2"), "n-1", 211.0)
+
+    assert binds.node_of(PodUid("w-0"), 211.0) == "n-2"
+    assert binds.node_of(PodUid("w-1"), 211.0) is None
+
+
+def test_binds_are_not_remembered_without_bound(monkeypatch):
+    monkeypatch.setattr(recent, "_REMEMBERED", 3)
+    binds = Recent()
+    for index in range(10):
+        binds.remember(PodUid(f"w-{index}"), "n-1", 100.0)
+
+    assert len(binds) == 3
+    assert binds.node_of(PodUid("w-9"), 100.0) == "n-1"
+
+
+def test_a_story_keeps_its_last_lines():
+    stories = Stories()
+    for at in range(200):
+        stories.note(GANG, float(at), "HELD")
+
+    told = stories.of(GANG)
+    assert len(told) == 64
+    assert told[-1] == Line(199.0, "HELD")
+
+
+def test_stories_of_the_oldest_gangs_are_forgotten(monkeypatch):
+    monkeypatch.setattr(story, "_GANGS", 2)
+    stories = Stories()
+    for name in ("a", "b", "c"):
+        stories.note(GangKey(f"team/{name}"), 0.0, "HELD")
+
+    assert stories.of(GangKey("team/a")) == ()
+    assert stories.of(GangKey("team/c")) == (Line(0.0, "HELD"),)
+
+
+def test_lone_pods_have_no_story():
+    stories = Stories()
+    stories.note(None, 0.0, "BOUND")
+
+    assert stories.of(GANG) == ()

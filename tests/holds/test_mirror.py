@@ -1,0 +1,197 @@
+"""The barrier's adapter to the real mirror."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.cache.changes import Delete, Kind, SeenPod, Upsert
+from extender.cache.cluster import Cluster
+from extender.cache.inflight import Stage
+from extender.cache.passers import Passers
+from extender.holds.barrier import Barrier
+from extender.holds.book import Book
+from extender.holds.cause import Cause
+from extender.holds.mirror import MirrorFacts, Promises, listen
+from extender.model.gang import GangKey, PodGroup
+from extender.model.membership import Membership
+from extender.model.node import Node
+from extender.model.pod import Pod, PodUid, Shape, Status
+from extender.model.resources import NOTHING
+
+from .doubles import Notebook, SpokenBinder, SpokenReader, TurnedClock
+
+GANG = GangKey("team/train")
+MEMBER = Membership(key=GANG, named=True)
+SHAPE = Shape()
+
+
+def pod(uid: str, **facts: object) -> Pod:
+    known = {"uid": PodUid(uid), "namespace": "team", "name": uid, "shape": SHAPE}
+    return Pod(**(known | facts))  # type: ignore[arg-type]
+
+
+class Scene:
+    """A barrier in front of a real mirror."""
+
+    def __init__(self) -> None:
+        self.clock = TurnedClock()
+        self.cluster = Cluster(self.clock)
+        self.passers = Passers()
+        self.binder = SpokenBinder()
+        self.reader = SpokenReader()
+        self.facts = MirrorFacts(self.cluster, self.passers)
+        self.barrier = Barrier(
+            Book(self.facts, chance=lambda: 0.0),
+            binder=self.binder,
+            groups=self.reader,
+            inflight=Promises(self.cluster, self.passers, self.clock),
+            timer=self.clock,
+            clock=self.clock,
+            observer=Notebook(),
+        )
+        listen(self.cluster, self.passers, self.barrier)
+        self.cluster.apply(Upsert(Node(name="n-1", allocatable=NOTHING)))
+
+    def show(self, seen: Pod, membership: Membership = MEMBER) -> None:
+        self.cluster.apply(Upsert(SeenPod(seen, membership)))
+        self.clock.turn()
+
+    def show_group(self, min_member: int) -> None:
+        group = PodGroup(
+            namespace="team",
+            name="train",
+            min_member=min_member,
+            uid="g-1",
+            dialect="scheduling.volcano.sh",
+        )
+        self.cluster.apply(Upsert(group, group.dialect))
+
+    def give_ticket(self, uid: str) -> None:
+        self.cluster.inflight.reserve(
+            pod(uid), GANG, "n-1", self.clock.monotonic(), stage=Stage.PASSED
+        )
+
+    def stage(self, uid: str) -> Stage | None:
+        reservation = self.cluster.inflight.of(PodUid(uid))
+        return reservation.stage if reservation else None
+
+
+@pytest.fixture
+def scene() -> Scene:
+    scene = Scene()
+    scene.show_group(min_member=2)
+    for uid in ("w-0", "w-1"):
+        scene.show(pod(uid))
+        scene.give_ticket(uid)
+    return scene
+
+
+def test_a_gang_is_held_committed_and_seated_in_the_mirror(scene):
+    first = scene.barrier.bind("w-0", "team", "w-0", "n-1")
+    assert scene.stage("w-0") is Stage.HELD
+    second = scene.barrier.bind("w-1", "team", "w-1", "n-1")
+    scene.reader.confirm()
+    assert scene.stage("w-1") is Stage.COMMITTING
+    scene.binder.say("w-0")
+    scene.binder.say("w-1")
+
+    assert [first.result(0), second.result(0)] == ["", ""]
+    assert scene.cluster.seated(GANG) == 2
+    assert scene.stage("w-0") is Stage.BOUND
+
+
+def test_a_refusal_gives_the_room_back(scene):
+    waiting = scene.barrier.bind("w-0", "team", "w-0", "n-1")
+    scene.barrier.peer_gone(waiting)
+
+    assert scene.stage("w-0") is None
+
+
+def test_the_mirror_tells_of_deleted_pods(scene):
+    waiting = scene.barrier.bind("w-0", "team", "w-0", "n-1")
+    scene.cluster.apply(Delete(Kind.POD, "w-0"))
+    scene.clock.turn()
+
+    assert waiting.result(0) == Cause.POD_GONE.text(GANG)
+
+
+def test_the_mirror_tells_of_deleted_groups(scene):
+    waiting = scene.barrier.bind("w-0", "team", "w-0", "n-1")
+    scene.cluster.apply(Delete(Kind.GROUP, GANG, "scheduling.volcano.sh"))
+    scene.clock.turn()
+
+    assert waiting.result(0) == Cause.GROUP_GONE.text(GANG)
+
+
+def test_the_mirror_tells_of_cordoned_nodes(scene):
+    waiting = scene.barrier.bind("w-0", "team", "w-0", "n-1")
+    scene.cluster.apply(Upsert(Node(name="n-1", allocatable=NOTHING, unschedulable=True)))
+    scene.clock.turn()
+
+    assert waiting.result(0) == Cause.NODE_LOST.text(GANG)
+
+
+def test_the_mirror_tells_of_siblings_that_fit_no_node(scene):
+    waiting = scene.barrier.bind("w-0", "team", "w-0", "n-1")
+    scene.show(pod("w-1", refusal="0/1 nodes are available: 1 Insufficient cpu."))
+    scene.clock.turn(2.0)
+
+    assert waiting.result(0) == Cause.SIBLING_UNSCHEDULABLE.text(GANG)
+
+
+def test_the_mirror_tells_of_a_sibling_that_vanished_before_it_came(scene):
+    waiting = scene.barrier.bind("w-0", "team", "w-0", "n-1")
+    scene.cluster.apply(Delete(Kind.POD, "w-1"))
+    scene.clock.turn(2.0)
+
+    assert waiting.result(0) == Cause.NOT_ENOUGH_MEMBERS.text(GANG)
+
+
+def test_a_bind_that_is_quicker_than_the_watch_knows_its_pod_from_filter(scene):
+    lone = Membership(key=GangKey("team/pod:quick"))
+    scene.passers.note(pod("quick"), lone)
+    waiting = scene.barrier.bind("quick", "team", "quick", "n-1")
+
+    assert scene.stage("quick") is Stage.COMMITTING
+    scene.binder.say("quick")
+    assert waiting.result(0) == ""
+
+
+def test_a_pod_that_filter_saw_and_the_watch_saw_go_is_gone(scene):
+    lone = Membership(key=GangKey("team/pod:quick"))
+    scene.passers.note(pod("quick"), lone)
+    scene.show(pod("quick"), lone)
+    scene.cluster.apply(Delete(Kind.POD, "quick"))
+
+    assert scene.barrier.bind("quick", "team", "quick", "n-1").result(0) == Cause.POD_GONE.text()
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"namespace": "kube-system"},
+        {"priority_class": "system-cluster-critical"},
+        {"priority_class": "system-node-critical"},
+        {"ours": False},
+    ],
+)
+def test_what_keeps_the_cluster_alive_waits_for_no_gang(scene, facts):
+    scene.show(pod("vital", **facts))
+    waiting = scene.barrier.bind("vital", "team", "vital", "n-1")
+
+    assert scene.binder.batches == [["vital"]]
+    scene.binder.say("vital")
+    assert waiting.result(0) == ""
+
+
+def test_a_gang_that_did_not_assemble_backs_off_in_the_mirror(scene):
+    scene.barrier.bind("w-0", "team", "w-0", "n-1")
+    scene.clock.turn(30)
+
+    assert scene.cluster.inflight.backing_off_until(GANG) == scene.clock.now() + 10
+
+
+def test_a_seated_member_seen_by_the_watch_is_a_success_at_once(scene):
+    scene.show(pod("w-0", status=Status.RUNNING, node="n-1"))
+
+    assert scene.barrier.bind("w-0", "team", "w-0", "n-1").result(0) == ""

@@ -1,0 +1,82 @@
+"""What kube-scheduler's closed connections teach about its timeout."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.holds.limits import Limits
+from extender.holds.patience import Patience
+
+CONFIGURED = Limits()
+
+
+def closes(patience: Patience, *ages: float, every_s: float = 10.0) -> float:
+    now = 1000.0
+    for age in ages:
+        now += every_s
+        patience.peer_closed(age, now)
+    return now
+
+
+def test_the_limits_make_up_the_timeout_of_kube_scheduler():
+    assert CONFIGURED.bind_timeout_s == 45
+
+
+def test_whatever_the_timeout_leaves_after_the_hold_is_shared_out():
+    limits = Limits.within(hold_s=60, bind_timeout_s=90, max_holds=7)
+
+    assert (limits.verify_s, limits.commit_s, limits.margin_s) == (4, 20, 6)
+    assert limits.bind_timeout_s == 90
+    assert limits.max_holds == 7
+
+
+def test_a_gang_that_is_too_large_for_the_usual_budget_needs_more():
+    assert CONFIGURED.commit_needs_s(20) == CONFIGURED.commit_s
+    assert CONFIGURED.commit_needs_s(10_000) == 40
+
+
+def test_calls_that_die_at_the_same_age_again_and_again_betray_the_timeout():
+    patience = Patience(CONFIGURED)
+    now = closes(patience, 5.01, 5.0, 5.03)
+
+    assert patience.learnt_timeout_s == 5.0
+    assert patience.limits(now).bind_timeout_s == pytest.approx(5.0)
+    assert patience.limits(now).hold_s == pytest.approx(30 * 5 / 45)
+
+
+def test_a_restart_that_closes_everything_at_once_teaches_nothing():
+    patience = Patience(CONFIGURED)
+    closes(patience, 5.0, 5.0, 5.0, 5.0, every_s=0.01)
+
+    assert patience.learnt_timeout_s is None
+
+
+def test_ages_that_differ_teach_nothing():
+    patience = Patience(CONFIGURED)
+    closes(patience, 5.0, 12.0, 5.0, 7.0)
+
+    assert patience.learnt_timeout_s is None
+
+
+def test_callers_that_hang_up_at_once_teach_nothing():
+    patience = Patience(CONFIGURED)
+    closes(patience, 0.0, 0.0, 0.0)
+
+    assert patience.learnt_timeout_s is None
+
+
+def test_a_timeout_as_configured_changes_nothing():
+    patience = Patience(CONFIGURED)
+    now = closes(patience, 45.0, 45.0, 45.0)
+
+    assert patience.learnt_timeout_s is None
+    assert patience.limits(now) is CONFIGURED
+
+
+def test_what_was_learnt_is_forgotten_in_time():
+    patience = Patience(CONFIGURED)
+    now = closes(patience, 5.0, 5.0, 5.0)
+
+    assert patience.limits(now + 599) != CONFIGURED
+    assert patience.limits(now + 601) is CONFIGURED
+    assert patience.learnt_timeout_s is None
