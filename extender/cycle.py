@@ -28,6 +28,8 @@ DEBOUNCE_S = 0.02
 #: After a pass we rest for so many times its duration: hooks share the interpreter with it.
 REST = 3.0
 TICK_S = 1.0
+#: Without any change we look again after this long, for what only time changes.
+QUIET_S = 5.0
 #: A woken pod that has not come to filter by then is woken again.
 WAKE_AGAIN_S = 3.0
 #: kube-scheduler that asked nothing for this long has nothing left to ask.
@@ -108,6 +110,7 @@ class Cycle:
         self._woken: dict[PodUid, float] = {}
         self._lapses: dict[GangKey, int] = {}
         self._cleaned_at = 0.0
+        self._passed_at = float("-inf")
 
     def start(self) -> None:
         """Begin."""
@@ -129,7 +132,7 @@ class Cycle:
             self._changed.wait(TICK_S)
             self._stopping.wait(max(DEBOUNCE_S, REST * self._took_s))
             self._changed.clear()
-            if self._readiness():
+            if self._readiness() or not self._is_due():
                 continue
             started = self._clock.monotonic()
             try:
@@ -140,9 +143,16 @@ class Cycle:
                 log.exception("cycle failed")
                 self._stopping.wait(TICK_S)
 
+    def _is_due(self) -> bool:
+        """Ask whether anything happened since the last pass, or time itself wants a look."""
+        self._let_tickets_lapse()
+        moved = self._cluster.generation != self._published.plan.generation
+        return moved or self._clock.monotonic() - self._passed_at > QUIET_S
+
     def run_once(self) -> None:
         """Make one pass."""
         self._let_tickets_lapse()
+        self._passed_at = self._clock.monotonic()
         with self._metrics.cycle_seconds.labels("snapshot").time():
             snapshot = self._departures.spare(self._cluster.snapshot(self._clock.now()))
         with self._metrics.cycle_seconds.labels("plan").time():

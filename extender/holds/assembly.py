@@ -56,6 +56,8 @@ class Assembly:
     #: kube-scheduler's patience with the first arrival ends here, margin taken off.
     give_up: float
     state: AssemblyState = AssemblyState.ASSEMBLING
+    #: What the mirror showed when the live PodGroup was asked for.
+    seen: PodGroup | None = None
     #: Members that wait or are being bound.
     holds: dict[PodUid, Hold] = field(default_factory=dict)
     #: Members known to exist since it began, held or not.

@@ -87,6 +87,7 @@ class Barrier:
         self._answers: dict[CallId, Future[str]] = {}
         self._call_of: dict[Future[str], CallId] = {}
         self._rings_at: float | None = None
+        self._told_timeout_s: float | None = None
         self._empty: list[Future[None]] = []
         self._acts: dict[type, Callable[[Any], None]] = {
             Park: self._park,
@@ -280,3 +281,9 @@ class Barrier:
 
     def _report_peer_closed(self, order: ReportPeerClosed) -> None:
         self._observer.peer_closed(order.age_s)
+        learnt_s = self._book.patience.learnt_timeout_s
+        if learnt_s != self._told_timeout_s:
+            self._told_timeout_s = learnt_s
+            if learnt_s is not None:
+                sentence = "kube-scheduler gives up binds sooner than configured"
+                log_event(log, logging.WARNING, sentence, bind_timeout_s=round(learnt_s, 2))

@@ -78,10 +78,11 @@ class Gathering:
         if assembly.state is not AssemblyState.ASSEMBLING or assembly.reread_at is not None:
             return
         group = assembly.group
-        if not quorum.is_reached(assembly, quorum.seats(group, self._facts)):
+        if not quorum.is_reached(group, assembly.holds.values(), quorum.seats(group, self._facts)):
             return
         self._table.turn(assembly, AssemblyState.VERIFYING, now)
         assembly.epoch = next(self._epochs)
+        assembly.seen = self._facts.group(group.key)
         yield Verify(group.key, assembly.epoch, group)
 
     def in_epoch(self, gang: GangKey, epoch: int) -> Assembly | None:
@@ -95,25 +96,34 @@ class Gathering:
         self, assembly: Assembly, group: PodGroup | None, now: float
     ) -> Iterator[Instruction]:
         """Judge every member anew with the live *group*, and commit if enough remain."""
+        known = self._facts.group(assembly.key)
+        if not quorum.is_same_promise(known, assembly.seen):
+            yield from self.group_changed(assembly, known, now)
+            return
         cause = group_objection(group, assembly.group.uid)
         if group is None or cause is not None:
             yield from self.end(assembly, cause or Cause.GROUP_GONE, now)
             return
         assembly.group = group
-        # Seats are counted before the members are judged: whoever takes a seat in between is
-        # then missing from both counts instead of standing in both.
-        seated = quorum.seats(group, self._facts)
+        # A slow read may be older than what the mirror shows: both must be satisfied. Seats are
+        # counted before the members are judged: whoever takes one in between is then missing
+        # from both counts instead of standing in both.
+        demands = [(each, quorum.seats(each, self._facts)) for each in (group, known) if each]
+        yield from self._judge_members(assembly, now)
+        holds = assembly.holds.values()
+        if not holds:
+            self._table.turn(assembly, AssemblyState.DISSOLVED, now)
+        elif all(quorum.is_reached(each, holds, seated) for each, seated in demands):
+            yield from self._commit(assembly, demands[0][1], now)
+        else:
+            self._table.turn(assembly, AssemblyState.ASSEMBLING, now)
+            yield from self.time_passed(assembly, now)
+
+    def _judge_members(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
         for hold in tuple(assembly.holds.values()):
             cause = objection(hold, self._facts)
             if cause is not None:
                 yield from self._remove(hold, cause, now)
-        if not assembly.holds:
-            self._table.turn(assembly, AssemblyState.DISSOLVED, now)
-        elif not quorum.is_reached(assembly, seated):
-            self._table.turn(assembly, AssemblyState.ASSEMBLING, now)
-            yield from self.time_passed(assembly, now)
-        else:
-            yield from self._commit(assembly, seated, now)
 
     def _commit(self, assembly: Assembly, seated: Seats, now: float) -> Iterator[Instruction]:
         limits = self._patience.limits(now)
@@ -224,10 +234,12 @@ class Gathering:
         if group is None or cause is not None:
             yield from self.end(assembly, cause or Cause.GROUP_GONE, now)
             return
-        assembly.group = group
         if assembly.state is AssemblyState.VERIFYING:
+            if quorum.is_same_promise(group, assembly.seen):
+                return
             # The read that is under way may be older than this change.
             self._table.turn(assembly, AssemblyState.ASSEMBLING, now)
+        assembly.group = group
         yield from self.weigh(assembly, now)
         yield from self.time_passed(assembly, now)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from extender.holds.assembly import Assembly
+from extender.holds.assembly import Assembly, Hold
 from extender.holds.facts import Facts
 from extender.model.gang import PodGroup
 from extender.model.pod import Pod, Status
@@ -26,6 +26,18 @@ def role_minima(group: PodGroup) -> dict[str, int]:
     return minima if sum(minima.values()) <= group.min_member else {}
 
 
+def is_same_promise(one: PodGroup | None, other: PodGroup | None) -> bool:
+    """Ask whether nothing changed that a gang is judged by; most changes are of status only."""
+    if one is None or other is None:
+        return one is other
+    return (one.uid, one.min_member, one.min_by_role, one.problem) == (
+        other.uid,
+        other.min_member,
+        other.min_by_role,
+        other.problem,
+    )
+
+
 def seats(group: PodGroup, facts: Facts) -> Seats:
     """Count the members on a node."""
     key = group.key
@@ -42,18 +54,14 @@ def is_satisfied(group: PodGroup, seated: Seats) -> bool:
     )
 
 
-def is_reached(assembly: Assembly, seated: Seats) -> bool:
-    """Ask whether seated and held members together are enough.
-
-    Only before a commit: until then every hold of the assembly waits and none is seated.
-    """
-    group = assembly.group
-    if seated.total + len(assembly.holds) < group.min_member:
+def is_reached(group: PodGroup, holds: Collection[Hold], seated: Seats) -> bool:
+    """Ask whether seated and held members together are enough; none of *holds* may be seated."""
+    if seated.total + len(holds) < group.min_member:
         return False
     minima = role_minima(group)
     if not minima:
         return True
-    held = Counter(hold.role for hold in assembly.holds.values())
+    held = Counter(hold.role for hold in holds)
     return all(seated.by_role[role] + held[role] >= least for role, least in minima.items())
 
 

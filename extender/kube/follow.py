@@ -181,7 +181,8 @@ class Follower:
         if self._stopping.is_set():
             return
         step = self._progress.refused(error.status) if error.status else Step.RETRY
-        if step is Step.AT_ONCE:
+        if step in (Step.RELIST, Step.PAGES):
+            event(log, logging.INFO, step.value, resource=self._resource.name)
             return
         if self._resource.is_optional and self._is_absent(step, error.status):
             self._note_absence(error)

@@ -57,7 +57,8 @@ class Step(Enum):
     """What to do after a refusal."""
 
     RETRY = "ask again, after a pause"
-    AT_ONCE = "ask again, differently"
+    RELIST = "our resourceVersion is too old: list again"
+    PAGES = "this API server does not stream lists: ask for pages"
     ABSENT = "there is no such resource here"
     RENEW = "we are not let in: read the credentials again"
 
@@ -149,10 +150,10 @@ class Progress:
         """Take an HTTP status other than 200; say what to do."""
         if status == 410:
             self.start_over()
-            return Step.AT_ONCE
+            return Step.RELIST
         if self._mode is Mode.STREAM and status in (400, 422):
             self._streaming = False
-            return Step.AT_ONCE
+            return Step.PAGES
         if status == 404:
             self.start_over()
             return Step.ABSENT

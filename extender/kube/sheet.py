@@ -66,8 +66,8 @@ class Sheet:
             if not told or waited < WORTH_TELLING_S:
                 return None
             return self._notice(verdict, f"runs after waiting {waited:.0f} s", now)
-        if verdict.reason.value == self.announced:
-            return None
+        if verdict.reason.value == self.announced or not (self.gang and self.gang.pods):
+            return None  # nothing new, or nobody there who waits
         if not self.announced:
             self.stuck_since = since
         self.announced = verdict.reason.value

@@ -100,8 +100,8 @@ class PipelinedWaker:
         if order.uid in self._overdue:
             self._overdue.discard(order.uid)
             self._send([order.uid])
-        elif reply.status in (200, 404, 409):
-            return  # awake, or gone, or another pod by now
+        elif reply.status in (200, 404, 409, 422):
+            return  # awake, or gone, or another pod by now (whose uid cannot be changed)
         elif attempt < _ATTEMPTS and (reply.status in _PASSING or reply.status >= 500):
             self._retry_later(order, attempt, reply)
         else:

@@ -23,18 +23,24 @@ from extender.plan.wish import Wish, slots_in
 
 
 def starving_longest(session: Session, gangs: list[GangState]) -> list[GangState]:
-    """Name the gangs that have waited long enough to have room kept, the longest first."""
+    """Name the gangs that have waited long enough to have room kept, the longest first.
+
+    Only the first of each queue: whoever is behind another in its own queue loses its turn by
+    rule, and would lose its room again to the one ahead.
+    """
     patience = session.policy.starvation
     if not (session.rules.starving_gangs_get_room and patience.after_s):
         return []
+    heads: dict[str, GangState] = {}
+    for gang in gangs:
+        head = heads.get(gang.queue.name)
+        if session.lacking(gang) and (
+            head is None or session.gang_key(gang) < session.gang_key(head)
+        ):
+            heads[gang.queue.name] = gang
     now = session.snapshot.now
-    aged = [
-        (complete_since(gang), gang)
-        for gang in gangs
-        if session.lacking(gang) and is_due(now - complete_since(gang), patience)
-    ]
-    aged.sort(key=lambda pair: (pair[0], pair[1].key))
-    return [gang for _, gang in aged]
+    aged = [gang for gang in heads.values() if is_due(now - complete_since(gang), patience)]
+    return sorted(aged, key=lambda gang: (complete_since(gang), gang.key))
 
 
 def complete_since(gang: GangState) -> float:

@@ -9,15 +9,14 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from extender.cache.changes import Kind
 from extender.cache.cluster import Cluster
 from extender.kube.client import Access
 from extender.kube.lists import resources
+from extender.kube.progress import Signal
 from extender.kube.saved import Saved
 from extender.kube.watch import Mirror
 from extender.model.gang import GangKey
@@ -49,8 +48,8 @@ class Wire:
         self._target = ("127.0.0.1", port)
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
-        self.is_cut = threading.Event()
-        self.is_dead = threading.Event()
+        self._dead: set[tuple[socket.socket, socket.socket]] = set()
+        self._is_cut = threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
@@ -58,15 +57,19 @@ class Wire:
         port: int = self._listener.getsockname()[1]
         return port
 
+    def fall_silent(self) -> None:
+        """Carry nothing any more on the connections there are, without closing them."""
+        self._dead |= self._pairs
+
     def cut(self) -> None:
-        self.is_cut.set()
+        self._is_cut.set()
         for pair in tuple(self._pairs):
             for end in pair:
                 with suppress(OSError):
                     end.shutdown(socket.SHUT_RDWR)
 
     def mend(self) -> None:
-        self.is_cut.clear()
+        self._is_cut.clear()
 
     def close(self) -> None:
         self.cut()
@@ -78,7 +81,7 @@ class Wire:
                 near = self._listener.accept()[0]
             except OSError:
                 return
-            if self.is_cut.is_set():
+            if self._is_cut.is_set():
                 near.close()
                 continue
             try:
@@ -99,7 +102,7 @@ class Wire:
                     data = key.fileobj.recv(1 << 16)  # type: ignore[union-attr]
                     if not data:
                         return
-                    if not self.is_dead.is_set():
+                    if pair not in self._dead:
                         key.data.sendall(data)
         self._pairs.discard(pair)
 
@@ -134,14 +137,17 @@ class Watched:
             path = resource.path.split("/")
             group = "/".join(path[2:-1])
             name = path[-1] if path[1] == "api" else f"{path[-1]}.{group}"
-            try:
-                listing = self._api.listing(name)
-            except ApiError as error:
-                assert error.status == 404, error
-                continue
-            items = [change.item for change in saved.changes(listing)]
+            items = [change.item for change in saved.changes(self._listing(name))]
             made.replace(resource.codec.kind, items, resource.codec.dialect)
         return made
+
+    def _listing(self, name: str) -> object:
+        try:
+            return self._api.listing(name)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
 
 
 @contextmanager
@@ -202,7 +208,10 @@ def test_the_mirror_agrees_with_a_fresh_list(lab: ControlPlane, streaming: bool)
         assert GangKey("a/after") in watched.cluster.snapshot(NOW).gangs
 
 
-def test_a_compacted_history_is_made_up_for_by_a_new_list(lab: ControlPlane) -> None:
+def test_a_compacted_history_is_made_up_for_by_a_new_list(
+    lab: ControlPlane, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "extender.kube.follow")
     work(lab.api, "old")
     with watching(lab) as (watched, wire):
         wire.cut()
@@ -213,6 +222,8 @@ def test_a_compacted_history_is_made_up_for_by_a_new_list(lab: ControlPlane) -> 
         lab.apiserver.restart()
         wire.mend()
         agree(watched)
+
+    assert Signal.EXPIRED.value in caplog.text
 
 
 def test_an_api_server_that_crashes_is_found_again(lab: ControlPlane) -> None:
@@ -227,11 +238,8 @@ def test_an_api_server_that_crashes_is_found_again(lab: ControlPlane) -> None:
 
 def test_a_line_that_goes_dead_is_noticed_and_dialled_anew(lab: ControlPlane) -> None:
     with watching(lab, silence_s=1.0) as (watched, wire):
-        wire.is_dead.set()
+        wire.fall_silent()
         work(lab.api, "unheard")
-        wire.cut()
-        wire.is_dead.clear()
-        wire.mend()
         agree(watched)
 
 

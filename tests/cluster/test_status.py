@@ -183,7 +183,7 @@ def test_a_restarted_extender_does_not_repeat_itself(
             10,
             "the new extender has judged",
         )
-        plane.api.create(objects.pod_group("probe", "team", 2))
+        gang(plane.api, "probe", "team", 1, min_member=2)
         telling.wait_until_said(plane.api, extender, "team", "probe", "NotEnoughMembers")
     written = plane.writes("extender")[before:]
 

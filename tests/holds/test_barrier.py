@@ -274,7 +274,7 @@ def test_only_the_leader_takes_binds():
     assert not scene.bind("w-0").done()
 
 
-def test_a_too_short_timeout_of_kube_scheduler_is_learnt_and_told():
+def test_a_too_short_timeout_of_kube_scheduler_is_learnt_and_told(caplog):
     scene = Scene(2)
     assert scene.barrier.learnt_timeout_s is None
     for _ in range(3):
@@ -285,6 +285,7 @@ def test_a_too_short_timeout_of_kube_scheduler_is_learnt_and_told():
         scene.clock.turn(2)
 
     assert scene.barrier.learnt_timeout_s == pytest.approx(5.0)
+    assert "kube-scheduler gives up binds sooner than configured" in caplog.text
     scene.world.add_pod("w-0")
     waiting = scene.bind("w-0")
     scene.clock.turn(5 * 30 / 45 + 0.01)

@@ -11,6 +11,7 @@ from extender.holds.events import GroupChanged, NodeChanged, VerifyFailed
 from extender.holds.instructions import Answer, BackOff, Bind, Park, ReportPartial, Seat, Verify
 from extender.holds.limits import Limits
 from extender.holds.states import AssemblyState
+from extender.model.gang import Phase
 from extender.model.pod import PodUid, Status, Toleration
 from extender.ports import BindOrder, BindOutcome, BindResult
 
@@ -236,7 +237,8 @@ def test_an_answer_from_another_epoch_is_ignored():
     desk = a_gang_of(2)
     desk.arrives("w-0")
     old = the(Verify, desk.arrives("w-1"))
-    desk.tell(GroupChanged(GANG, desk.world.groups[GANG]))
+    desk.tell(VerifyFailed(GANG, old.epoch))
+    desk.passes(desk.limits.reread_s)
 
     assert desk.verified(old) == []
     assert desk.book.state_of(GANG) is AssemblyState.VERIFYING
@@ -246,9 +248,40 @@ def test_a_change_of_the_group_while_it_is_read_asks_again():
     desk = a_gang_of(2)
     desk.arrives("w-0")
     old = the(Verify, desk.arrives("w-1"))
-    changed = replace(desk.world.groups[GANG], queue="other")
+    changed = desk.world.add_group(1)
 
     assert desk.tell(GroupChanged(GANG, changed)) == [Verify(GANG, old.epoch + 1, changed)]
+
+
+def test_a_change_of_the_groups_status_while_it_is_read_is_no_change():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    verify = desk.arrives("w-1")
+    running = replace(desk.world.groups[GANG], phase=Phase.RUNNING)
+    desk.world.groups[GANG] = running
+
+    assert desk.tell(GroupChanged(GANG, running)) == []
+    assert bound_uids(desk.commits(verify)) == ["w-0", "w-1"]
+
+
+def test_a_slow_read_cannot_undercut_what_the_mirror_shows():
+    desk = a_gang_of(2)
+    desk.arrives("w-0", node="n-1")
+    verify = the(Verify, desk.arrives("w-1", node="n-2"))
+    del desk.world.nodes["n-2"]
+
+    assert bound_uids(desk.verified(verify, replace(verify.group, min_member=1))) == []
+    assert desk.book.state_of(GANG) is AssemblyState.ASSEMBLING
+
+
+def test_a_change_the_mirror_shows_but_has_not_told_yet_asks_again():
+    desk = a_gang_of(3, min_member=2)
+    desk.arrives("w-0")
+    old = the(Verify, desk.arrives("w-1"))
+    desk.world.add_group(3)
+
+    assert desk.verified(old) == []
+    assert desk.book.state_of(GANG) is AssemblyState.ASSEMBLING
 
 
 def test_a_huge_gang_is_not_begun_when_kube_scheduler_would_give_up_midway():

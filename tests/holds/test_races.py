@@ -1,4 +1,4 @@
-"""Every race of the bind barrier, one test (or pair) for each row of the table in docs/holds.md."""
+"""Races between the barrier and the cluster: the rows of the table in docs/holds.md."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ from dataclasses import replace
 import pytest
 
 from extender.holds.cause import Cause
-from extender.holds.events import Closed, GroupChanged, NodeChanged, SiblingUnschedulable
-from extender.holds.instructions import Answer, BackOff, Bind, Park, Verify
+from extender.holds.events import (
+    Closed,
+    GroupChanged,
+    NodeChanged,
+    SiblingUnschedulable,
+    Verified,
+)
+from extender.holds.instructions import BackOff, Verify
 from extender.holds.limits import Limits
 from extender.holds.states import AssemblyState
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid, Status
 from extender.model.reason import Reason
 
-from .world import FAILED, GANG, LOST, Desk, World, a_gang_of, bound_uids, the
+from .world import GANG, LOST, Desk, World, a_gang_of, bound_uids, the
 
 
 def test_last_member_just_before_the_deadline_still_commits():
@@ -162,9 +168,18 @@ def test_a_deleted_podgroup_refuses_everybody_without_backoff(during_verificatio
 def test_a_podgroup_deleted_unheard_is_found_out_by_the_live_read():
     desk = a_gang_of(2)
     desk.arrives("w-0")
-    verify = desk.arrives("w-1")
+    verify = the(Verify, desk.arrives("w-1"))
+    desk.tell(Verified(GANG, verify.epoch, None))
+
+    assert {desk.cause_of(1), desk.cause_of(2)} == {Cause.GROUP_GONE}
+
+
+def test_a_podgroup_deleted_untold_is_found_out_though_an_old_read_still_shows_it():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    verify = the(Verify, desk.arrives("w-1"))
     del desk.world.groups[GANG]
-    desk.commits(verify)
+    desk.verified(verify)
 
     assert {desk.cause_of(1), desk.cause_of(2)} == {Cause.GROUP_GONE}
 
@@ -196,132 +211,6 @@ def test_members_of_a_new_podgroup_are_refused_while_the_old_one_commits():
     desk.arrives("w-2")
 
     assert desk.cause_of(3) is Cause.GROUP_REPLACED
-
-
-def test_a_caller_that_gives_up_while_held_is_released():
-    desk = a_gang_of(3)
-    desk.arrives("w-0")
-    desk.arrives("w-1")
-    desk.now += 5
-    desk.peer_goes(1)
-
-    assert desk.cause_of(1) is Cause.PEER_GONE
-    assert PodUid("w-0") not in desk.world.flight
-    assert desk.book.holds == 1
-
-
-def test_a_caller_that_gives_up_during_the_commit_changes_nothing_but_the_answer():
-    desk = a_gang_of(2)
-    desk.arrives("w-0")
-    desk.commits(desk.arrives("w-1"))
-    desk.peer_goes(1)
-    desk.settled("w-0")
-    desk.settled("w-1")
-
-    assert desk.cause_of(1) is Cause.PEER_GONE
-    assert desk.arrives("w-0") == [Answer(3, "", Cause.BOUND, 0.0)]
-
-
-def test_a_scheduler_restart_empties_the_gang_without_backoff():
-    desk = a_gang_of(3)
-    desk.arrives("w-0")
-    desk.arrives("w-1")
-    out = desk.peer_goes(1) + desk.peer_goes(2)
-
-    assert desk.book.state_of(GANG) is None
-    assert not any(isinstance(each, BackOff | Bind | Verify) for each in out)
-    desk.world.add_pod("w-0")
-    assert desk.arrives("w-0") == [Park(PodUid("w-0"), "n-1")]
-
-
-def test_a_repeated_call_takes_the_place_of_the_held_one():
-    desk = a_gang_of(2)
-    desk.arrives("w-0", node="n-1")
-    desk.arrives("w-0", node="n-2")
-
-    assert desk.cause_of(1) is Cause.SUPERSEDED
-    orders = the(Bind, desk.commits(desk.arrives("w-1"))).orders
-    assert [order.node for order in orders] == ["n-2", "n-1"]
-
-
-def test_a_repeated_call_does_not_count_twice_nor_extend_the_deadline():
-    desk = a_gang_of(2)
-    desk.arrives("w-0")
-    desk.passes(20)
-    assert desk.arrives("w-0")[-1] == Park(PodUid("w-0"), "n-1")
-    desk.passes(10)
-
-    assert desk.cause_of(2) is Cause.DEADLINE
-
-
-def test_a_repeated_call_while_verifying_is_bound_where_it_asked_last():
-    desk = a_gang_of(2)
-    desk.arrives("w-0", node="n-1")
-    verify = desk.arrives("w-1", node="n-1")
-    desk.arrives("w-0", node="n-3")
-
-    orders = the(Bind, desk.commits(verify)).orders
-    assert [order.node for order in orders] == ["n-3", "n-1"]
-
-
-def test_a_repeated_call_for_a_deleted_pod_is_refused_with_the_old_one():
-    desk = a_gang_of(2)
-    desk.arrives("w-0")
-    desk.world.change_pod("w-0", status=Status.RELEASING)
-    desk.arrives("w-0")
-
-    assert [desk.cause_of(1), desk.cause_of(2)] == [Cause.SUPERSEDED, Cause.POD_GONE]
-    assert desk.book.holds == 0
-
-
-def test_a_repeated_call_for_a_pod_bound_meanwhile_is_a_success():
-    desk = a_gang_of(2)
-    desk.arrives("w-0", node="n-1")
-    desk.world.change_pod("w-0", status=Status.BOUND, node="n-1")
-    desk.arrives("w-0", node="n-1")
-
-    assert desk.error_of(2) == ""
-
-
-def test_a_repeated_call_of_a_gang_that_runs_by_now_is_bound_at_once():
-    desk = a_gang_of(2)
-    desk.arrives("w-0")
-    desk.world.add_pod("x-0", node="n-3")
-    desk.world.add_pod("x-1", node="n-3")
-
-    assert bound_uids(desk.arrives("w-0")) == ["w-0"]
-    assert desk.book.state_of(GANG) is None
-
-
-def test_a_repeated_call_during_the_commit_gets_the_same_answer():
-    desk = a_gang_of(2)
-    desk.arrives("w-0", node="n-1")
-    desk.commits(desk.arrives("w-1"))
-    assert desk.arrives("w-0", node="n-1") == []
-    assert desk.arrives("w-0", node="n-2") == []
-    desk.settled("w-0")
-
-    assert [desk.error_of(1), desk.error_of(3)] == ["", ""]
-    assert desk.cause_of(4) is Cause.POD_ELSEWHERE
-
-
-def test_a_repeated_call_after_the_bind_is_answered_from_memory():
-    desk = a_gang_of(1, min_member=1)
-    desk.arrives("w-0", node="n-1")
-    desk.settled("w-0")
-    desk.arrives("w-0", node="n-1")
-    desk.arrives("w-0", node="n-2")
-
-    assert desk.error_of(2) == ""
-    assert desk.cause_of(3) is Cause.POD_ELSEWHERE
-
-
-def test_a_failed_bind_is_not_remembered_as_anything():
-    desk = a_gang_of(1, min_member=1)
-    desk.arrives("w-0")
-    desk.settled("w-0", FAILED)
-
-    assert bound_uids(desk.arrives("w-0")) == ["w-0"]
 
 
 def test_after_a_crash_in_the_commit_the_bound_members_count():

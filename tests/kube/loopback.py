@@ -158,7 +158,11 @@ def _bind(pod: StoredPod, request: Request) -> tuple[int, object]:
 def _patch(pod: StoredPod, request: Request) -> tuple[int, object]:
     metadata = request.body["metadata"]
     assert isinstance(metadata, dict)
-    return (200, pod.as_json()) if metadata["uid"] == pod.uid else (409, {"message": "conflict"})
+    return (
+        (200, pod.as_json())
+        if metadata["uid"] == pod.uid
+        else (422, {"message": "metadata.uid: field is immutable"})
+    )
 
 
 _VERBS: dict[str, Callable[[StoredPod, Request], tuple[int, object]]] = {

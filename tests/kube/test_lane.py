@@ -231,7 +231,7 @@ def test_a_slow_but_steady_server_is_not_taken_for_silent():
 
 def test_a_silent_server_is_hung_up_on():
     async def scene() -> None:
-        async with stage(silence_s=0.02) as (peer, lane):
+        async with stage(silence_s=0.02) as (_, lane):
             asker = Asker()
             lane.send([asker.ask("a")])
 

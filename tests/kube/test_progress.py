@@ -83,7 +83,7 @@ def test_a_server_that_does_not_stream_is_asked_for_pages(status: int) -> None:
     made = progress()
     made.next_request(60)
 
-    assert made.refused(status) is Step.AT_ONCE
+    assert made.refused(status) is Step.PAGES
     request = made.next_request(60)
     assert request.mode is Mode.PAGE
     assert request.query == {"limit": "250"}
@@ -110,7 +110,7 @@ def test_a_page_that_expires_in_the_middle_begins_the_list_anew() -> None:
     made.next_request(60)
     list(made.page(page("x", more="token")))
 
-    assert made.refused(410) is Step.AT_ONCE
+    assert made.refused(410) is Step.RELIST
     assert made.next_request(60).query == {"limit": "250"}
 
 
@@ -196,7 +196,7 @@ def test_an_object_left_out_still_moves_the_point() -> None:
         (401, Step.RENEW),
         (403, Step.RETRY),
         (404, Step.ABSENT),
-        (410, Step.AT_ONCE),
+        (410, Step.RELIST),
         (429, Step.RETRY),
         (500, Step.RETRY),
         (504, Step.RETRY),

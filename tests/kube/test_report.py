@@ -186,6 +186,19 @@ def test_a_gang_without_a_pod_group_is_told_through_its_first_pod() -> None:
     assert desk.announcer.notices[0].warning
 
 
+def test_a_pod_group_without_pods_has_a_status_but_nobody_is_told() -> None:
+    desk = Desk()
+    missing = verdict("a/train", Reason.NOT_ENOUGH_MEMBERS, message="has 0 of 2")
+    desk.report((gang("train", 0, min_member=2, created=NEW), missing), wait_s=2)
+    assert desk.reasons() == ["NotEnoughMembers"]
+    assert desk.announcer.notices == []
+
+    one = gang("train", 1, min_member=2, status=Status.PENDING, created=NEW)
+    desk.report((one, replace(missing, message="has 1 of 2")), wait_s=2)
+
+    assert [notice.message for notice in desk.announcer.notices] == ["has 1 of 2"]
+
+
 def test_lone_pods_are_left_to_kube_schedulers_own_events() -> None:
     desk = Desk()
     lone = gang("pod:web", 1, status=Status.PENDING, dialect="")

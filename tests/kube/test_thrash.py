@@ -47,7 +47,7 @@ def test_queues_whose_gangs_do_not_divide_evenly_come_to_rest_too() -> None:
     town.submit(*(Job(f"r{number}", "right", 5) for number in range(6)))
     town.pass_seconds(60)
     evicted = len(town.evicted)
-    town.pass_seconds(HOUR, every=5)
+    town.pass_seconds(HOUR, every=10)
 
     assert len(town.evicted) == evicted
     assert town.used("left") >= 15
@@ -122,6 +122,6 @@ def test_any_town_comes_to_rest_and_no_gang_is_torn_on_the_way(
         town.pass_seconds(20, every=2)
     town.pass_seconds(60, every=5)
     evicted = len(town.evicted)
-    town.pass_seconds(1200, every=20)
+    town.pass_seconds(HOUR, every=60)
 
     assert len(town.evicted) == evicted

@@ -145,7 +145,7 @@ def test_a_passing_trouble_is_tried_again(trouble):
     run(story)
 
 
-@pytest.mark.parametrize("status", [403, 404, 409, 422])
+@pytest.mark.parametrize("status", [400, 403, 404, 409, 422])
 def test_a_refusal_for_good_is_not_tried_again(status):
     async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
         server.add_pod("w-0")

@@ -1,0 +1,106 @@
+"""The invariants of docs/holds.md, checked on everything the book wants done."""
+
+from __future__ import annotations
+
+from extender.holds.cause import Cause
+from extender.holds.entry import UNSEATED_SET
+from extender.holds.events import CallId, Event, Verified
+from extender.holds.instructions import Answer, Bind, Instruction, Park
+from extender.holds.limits import Limits
+from extender.model.gang import GangKey, PodGroup
+from extender.model.pod import PodUid
+from extender.ports import BindOrder
+
+from .world import World
+
+LIMITS = Limits(max_holds=7, binds_per_s=0.25)
+
+
+class Referee:
+    """Knows what really happened, and holds the book to it."""
+
+    def __init__(self) -> None:
+        self.mirror = World()
+        self.now = 1000.0
+        self.gang_of: dict[PodUid, GangKey] = {}
+        self.calls: dict[CallId, BindOrder] = {}
+        self.arrived: dict[CallId, float] = {}
+        #: The PodGroup object each call was judged by when it came.
+        self.group_of: dict[CallId, PodGroup | None] = {}
+        self.answers: dict[CallId, Answer] = {}
+        #: Bindings under way.
+        self.sent: list[BindOrder] = []
+        #: Every node the API server has ever shown for a pod.
+        self.was_on: set[tuple[PodUid, str]] = set()
+        #: Gangs of which something is, or may be, bound by us.
+        self.begun: set[GangKey] = set()
+        self.words: dict[tuple[object, Cause], str] = {}
+
+    def check(self, instruction: Instruction, event: Event) -> None:
+        match instruction:
+            case Park(uid):
+                assert self.mirror.ticketed(uid), "I6: held without room"
+            case Bind(orders):
+                self.check_bind(orders, event)
+            case Answer():
+                self.check_answer(instruction)
+
+    def check_bind(self, orders: tuple[BindOrder, ...], event: Event) -> None:
+        needed = LIMITS.commit_needs_s(len(orders)) if isinstance(event, Verified) else 0.0
+        latest = LIMITS.bind_timeout_s - LIMITS.margin_s - needed
+        for order in orders:
+            assert order.uid not in {each.uid for each in self.sent}, "a bind is sent once"
+            waiting = self.waiting_for(order.uid)
+            assert waiting, "I5: a call that was refused is bound"
+            assert all(self.now <= self.arrived[call] + latest for call in waiting), "I3: too late"
+        if isinstance(event, Verified):
+            self.check_commit(orders, event.gang, event.group)
+        else:
+            (order,) = orders
+            self.check_alone(self.gang_of[order.uid])
+
+    def check_alone(self, gang: GangKey) -> None:
+        group = self.mirror.group(gang)
+        assert group is not None, "I2: no PodGroup"
+        runs = group.min_member <= 1 or len(self.seats(gang)) >= group.min_member
+        starts = any(self.gang_of[order.uid] == gang for order in self.sent)
+        assert runs or starts or gang in self.begun, "I2: a member starts before its gang"
+
+    def check_commit(
+        self, orders: tuple[BindOrder, ...], gang: GangKey, group: PodGroup | None
+    ) -> None:
+        assert group is not None, "I2: no PodGroup"
+        together = self.seats(gang) | {order.uid for order in orders}
+        assert len(together) >= group.min_member, "I2: fewer than minMember"
+        known = self.mirror.group(gang)
+        assert known is not None, "I2: we know better than an old read"
+        assert len(together) >= known.min_member, "I2: fewer than we know it needs"
+        for order in orders:
+            pod = self.mirror.pod(order.uid)
+            assert pod is not None, "I2: a pod that is gone"
+            assert pod.status in UNSEATED_SET, "I2: a pod that is bound or leaving"
+            node = self.mirror.node(order.node)
+            assert node is not None, "I2: a node that is gone"
+            assert node.ready, "I2: a node that is not ready"
+            came_for = [self.group_of[call] for call in self.waiting_for(order.uid)]
+            assert all(each and each.uid == group.uid for each in came_for), "I2: another PodGroup"
+
+    def waiting_for(self, uid: PodUid) -> list[CallId]:
+        return [
+            call
+            for call, bind in self.calls.items()
+            if bind.uid == uid and call not in self.answers
+        ]
+
+    def seats(self, gang: GangKey) -> set[PodUid]:
+        return {pod.uid for pod in self.mirror.pods_of(gang) if self.mirror._is_seated(pod)}
+
+    def check_answer(self, answer: Answer) -> None:
+        assert answer.id not in self.answers, "I4: answered twice"
+        call = self.calls[answer.id]
+        if answer.error == "":
+            assert (call.uid, call.node) in self.was_on, "I1: success without a binding"
+        elif answer.cause is not Cause.BIND_FAILED:
+            gang = answer.error.partition(":")[0]
+            known = self.words.setdefault((gang, answer.cause), answer.error)
+            assert known == answer.error, "I8: the words changed"

@@ -1,0 +1,125 @@
+"""Hypothesis strategies for clusters small enough to reason about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from extender.model.gang import Gang
+from extender.model.node import Node
+from extender.model.pod import Status
+from extender.model.queue import Queue
+from extender.model.snapshot import Snapshot
+from extender.plan.waterfill import Claim
+from tests.builders import amounts, cluster, gang, node, pod, queue, shape
+
+QUEUES = ("default", "q1", "q2", "q3")
+
+
+@st.composite
+def claims(draw: st.DrawFn, most: int = 6) -> list[Claim]:
+    """Claims of several queues on one resource."""
+    count = draw(st.integers(1, most))
+    return [
+        Claim(
+            name=f"q{number}",
+            weight=draw(st.integers(0, 5)),
+            floor=draw(st.integers(0, 30)),
+            ceiling=draw(st.integers(0, 200)),
+        )
+        for number in range(count)
+    ]
+
+
+@st.composite
+def node_lists(draw: st.DrawFn, most: int = 5) -> list[Node]:
+    """A few nodes, some without much room, some tainted."""
+    count = draw(st.integers(1, most))
+    return [
+        node(
+            f"n{number}",
+            cpu=draw(st.integers(1, 8)),
+            memory=draw(st.integers(1, 16)),
+            pods=draw(st.sampled_from([3, 10, 110])),
+            taints=draw(st.sampled_from([(), (), (), ("dedicated=x",)])),
+            unschedulable=draw(st.sampled_from([False, False, False, True])),
+        )
+        for number in range(count)
+    ]
+
+
+@st.composite
+def queue_lists(draw: st.DrawFn) -> list[Queue]:
+    """Up to three queues beside the default one."""
+    count = draw(st.integers(0, 3))
+    return [
+        queue(
+            f"q{number}",
+            weight=draw(st.integers(1, 4)),
+            priority=draw(st.sampled_from([0, 0, 0, 1])),
+            capability=draw(st.sampled_from([amounts(), amounts(), amounts(cpu=6)])),
+            guarantee=draw(st.sampled_from([amounts(), amounts(), amounts(cpu=2)])),
+            reclaimable=draw(st.sampled_from([True, True, False])),
+        )
+        for number in range(1, count + 1)
+    ]
+
+
+@st.composite
+def gangs(draw: st.DrawFn, name: str, members: list[Node], queues: list[str]) -> Gang:
+    """A gang: part of it may run already, wherever there is room; that is settled later."""
+    size = draw(st.integers(1, 5))
+    kind = shape(cpu=draw(st.sampled_from([0, 0.5, 1, 2, 3])), memory=draw(st.integers(0, 4)))
+    runs = draw(st.booleans())
+    places = draw(st.lists(st.sampled_from(members), min_size=size, max_size=size))
+    about: dict[str, Any] = {
+        "priority": draw(st.sampled_from([0, 0, 0, 5, 10])),
+        "created": float(draw(st.integers(0, 3))),
+    }
+    pods = [
+        pod(
+            f"{name}-{number}",
+            kind,
+            on=places[number].name if runs else "",
+            preemptable=draw(st.sampled_from([True, True, True, False])),
+            gated=not runs and draw(st.sampled_from([False] * 9 + [True])),
+            role=draw(st.sampled_from(["", "", "ps"])),
+            **about,
+        )
+        for number in range(size)
+    ]
+    return gang(
+        f"a/{name}",
+        pods=pods,
+        on=["x"] if runs else [],
+        least=draw(st.integers(1, size)),
+        queue=draw(st.sampled_from(["default", *queues])),
+        **about,
+    )
+
+
+@st.composite
+def snapshots(draw: st.DrawFn, most_gangs: int = 6) -> Snapshot:
+    """A cluster in some state that can be: no node over its room, running gangs complete."""
+    members = draw(node_lists())
+    queues = draw(queue_lists())
+    names = [each.name for each in queues]
+    count = draw(st.integers(1, most_gangs))
+    found = [draw(gangs(f"g{number}", members, names)) for number in range(count)]
+    return settle(members, found, queues)
+
+
+def settle(members: list[Node], found: list[Gang], queues: list[Queue]) -> Snapshot:
+    """Let gangs run where they say if they fit whole, and wait otherwise."""
+    from dataclasses import replace
+
+    standing: list[Gang] = []
+    for each in found:
+        trial = cluster(members, [*standing, each], queues)
+        over = (trial.nodes.used > trial.nodes.allocatable).any()
+        if over:
+            pods = tuple(replace(p, status=Status.PENDING, node="") for p in each.pods)
+            each = replace(each, pods=pods, memo={})
+        standing.append(each)
+    return cluster(members, standing, queues)
