@@ -143,12 +143,13 @@ class Ledger:
         self._journal.append(undo)
 
     def fence(self, row: int, amounts: Amounts) -> Resources:
-        """Keep up to *amounts* of a node away from everybody else, for good; give what is idle."""
-        kept = np.clip(amounts, 0, np.maximum(self.idle[row], 0))
-        coming = np.minimum(amounts - kept, np.maximum(self.coming[row], 0))
+        """Keep *amounts* of a node away from everybody else, for good; give what of it is idle.
+
+        What is not idle yet is owed: whoever leaves the node pays that first.
+        """
+        kept = np.minimum(amounts, np.maximum(self.idle[row], 0))
         self._take(np.array([row], dtype=np.intp), kept[None, :])
-        if coming.any():
-            self._expect(row, -coming)
+        self._expect(row, kept - amounts)
         names = self.table.dimensions
         return Resources({n: a for n, a in zip(names, kept.tolist(), strict=True) if a})
 

@@ -1,13 +1,13 @@
 """Making room for a whole gang with as few victims as possible, and no gang torn.
 
 Who leaves are *units*: single members a gang has beyond its minimum, or a whole gang. All of it
-is a trial: no full solution, no trace.
+is a trial: no full solution, no trace. Nobody has to leave for a gang that would carry its queue
+over its due: such a gang only gets what is left over, so the room would go to somebody else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from extender.model.pod import Shape
 from extender.plan.ledger import Departure
@@ -54,7 +54,7 @@ class RoomMaker:
         is_asking_others = pool is not None
         if not self._may_ask(wish) or (is_asking_others and self._is_known_to_fail(wish)):
             return False
-        with self._overshooting(), self._ledger.trial(wish.gang) as trial:
+        with self._ledger.trial(wish.gang) as trial:
             units = self._search(wish, pool)
             if units is not None:
                 self._carry_out(wish, units)
@@ -83,14 +83,6 @@ class RoomMaker:
                 self._ledger.evict(Departure(one.gang, one.pod, one.row, self._action, wish.gang))
         for pod, row in wish.assign(self._session) or ():
             self._ledger.pipeline(wish.gang, pod, row)
-
-    @contextmanager
-    def _overshooting(self) -> Iterator[None]:
-        """Allow a gang to begin below its due, as allocate does for what is left."""
-        before = self._session.overshooting
-        self._session.overshooting = self._session.rules.may_overshoot
-        yield
-        self._session.overshooting = before
 
     def _is_known_to_fail(self, wish: Wish) -> bool:
         return len(wish.pods) >= self._hopeless.get(self._key(wish), 2**31)

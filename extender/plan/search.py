@@ -220,7 +220,7 @@ def _keeps_minimums(members: Sequence[Candidate]) -> bool:
     gangs = {one.gang.key: one.gang for one in members}
     for key, gang in gangs.items():
         own = [one for one in members if one.gang.key == key]
-        if gang.ready - len(own) < gang.min_member:
+        if gang.firm - len(own) < gang.min_member:
             return False
         for role, least in gang.role_minimums.items():
             lost = sum(one.pod.role == role for one in own)

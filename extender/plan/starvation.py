@@ -28,9 +28,6 @@ def starving_longest(session: Session, gangs: list[GangState]) -> list[GangState
     Only the first of each queue: whoever is behind another in its own queue loses its turn by
     rule, and would lose its room again to the one ahead.
     """
-    patience = session.policy.starvation
-    if not (session.rules.starving_gangs_get_room and patience.after_s):
-        return []
     heads: dict[str, GangState] = {}
     for gang in gangs:
         head = heads.get(gang.queue.name)
@@ -38,9 +35,16 @@ def starving_longest(session: Session, gangs: list[GangState]) -> list[GangState
             head is None or session.gang_key(gang) < session.gang_key(head)
         ):
             heads[gang.queue.name] = gang
-    now = session.snapshot.now
-    aged = [gang for gang in heads.values() if is_due(now - complete_since(gang), patience)]
+    aged = [gang for gang in heads.values() if is_starving_long(session, gang)]
     return sorted(aged, key=lambda gang: (complete_since(gang), gang.key))
+
+
+def is_starving_long(session: Session, gang: GangState) -> bool:
+    """Ask whether *gang* lacks members and has waited long enough to have room kept."""
+    patience = session.policy.starvation
+    if not (session.rules.starving_gangs_get_room and patience.after_s and session.lacking(gang)):
+        return False
+    return is_due(session.snapshot.now - complete_since(gang), patience)
 
 
 def complete_since(gang: GangState) -> float:

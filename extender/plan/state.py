@@ -117,6 +117,11 @@ class GangState:
         return self.gang.group.created
 
     @property
+    def firm(self) -> int:
+        """Count the ready members that do not depend on this cycle's promises."""
+        return self.ready - len(self.placed)
+
+    @property
     def is_pending(self) -> bool:
         """Has not been let into its queue yet."""
         return self.phase is Phase.PENDING

@@ -71,7 +71,7 @@ class Units:
 
     def surplus(self, gang: GangState) -> list[Candidate]:
         """List the members of which *gang* can lose some, the least important first."""
-        if gang.ready <= gang.min_member:
+        if self._is_busy(gang) or gang.firm <= gang.min_member:
             return []
         have = gang.ready_by_role
         return [
@@ -86,8 +86,8 @@ class Units:
         left = self._left(gang)
         by_status = gang.gang.by_status
         present = sum(len(by_status.get(status, ())) for status in ALLOCATED_SET)
-        is_busy = gang is self._wish.gang or gang.placed or gang.pipelined
-        if is_busy or not left or len(left) < present - len(gang.evicted):
+        is_ours = gang is self._wish.gang
+        if is_ours or self._is_busy(gang) or not left or len(left) < present - len(gang.evicted):
             return None
         return Unit(tuple(left), self._ranks[gang.key])
 
@@ -103,6 +103,10 @@ class Units:
         """Ask the plugins, as things stand now, whether all of *units* may leave."""
         members = [one for unit in units for one in unit.members]
         return len(self._spared(members)) == len(members)
+
+    def _is_busy(self, gang: GangState) -> bool:
+        """Ask whether this cycle has given *gang* something; then it takes nothing away."""
+        return gang is not self._wish.gang and bool(gang.placed or gang.pipelined)
 
     def _left(self, gang: GangState) -> list[Candidate]:
         return [one for one in self._members[gang.key] if one.pod.uid not in gang.evicted]

@@ -1,7 +1,7 @@
 """An API server of a large cluster, from a can: lists, pages, watches and a tap for changes.
 
-Objects are made from templates when they are asked for, so that serving them costs little and
-what is measured is the reader. Run as a process of its own: `python -m tests.bench.canned_api`.
+Everything is made before the port is told, so that serving it costs little and what is measured
+is the reader. Run as a process of its own: `python -m tests.bench.canned_api`.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def pod(size: Size, number: int, *, version: int = 1, phase: str = "") -> bytes:
     return "".join(parts).encode()
 
 
-def node(size: Size, number: int) -> bytes:
+def node(number: int) -> bytes:
     """A node with the usual amount of status."""
     room = {"cpu": "64", "memory": "256Gi", "pods": "110", "ephemeral-storage": "900Gi"}
     name = f"node-{number:05d}"
@@ -158,7 +158,7 @@ def node(size: Size, number: int) -> bytes:
     ).encode()
 
 
-def group(size: Size, number: int) -> bytes:
+def group(number: int) -> bytes:
     """The PodGroup of twenty pods."""
     meta = {"name": f"job-{number}", "namespace": f"team-{number % 50}", "uid": f"g{number}"}
     spec = {"minMember": GANG, "queue": f"queue-{number % 10}"}
@@ -181,25 +181,19 @@ class Server(ThreadingHTTPServer):
     def __init__(self, size: Size) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.size = size
+        #: Every object of every resource that is installed, by path.
+        self.objects = {
+            "/api/v1/pods": [pod(size, number) for number in range(size.pods)],
+            "/api/v1/nodes": [node(number) for number in range(size.nodes)],
+            "/api/v1/namespaces": _named("team", 50),
+            "/apis/scheduling.k8s.io/v1/priorityclasses": [],
+            "/apis/policy/v1/poddisruptionbudgets": [],
+            f"{VOLCANO}/podgroups": [group(number) for number in range(size.pods // GANG)],
+            f"{VOLCANO}/queues": _named("queue", 10, spec={"weight": 1}),
+        }
         self.rate = 0
         self.left = 0
         self.tap = threading.Event()
-
-    def collection(self, path: str) -> Iterator[bytes] | None:
-        """Every object of one resource; None where nothing is installed."""
-        size = self.size
-        made: dict[str, Any] = {
-            "/api/v1/pods": lambda: (pod(size, number) for number in range(size.pods)),
-            "/api/v1/nodes": lambda: (node(size, number) for number in range(size.nodes)),
-            "/api/v1/namespaces": lambda: iter(_named("team", 50)),
-            "/apis/scheduling.k8s.io/v1/priorityclasses": lambda: iter(()),
-            "/apis/policy/v1/poddisruptionbudgets": lambda: iter(()),
-            f"{VOLCANO}/podgroups": lambda: (
-                group(size, number) for number in range(size.pods // GANG)
-            ),
-            f"{VOLCANO}/queues": lambda: iter(_named("queue", 10, spec={"weight": 1})),
-        }
-        return made[path]() if path in made else None
 
     def changes(self) -> Iterator[bytes]:
         """Pods that turn from Running to Unknown and back, at the rate that was asked for."""
@@ -230,13 +224,13 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         url = urlsplit(self.path)
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
-        objects = self.server.collection(url.path)
+        objects = self.server.objects.get(url.path)
         if objects is None:
             self._answer(404, b'{"message":"not installed"}')
         elif "watch" in query:
             self._stream(url.path, objects, whole="sendInitialEvents" in query)
         else:
-            self._answer(200, self._page(list(objects)))
+            self._answer(200, _page(objects, query))
 
     def do_POST(self) -> None:
         query = parse_qs(urlsplit(self.path).query)
@@ -251,31 +245,40 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def _page(self, objects: list[bytes]) -> bytes:
-        return b'{"metadata":{"resourceVersion":"1"},"items":[' + b",".join(objects) + b"]}"
-
-    def _stream(self, path: str, objects: Iterator[bytes], *, whole: bool) -> None:
+    def _stream(self, path: str, objects: list[bytes], *, whole: bool) -> None:
         self.send_response(200)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         try:
             if whole:
-                for each in objects:
-                    self._chunk(b'{"type":"ADDED","object":' + each + b"}\n")
+                # One chunk for every event, several to a write, as Go's buffers make it.
+                for begin in range(0, len(objects), 16):
+                    chunks = [_chunk(b"ADDED", each) for each in objects[begin : begin + 16]]
+                    self.wfile.write(b"".join(chunks))
                 end = {"metadata": {"resourceVersion": "1", "annotations": BOOKMARK}}
-                self._chunk(json.dumps({"type": "BOOKMARK", "object": end}).encode() + b"\n")
+                self.wfile.write(_chunk(b"BOOKMARK", json.dumps(end).encode()))
             if path == "/api/v1/pods":
                 for each in self.server.changes():
-                    self._chunk(b'{"type":"MODIFIED","object":' + each + b"}\n")
+                    self.wfile.write(_chunk(b"MODIFIED", each))
             threading.Event().wait()
         except OSError:
             self.close_connection = True
 
-    def _chunk(self, data: bytes) -> None:
-        self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
-
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the parent's name)
         """Keep quiet."""
+
+
+def _page(objects: list[bytes], query: dict[str, str]) -> bytes:
+    begin = int(query.get("continue", 0))
+    end = begin + int(query.get("limit", len(objects)))
+    more = b',"continue":"%d"' % end if end < len(objects) else b""
+    head = b'{"metadata":{"resourceVersion":"1"' + more + b'},"items":['
+    return head + b",".join(objects[begin:end]) + b"]}"
+
+
+def _chunk(verb: bytes, thing: bytes) -> bytes:
+    line = b'{"type":"' + verb + b'","object":' + thing + b"}\n"
+    return b"%x\r\n%b\r\n" % (len(line), line)
 
 
 def main() -> None:

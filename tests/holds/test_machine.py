@@ -45,6 +45,8 @@ from extender.model.gang import GangKey, PodGroup
 from extender.model.pod import PodUid, Status
 from extender.ports import BindOrder, BindOutcome, BindResult
 
+from .referee import LIMITS, Referee
+
 EXAMPLES = int(os.environ.get("SOAK", "300"))
 
 GANGS = (GangKey("team/a"), GangKey("team/b"))

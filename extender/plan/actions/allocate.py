@@ -7,7 +7,7 @@ beyond the minimum come one per turn, so that gangs grow in step with their shar
 
 from __future__ import annotations
 
-from extender.model.pod import Pod
+from extender.model.pod import Pod, Shape
 from extender.model.reason import Problem, Reason
 from extender.plan.session import Session
 from extender.plan.starvation import fence, starving_longest
@@ -21,13 +21,10 @@ QUEUE_HAS_ENOUGH = Problem(Reason.QUEUE_OVER_DESERVED, "")
 
 def allocate(session: Session) -> None:
     """Hand out idle room: first to everybody within their due, then what is left."""
-    contenders = _contenders(session)
-    _serve_starving(session, contenders)
-    _hand_out(session, [gang for gang in contenders if gang.runs])
+    _hand_out(session)
     if session.rules.may_overshoot:
         session.overshooting = True
-        left = [gang for gang in _contenders(session) if not gang.pipelined]
-        _hand_out(session, [gang for gang in left if gang.key not in session.fenced])
+        _hand_out(session)
         session.overshooting = False
 
 
@@ -51,18 +48,25 @@ def _contenders(session: Session) -> list[GangState]:
 
 def _serve_starving(session: Session, contenders: list[GangState]) -> None:
     """Let the gangs that waited longest go first, or keep room for them."""
-    privileged = session.policy.starvation.gangs
-    for gang in starving_longest(session, contenders):
+    privileged = session.policy.starvation.gangs - len(session.fenced)
+    for gang in starving_longest(session, contenders)[: max(0, privileged)]:
         wish = Wish(gang, needed_pods(session, gang))
-        session.overshooting = session.rules.may_overshoot
-        if privileged and wish.pods and wish.is_allowed(session):
-            started = _take_turn(session, gang, alone=False)
-            gang.runs = session.waiting_runs(gang) if started else []
-            if started or gang.pipelined or fence(session, wish):
-                privileged -= 1
-            else:
-                gang.runs = session.waiting_runs(gang)
-        session.overshooting = False
+        if not _may_be_preferred(session, wish):
+            continue
+        started = _take_turn(session, gang, alone=False)
+        if not started and not gang.pipelined:
+            fence(session, wish)
+        gang.runs = session.waiting_runs(gang)
+
+
+def _may_be_preferred(session: Session, wish: Wish) -> bool:
+    """Ask whether nobody could rightly take the room back at once.
+
+    As long as queues are served within their due, only a gang that stays within its own.
+    """
+    if not wish.pods or not wish.is_allowed(session):
+        return False
+    return session.overshooting or session.is_preemptive(wish.gang, Shape(requests=wish.total))
 
 
 def _worth_a_node(session: Session, runs: list[list[Pod]]) -> list[list[Pod]]:
@@ -72,8 +76,10 @@ def _worth_a_node(session: Session, runs: list[list[Pod]]) -> list[list[Pod]]:
     return [run for run in runs if not session.is_empty(run[0].shape)]
 
 
-def _hand_out(session: Session, gangs: list[GangState]) -> None:
-    turns = Turns(session, gangs)
+def _hand_out(session: Session) -> None:
+    contenders = _contenders(session)
+    _serve_starving(session, contenders)
+    turns = Turns(session, [gang for gang in contenders if _may_have_a_turn(session, gang)])
     for gang in turns:
         if session.is_overused(gang.queue):
             for each in (gang, *turns.drop(gang.queue)):
@@ -82,6 +88,12 @@ def _hand_out(session: Session, gangs: list[GangState]) -> None:
         alone = turns.is_over and session.limits_every_task
         if _take_turn(session, gang, alone=alone) and gang.runs:
             turns.come_back(gang)
+
+
+def _may_have_a_turn(session: Session, gang: GangState) -> bool:
+    """Leave out who has everything, waits for room already, or has room kept for it."""
+    waits = gang.pipelined and session.lacking(gang)
+    return bool(gang.runs) and not waits and gang.key not in session.fenced
 
 
 def _take_turn(session: Session, gang: GangState, *, alone: bool) -> bool:

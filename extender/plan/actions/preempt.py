@@ -12,6 +12,7 @@ from extender.plan.occupants import Occupants
 from extender.plan.plugins.plugin import Candidate
 from extender.plan.room_maker import RoomMaker
 from extender.plan.session import Session
+from extender.plan.starvation import is_starving_long
 from extender.plan.state import GangState
 from extender.plan.volcano_victims import NodeByNode
 
@@ -37,8 +38,11 @@ def starving_gangs(session: Session) -> list[list[GangState]]:
             continue
         if session.problem_of(gang) is None:
             by_queue.setdefault(gang.queue.name, []).append(gang)
-    for gangs in by_queue.values():
+    for name, gangs in by_queue.items():
         gangs.sort(key=session.gang_key)
+        if is_starving_long(session, gangs[0]):
+            # What the others could free would be kept for this one.
+            by_queue[name] = gangs[:1]
     return sorted(by_queue.values(), key=lambda gangs: session.queue_key(gangs[0].queue))
 
 
