@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := words
-.PHONY: words demo test check cluster bench image lock clean
+.PHONY: words demo test check cluster cluster-matrix soak bench image lock clean
 
 words:
 	@echo "make demo      a gang held and then started, on an embedded cluster, in a minute"
@@ -42,6 +42,20 @@ check: $(READY)
 
 cluster: $(READY)
 	@$(BIN)/python -m tests.cluster up
+
+# The promises on other minors of kube-scheduler (about three minutes each to build, once).
+MINORS := 1.30 1.33
+cluster-matrix: $(READY)
+	@for minor in $(MINORS); do \
+		echo "kube-scheduler $$minor"; \
+		TEST_KUBE_SCHEDULER=kube-scheduler@$$minor $(BIN)/python -m pytest -q \
+			tests/cluster/test_gangs.py tests/cluster/test_crash.py \
+			tests/cluster/test_crowds.py tests/cluster/test_hooks.py || exit 1; \
+	done
+
+# The state machine of the holds, one hundred thousand stories long (hours).
+soak: $(READY)
+	@SOAK=100000 $(BIN)/python -m pytest -q tests/holds/test_machine.py
 
 bench: $(READY)
 	@$(BIN)/python -m tests.bench

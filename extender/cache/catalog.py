@@ -6,16 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from extender.cache.listeners import News
+from extender.model.dialect import MOST_TRUSTED_FIRST
 
-#: Most trusted first. An object nobody wrote (no dialect) yields to every written one.
-DIALECTS = (
-    "scheduling.volcano.sh",
-    "scheduling.x-k8s.io",
-    "scheduling.sigs.dev",
-    "scheduling.incubator.k8s.io",
-    "",
-)
-_RANK = {dialect: rank for rank, dialect in enumerate(DIALECTS)}
+_RANK = {dialect: rank for rank, dialect in enumerate(MOST_TRUSTED_FIRST)}
 
 Thing = TypeVar("Thing")
 Contra = TypeVar("Contra", contravariant=True)

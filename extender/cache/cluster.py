@@ -109,13 +109,10 @@ class Cluster:
                     else:
                         present.add(self._put(each, dialect or "", news))
             self._tell(news)
-        news = News()
         with self._lock:
-            store = self._stores[kind]
-            for key, teller in store.told(dialect):
-                if (key, teller) not in present:
-                    store.drop(key, teller, news)
-        self._tell(news)
+            gone = [each for each in self._stores[kind].told(dialect) if each not in present]
+        for key, teller in gone:
+            self.apply(Delete(kind, key, teller))
 
     def require_namespaces(self) -> None:
         """Take a namespace nobody has told us of for too new to be trusted with named queues."""

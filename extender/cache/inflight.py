@@ -216,7 +216,7 @@ class Inflight:
                 self._drop(uid)
 
     def leaving(self, uid: PodUid) -> None:
-        """Hear from the watch that a pod is being deleted; a bind that waits is told elsewhere."""
+        """Hear that a pod is being deleted or left its gang; a waiting bind is told elsewhere."""
         known = self._by_uid.get(uid)
         if known is not None and known.stage <= Stage.PASSED:
             self.sighted(uid)

@@ -61,7 +61,7 @@ class Pods:
         self._account(old, pod)
         if pod.node or pod.status in FINISHED_SET:
             self._inflight.sighted(pod.uid)
-        elif pod.status is Status.RELEASING:
+        elif pod.status is Status.RELEASING or (old is not None and not same_gang):
             self._inflight.leaving(pod.uid)
         self._enrol(old, pod, membership, same_gang)
         news.changed = True
@@ -83,7 +83,7 @@ class Pods:
 
     def _note_refusal(self, old: Pod, pod: Pod, news: News) -> None:
         """Pass on what kube-scheduler said of a pod; it is nothing to plan anew for."""
-        if old.refusal == pod.refusal:
+        if old.refusal == pod.refusal or not pod.ours:
             return
         self._pods[pod.uid] = pod
         self._rosters[self._memberships[pod.uid].key].update(old, pod)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from extender.cache.catalog import Catalog
+from extender.model.dialect import WITHOUT_PRIORITY
 from extender.model.gang import PodGroup
 from extender.model.namespace import Namespace, PriorityClass
 from extender.model.pod import Pod
@@ -74,7 +75,7 @@ class Policy:
 
     def priority(self, group: PodGroup, pods: Iterable[Pod]) -> int:
         """Give the value of its priority class; without the field, that of its foremost pod."""
-        if group.dialect in ("", "scheduling.x-k8s.io", "scheduling.k8s.io"):
+        if group.dialect in WITHOUT_PRIORITY:
             return max((pod.priority for pod in pods), default=0)
         named = self._classes.get(group.priority_class) if group.priority_class else None
         if named is not None:

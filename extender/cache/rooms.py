@@ -58,6 +58,8 @@ class Rooms:
     """The room of all nodes."""
 
     def __init__(self) -> None:
+        #: Columns in the order in which they were made; replaced as a whole, for readers.
+        self._names: tuple[str, ...] = _FIRST
         self._columns: dict[str, int] = {name: at for at, name in enumerate(_FIRST)}
         self._slots: dict[str, int] = {}
         self._free: list[int] = []
@@ -120,7 +122,8 @@ class Rooms:
             return None
         arrays = self._arrays
         free = (arrays.allocatable[slot] - arrays.used[slot]).tolist()
-        return Resources({each: free[at] for each, at in self._columns.items() if at < len(free)})
+        # A row may be wider than the names, or, if it is a moment older, narrower.
+        return Resources(zip(self._names, free, strict=False))
 
     def promise(self, steps: Iterable[tuple[str, Shape, int]]) -> None:
         """Count promises made (+1) and those kept or withdrawn (-1), by node and shape."""
@@ -225,6 +228,7 @@ class Rooms:
             if len(self._columns) >= self._arrays.used.shape[1]:
                 self._resize(len(self._arrays.used), 2 * self._arrays.used.shape[1])
             self._columns[name] = len(self._columns)
+            self._names = (*self._names, name)
 
     def _resize(self, rows: int, columns: int) -> None:
         self._arrays = self._arrays.grown(rows, columns)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from extender.model.dialect import NATIVE, UNWRITTEN
 from extender.model.gang import PodGroup
 from extender.model.membership import Membership
 from extender.model.pod import SEATED_SET, VALID_SET, Pod, PodUid, Status
 
 _SEATED = SEATED_SET | {Status.SUCCEEDED}
-
-#: The dialect of groups that kube-scheduler assembles itself.
-NATIVE = "scheduling.k8s.io"
 
 
 class Roster:
@@ -113,7 +111,7 @@ class Roster:
             name=name,
             min_member=size or 1,
             queue=max(each.queue for each in memberships),
-            dialect=NATIVE if self.is_native else "",
+            dialect=NATIVE if self.is_native else UNWRITTEN,
         )
 
     def made_since(self) -> PodGroup | None:

@@ -67,7 +67,7 @@ def page(told: Document) -> RenderableType:
         ahead.append(f"and {told['ahead_count'] - len(ahead)} more")
     parts += _list("ahead of it", ahead)
     parts += _list("asked to leave", [f"{v['pod']} on {v['node']}" for v in told["victims"]])
-    parts += _list("spared", [f"{count} pods: {why}" for why, count in told["spared"].items()])
+    parts += _list("spared", [f"{_count(n, 'pod')}: {why}" for why, n in told["spared"].items()])
     parts += _list("would start with", told["would_start_with"])
     story = [f"{each['at'][11:19]}  {each['word']}: {each['text']}" for each in told["story"]]
     return Group(*parts, *_list("so far", story))
@@ -95,11 +95,11 @@ def _facts(told: Document) -> Table:
 
 
 def _need(need: Document) -> Text:
-    free, members = need["slots"], need["members"]
-    text = Text(f"needs nodes for {members} members of {_amounts(need['each'])} each; ")
-    text.append(f"{free} fit now, {need['empty_slots']} on an empty cluster")
+    members = _count(need["members"], "member")
+    text = Text(f"needs nodes for {members} of {_amounts(need['each'])} each; ")
+    text.append(f"{need['slots']} fit now, {need['empty_slots']} on an empty cluster")
     for word, count in need["obstacles"].items():
-        text.append(f"\n  {count} nodes {word}", style="dim")
+        text.append(f"\n  {_count(count, 'node')} {word}", style="dim")
     for near in need["nearest"]:
         text.append(f"\n  {near['node']} lacks {_amounts(near['lacks'])}", style="dim")
     return text
@@ -116,6 +116,10 @@ def _list(title: str, lines: list[str]) -> list[RenderableType]:
 
 def _amounts(amounts: dict[str, str]) -> str:
     return ", ".join(f"{amount} {name}" for name, amount in amounts.items()) or "nothing"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def _duration(seconds: float) -> str:

@@ -98,7 +98,7 @@ class Access:
     def _read_token(self) -> None:
         try:
             self._authorization = self._token()
-        except (ExtenderError, OSError, ValueError):
+        except ExtenderError:
             # The old token may still be good; if not, a 401 leads to `renew`, which reports.
             pass
         finally:

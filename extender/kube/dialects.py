@@ -14,15 +14,22 @@ import msgspec
 from extender.errors import BadQuantity
 from extender.kube.objects import RawMeta
 from extender.kube.raw import Quantities
+from extender.model.dialect import COSCHEDULING, KUBE_BATCH, KUBE_BATCH_INCUBATOR, VOLCANO
 from extender.model.gang import Phase, PodGroup
 from extender.model.pod import NO_LABELS
 from extender.model.queue import Queue, QueueState
 from extender.model.resources import NOTHING, Resources
 
-VOLCANO = "scheduling.volcano.sh"
-COSCHEDULING = "scheduling.x-k8s.io"
-KUBE_BATCH = "scheduling.sigs.dev"
-KUBE_BATCH_INCUBATOR = "scheduling.incubator.k8s.io"
+__all__ = [
+    "COSCHEDULING",
+    "KUBE_BATCH",
+    "KUBE_BATCH_INCUBATOR",
+    "VOLCANO",
+    "spoilt_group",
+    "spoilt_queue",
+    "to_group",
+    "to_queue",
+]
 
 #: Annotations somebody reads begin like this; all others are left behind.
 _READ = ("volcano.sh/", "scheduling.volcano.sh/", "gang-extender.io/", "sla-waiting-time")

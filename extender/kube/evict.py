@@ -16,8 +16,9 @@ from typing import Any
 
 import msgspec
 
-from extender.errors import ApiError, Conflict, Gone
+from extender.errors import ApiError, Gone
 from extender.kube.client import Access
+from extender.kube.identity import is_another
 from extender.kube.pace import Pace
 from extender.logs import event
 from extender.ports import EvictOrder, EvictOutcome, EvictResult
@@ -85,9 +86,12 @@ class ApiEvictor:
         patch = {"metadata": {"uid": order.uid}, "status": {"conditions": [condition]}}
         try:
             self._access.request("PATCH", _path(order, "/status"), patch, content_type=_STRATEGIC)
-        except (Gone, Conflict):
+        except Gone:
             return False
         except ApiError as error:
+            # Evicting by a uid that does not match would keep the API server busy for 10 s.
+            if is_another(error):
+                return False
             # The mark is a courtesy; the eviction itself decides.
             event(log, logging.WARNING, "pod not marked", **_facts(order, str(error)))
         return True

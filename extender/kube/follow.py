@@ -84,14 +84,19 @@ class Follower:
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                self._follow()
-            except ApiError as error:
-                self._recover(error)
+                self._follow_or_recover()
             except Exception as error:
                 # Our own mistake; a fresh list is the way back to a state we can vouch for.
                 log.exception("following failed")
                 self._progress.start_over()
-                self._recover(Unreachable(f"{type(error).__name__}: {error}"))
+                self._complain(f"{type(error).__name__}: {error}")
+
+    def _follow_or_recover(self) -> None:
+        try:
+            self._follow()
+        except ApiError as error:
+            if not self._stopping.is_set():
+                self._recover(error)
 
     def _follow(self) -> None:
         if not self._progress.is_listed:
@@ -178,8 +183,6 @@ class Follower:
             self._wait(self._pause.next_s())
 
     def _recover(self, error: ApiError) -> None:
-        if self._stopping.is_set():
-            return
         step = self._progress.refused(error.status) if error.status else Step.RETRY
         if step in (Step.RELIST, Step.PAGES):
             event(log, logging.INFO, step.value, resource=self._resource.name)
@@ -189,8 +192,11 @@ class Follower:
             return
         if step is Step.RENEW:
             self._renew()
-        self._cluster.freshness.failed(self._resource.name, str(error))
-        event(log, logging.WARNING, "not heard", resource=self._resource.name, error=str(error))
+        self._complain(str(error))
+
+    def _complain(self, why: str) -> None:
+        self._cluster.freshness.failed(self._resource.name, why)
+        event(log, logging.WARNING, "not heard", resource=self._resource.name, error=why)
         self._wait(self._pause.next_s())
 
     def _is_absent(self, step: Step, status: int) -> bool:

@@ -115,8 +115,13 @@ def _endpoint(configuration: Any, source: str, *, token_files: bool) -> Endpoint
 
 
 def _token(configuration: Any) -> str | None:
+    from kubernetes.config import ConfigException
+
     if configuration.refresh_api_key_hook is not None:
-        configuration.refresh_api_key_hook(configuration)
+        try:
+            configuration.refresh_api_key_hook(configuration)
+        except (ConfigException, OSError) as error:
+            raise BadInput(f"the token cannot be read again: {error}") from error
     keys = configuration.api_key
     header = keys.get("BearerToken") or keys.get("authorization")
     return header.strip() if header else None

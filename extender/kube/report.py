@@ -36,8 +36,10 @@ log = logging.getLogger(__name__)
 
 #: How often the thread looks whether something is due when nothing wakes it.
 IDLE_S = 5.0
-#: How long it rests after each look; plans may come much faster than anybody reads.
+#: How long it rests before each look, at least, and for each second the last look took: plans
+#: may come much faster than anybody reads, and hooks need the processor more.
 REST_S = 0.1
+REST = 4.0
 _STUCK = (Standing.WAITING, Standing.INVALID)
 
 Status = Mapping[str, Any]
@@ -98,16 +100,18 @@ class Reporter:
             self._metrics.admission_seconds.labels(verdict.queue).observe(change.lasted_s)
 
     def _run(self) -> None:
-        pause = IDLE_S
+        pause, rest = IDLE_S, REST_S
         while not self._stopping.is_set():
             self._wake.wait(pause)
-            self._stopping.wait(REST_S)
+            self._stopping.wait(rest)
             self._wake.clear()
+            started = self._clock.monotonic()
             try:
                 pause = self.work()
             except Exception:
                 log.exception("report failed")
                 pause = IDLE_S
+            rest = max(REST_S, REST * (self._clock.monotonic() - started))
 
     def work(self) -> float:
         """Do what is due and give the seconds until something else is."""

@@ -13,9 +13,10 @@ from typing import Any
 
 import msgspec
 
-from extender.errors import ApiError, Conflict, Gone
+from extender.errors import ApiError, Gone
 from extender.kube.client import Access
 from extender.kube.dialects import COSCHEDULING, KUBE_BATCH, KUBE_BATCH_INCUBATOR, VOLCANO
+from extender.kube.identity import is_another
 from extender.kube.pace import Pace
 from extender.ports import Subject
 
@@ -97,8 +98,10 @@ class ApiStatusWriter:
     def _merge(self, path: str, patch: object, subject: Subject) -> Status | None:
         try:
             _, body = self._ask("PATCH", path, patch)
-        except Conflict:
-            return None
+        except ApiError as error:
+            if is_another(error):
+                return None
+            raise
         return _status(body, subject)
 
     def _ask(self, method: str, path: str, body: object = None) -> tuple[int, bytes]:

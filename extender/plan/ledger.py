@@ -36,6 +36,15 @@ class Departure:
     beneficiary: GangState
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Fence:
+    """Room of one node that is kept for somebody: what is idle of it, and what is owed."""
+
+    row: int
+    kept: Amounts
+    owed: Amounts
+
+
 class Ledger:
     """The room of all nodes, and everything this cycle has promised or taken."""
 
@@ -142,16 +151,25 @@ class Ledger:
 
         self._journal.append(undo)
 
-    def fence(self, row: int, amounts: Amounts) -> Resources:
-        """Keep *amounts* of a node away from everybody else, for good; give what of it is idle.
+    def fence(self, row: int, amounts: Amounts) -> Fence:
+        """Keep *amounts* of a node away from everybody else.
 
         What is not idle yet is owed: whoever leaves the node pays that first.
         """
         kept = np.minimum(amounts, np.maximum(self.idle[row], 0))
-        self._take(np.array([row], dtype=np.intp), kept[None, :])
-        self._expect(row, kept - amounts)
-        names = self.table.dimensions
-        return Resources({n: a for n, a in zip(names, kept.tolist(), strict=True) if a})
+        fence = Fence(row, kept, amounts - kept)
+        self.put_up(fence)
+        return fence
+
+    def put_up(self, fence: Fence) -> None:
+        """Keep what *fence* keeps."""
+        self._take(np.array([fence.row], dtype=np.intp), fence.kept[None, :])
+        self._expect(fence.row, -fence.owed)
+
+    def take_down(self, fence: Fence) -> None:
+        """Give what *fence* keeps back to everybody."""
+        self._take(np.array([fence.row], dtype=np.intp), -fence.kept[None, :])
+        self._expect(fence.row, fence.owed)
 
     def _take(self, where: Rows, amounts: Amounts) -> None:
         """Take *amounts*, a line per row, out of the idle room."""

@@ -13,6 +13,7 @@ from extender.plan.figures import queue_figures
 from extender.plan.open_queues import open_queues
 from extender.plan.options import Policy
 from extender.plan.session import Session
+from extender.plan.starvation import fenced_room
 from extender.plan.verdicts import Verdicts
 
 
@@ -47,9 +48,9 @@ def _tickets(session: Session) -> dict[GangKey, Ticket]:
 
 
 def _fences(session: Session) -> dict[str, Resources]:
-    """Keep what is being released for whom it is released, so that nobody slips in."""
+    """Keep room for the starving, and what is being released for whom it is released."""
     nodes = session.snapshot.nodes.nodes
-    fences = dict(session.fences)
+    fences = fenced_room(session)
     for gang in session.census.contenders.values():
         for pod, row in gang.pipelined:
             name = nodes[row].name

@@ -37,7 +37,10 @@ class Protected:
         for (queue, priority), counts in self._by_place().items():
             if self._could_leave(queue, priority, gang):
                 total += counts
-        named = [f"{count} pods ({why})" for why, count in total.most_common(_NAMED)]
+        named = [
+            f"{count} {'pod' if count == 1 else 'pods'} ({why})"
+            for why, count in total.most_common(_NAMED)
+        ]
         return f"; left alone: {', '.join(named)}" if named else ""
 
     def _could_leave(self, queue: str, priority: int, gang: GangState) -> bool:

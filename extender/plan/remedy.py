@@ -40,7 +40,7 @@ def amounts(resources: Resources) -> str:
 def _more_members(case: _Case) -> Iterator[str]:
     group = case.gang.group
     have = case.gang.ready + len(case.gang.waiting)
-    yield f"{group.min_member - have} more pods that name {case.gang.key}; it has {have}"
+    yield f"{_more(group.min_member - have, 'pod')} that name {case.gang.key}; it has {have}"
     gated = sum(pod.gated for pod in case.gang.pods)
     if gated:
         yield f"the scheduling gates of {gated} of its pods taken away"
@@ -50,7 +50,7 @@ def _more_roles(case: _Case) -> Iterator[str]:
     for role, needed in sorted(case.gang.group.min_by_role.items()):
         have = sum(pod.role == role and not pod.gated for pod in case.gang.pods)
         if have < needed:
-            yield f"{needed - have} more pods of role {role}"
+            yield f"{_more(needed - have, 'pod')} of role {role}"
 
 
 def _more_room(case: _Case) -> Iterator[str]:
@@ -58,7 +58,7 @@ def _more_room(case: _Case) -> Iterator[str]:
         short = min(need.members, _missing(case)) - need.slots
         if short <= 0:
             continue
-        yield f"room for {short} more members of {amounts(need.each)} each"
+        yield f"room for {_more(short, 'member')} of {amounts(need.each)} each"
         for near in need.nearest[:1]:
             yield f"node {near.node} takes one more with {amounts(near.lacks)} more"
 
@@ -68,8 +68,8 @@ def _larger_cluster(case: _Case) -> Iterator[str]:
         wanted = min(need.members, _missing(case))
         if wanted > need.empty_slots:
             yield (
-                f"nodes for {wanted - need.empty_slots} more members of {amounts(need.each)} each:"
-                f" the cluster, empty, takes {need.empty_slots} of {wanted}"
+                f"nodes for {_more(wanted - need.empty_slots, 'member')} of {amounts(need.each)}"
+                f" each: the cluster, empty, takes {need.empty_slots} of {wanted}"
             )
 
 
@@ -127,6 +127,10 @@ def _queue_opened(case: _Case) -> Iterator[str]:
 def _gates(case: _Case) -> Iterator[str]:
     gated = sum(pod.gated for pod in case.gang.pods)
     yield f"the scheduling gates of {gated} of its pods taken away"
+
+
+def _more(number: int, noun: str) -> str:
+    return f"{number} more {noun}" + ("" if number == 1 else "s")
 
 
 def _missing(case: _Case) -> int:

@@ -14,6 +14,7 @@ from extender.plan.ledger import Departure
 from extender.plan.occupants import Occupants
 from extender.plan.search import Search
 from extender.plan.session import Session
+from extender.plan.starvation import without_its_fence
 from extender.plan.state import GangState
 from extender.plan.units import Unit, Units
 from extender.plan.wish import Wish, needed_pods
@@ -54,7 +55,10 @@ class RoomMaker:
         is_asking_others = pool is not None
         if not self._may_ask(wish) or (is_asking_others and self._is_known_to_fail(wish)):
             return False
-        with self._ledger.trial(wish.gang) as trial:
+        with (
+            without_its_fence(self._session, wish.gang),
+            self._ledger.trial(wish.gang) as trial,
+        ):
             units = self._search(wish, pool)
             if units is not None:
                 self._carry_out(wish, units)

@@ -1,8 +1,8 @@
 """Searching the few who must leave so that a wish comes true.
 
-Greedy by what a move costs in pods for each slot it brings; then everybody who need not have left
-is given back, the most important first. Small and local, but rarely more than one pod away from
-the best there is (tests compare it with trying everything).
+First greedily, by what a move costs in pods for each slot it brings; then everybody who need not
+have left is given back, the most important first; then, where there are few candidates, every
+smaller set is tried.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy as np
 
 from extender.model.node import Amounts
 from extender.model.pod import Shape
+from extender.plan.exhaustive import Puzzle, go_together, smaller_solution
 from extender.plan.ledger import Departure
 from extender.plan.plugins.plugin import Candidate
 from extender.plan.session import Key, Session
-from extender.plan.state import GangState
 from extender.plan.units import Unit, Units
 from extender.plan.wish import Wish, slots_in
 
@@ -25,6 +25,10 @@ from extender.plan.wish import Wish, slots_in
 _MOST_NODES = 64
 #: Giving back is quadratic; beyond this many units it is left out.
 _MOST_UNITS = 64
+#: With more units than this, trying all small sets takes too long to be worth it.
+_FEW = 32
+#: Where greed found nothing, solutions of up to so many pods are looked for.
+_SMALL = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +41,7 @@ class Move:
     def rate(self, missing: int) -> Key:
         """Rate it: pods for each useful slot, then pods, then who matters least."""
         cost = sum(len(unit.members) for unit in self.units)
-        useful = min(self.gain, missing)
-        return (cost / useful, cost, tuple(unit.rank for unit in self.units))
+        return (cost / min(self.gain, missing), cost, tuple(unit.rank for unit in self.units))
 
 
 class Search:
@@ -59,7 +62,9 @@ class Search:
             return None
         with self._ledger.trial():
             found = self._greedily()
-        return None if found is None else self._give_back(_joined(found))
+        if found is not None:
+            found = self._give_back(_joined(found))
+        return self._fewer(found) or found
 
     def _greedily(self) -> list[Unit] | None:
         gone: list[Unit] = []
@@ -76,8 +81,9 @@ class Search:
         shape = self._missing()
         if shape is None:
             return self._cheapest_in_queue()
-        missing = self._short_of(shape)
-        moves = sorted(self._moves(shape), key=lambda move: move.rate(missing))
+        missing = max(1, self._short_of(shape))
+        moves = [move for move in self._moves(shape) if move.gain > 0]
+        moves.sort(key=lambda move: move.rate(missing))
         return next((move.units for move in moves if self._units.may_go(move.units)), None)
 
     def _cheapest_in_queue(self) -> Sequence[Unit] | None:
@@ -98,17 +104,18 @@ class Search:
         return min(1.0, max(parts)) or 1e-9
 
     def _moves(self, shape: Shape) -> Iterator[Move]:
-        by_row: dict[int, list[Candidate]] = {}
-        for gang in self._units.gangs:
-            for one in self._units.surplus(gang):
-                by_row.setdefault(one.row, []).append(one)
-            move = self._by_gang(shape, gang)
-            if move is not None:
-                yield move
+        """Give what could be done next: a gang leaves whole, or a node makes another slot."""
+        by_row: dict[int, list[Unit]] = {}
+        for unit in self._units.all():
+            if unit.is_whole:
+                yield self._move((unit,), shape)
+            for row in {one.row for one in unit.members}:
+                by_row.setdefault(row, []).append(unit)
         for row in self._nearest_rows(shape, sorted(by_row)):
-            move = self._on_row(shape, row, by_row[row])
-            if move is not None:
-                yield move
+            units = self._cover(shape, row, by_row[row])
+            units = units or self._cover(shape, row, _rather_whole(by_row[row]))
+            if units:
+                yield self._move(units, shape)
 
     def _nearest_rows(self, shape: Shape, rows: list[int]) -> list[int]:
         """Choose the rows that lack least for another slot."""
@@ -123,30 +130,45 @@ class Search:
         lack = ((goal * need[asked] - room) / need[asked]).max(axis=1)
         return [rows[place] for place in np.argsort(lack, kind="stable")[:_MOST_NODES]]
 
-    def _on_row(self, shape: Shape, row: int, members: Sequence[Candidate]) -> Move | None:
-        """Find few surplus members on *row* whose leaving brings a slot there."""
+    def _cover(self, shape: Shape, row: int, units: Sequence[Unit]) -> tuple[Unit, ...]:
+        """Choose units that bring another slot on *row*: what helps most for its cost first."""
         need = self._ledger.row(shape)
         room = self._ledger.idle[row] + self._ledger.coming[row]
-        before = int(_times(room, need))
-        frees = [(one, self._ledger.row(one.pod.shape)) for one in members]
-        chosen = _cover(need * (before + 1) - room, frees)
-        if not chosen or not _keeps_minimums(chosen):
-            return None
-        freed = sum((self._ledger.row(one.pod.shape) for one in chosen), room)
-        units = tuple(self._units.single(one) for one in chosen)
-        return Move(units, int(_times(freed, need)) - before)
+        lack = np.maximum(need * (int(_times(room, need)) + 1) - room, 0)
+        frees = [self._frees(unit)[row] for unit in units]
+        chosen: list[Unit] = []
+        while lack.any():
+            short = lack > 0
+            helps = [
+                float((np.minimum(free, lack)[short] / lack[short]).sum()) / len(unit.members)
+                if unit not in chosen and go_together((*chosen, unit))
+                else 0.0
+                for unit, free in zip(units, frees, strict=True)
+            ]
+            most = max(helps)
+            if not most:
+                return ()
+            chosen.append(units[helps.index(most)])
+            lack = np.maximum(lack - frees[helps.index(most)], 0)
+        return tuple(chosen)
 
-    def _by_gang(self, shape: Shape, gang: GangState) -> Move | None:
-        """See how many slots *gang* would bring by leaving whole."""
-        unit = self._units.whole(gang)
-        if unit is None:
-            return None
-        rows, amounts = self._units.frees(gang)
+    def _frees(self, unit: Unit) -> dict[int, Amounts]:
+        freed: dict[int, Amounts] = {}
+        for one in unit.members:
+            freed[one.row] = freed.get(one.row, 0) + self._ledger.row(one.pod.shape)
+        return freed
+
+    def _move(self, units: tuple[Unit, ...], shape: Shape) -> Move:
+        """Count the slots that *units* bring by leaving, wherever they are."""
+        freed: dict[int, Amounts] = {}
+        for unit in units:
+            for row, amounts in self._frees(unit).items():
+                freed[row] = freed.get(row, 0) + amounts
+        rows = np.fromiter(freed, dtype=np.intp)
         room = self._ledger.idle[rows] + self._ledger.coming[rows]
         need = self._ledger.row(shape)
-        more = _times(room + amounts, need) - _times(room, need)
-        gain = int(more[self._session.usable(shape)[rows]].sum())
-        return Move((unit,), gain) if gain > 0 else None
+        more = _times(room + np.array(list(freed.values())), need) - _times(room, need)
+        return Move(units, int(more[self._session.usable(shape)[rows]].sum()))
 
     def _missing(self) -> Shape | None:
         """Give a shape of the wish that lacks slots, None when all pods find room."""
@@ -158,7 +180,6 @@ class Search:
         return next(iter(self._wish.by_shape))
 
     def _short_of(self, shape: Shape) -> int:
-        """Count the slots missing for *shape*; at least one when shapes are in each other's way."""
         slots = int(slots_in(self._session, self._room(), shape).sum())
         return len(self._wish.by_shape[shape]) - slots
 
@@ -195,11 +216,46 @@ class Search:
         """Let stay, the largest and most important first, whoever need not leave after all."""
         if len(units) > _MOST_UNITS:
             return units
-        for unit in sorted(units, key=lambda u: (len(u.members), u.rank), reverse=True):
+        for unit in sorted(units, key=lambda unit: (len(unit.members), unit.rank), reverse=True):
             rest = [other for other in units if other is not unit]
             if self._suffices(rest):
                 units = rest
         return units
+
+    def _fewer(self, found: list[Unit] | None) -> list[Unit] | None:
+        """Look for a smaller solution among all small sets, if there are not too many of them."""
+        units = list(self._units.all())
+        shape = next(iter(self._wish.by_shape))
+        if len(units) > _FEW or not self._wish.is_uniform or self._short_of(shape) <= 0:
+            return None
+        room, usable = self._room().tolist(), self._session.usable(shape)
+        puzzle = Puzzle(
+            units=units,
+            frees=[{r: tuple(a.tolist()) for r, a in self._frees(u).items()} for u in units],
+            room={row: tuple(room[row]) for row in np.flatnonzero(usable).tolist()},
+            need=tuple(self._ledger.row(shape).tolist()),
+            missing=self._short_of(shape),
+        )
+        pods = sum(len(unit.members) for unit in found) if found is not None else _SMALL + 1
+        smaller = smaller_solution(puzzle, pods)
+        if smaller is None or not self._suffices(smaller) or not self._may_all_go(smaller):
+            return None
+        return smaller
+
+    def _may_all_go(self, units: Sequence[Unit]) -> bool:
+        """Ask whether *units* may leave one after the other."""
+        with self._ledger.trial():
+            for unit in units:
+                if not self._units.may_go((unit,)):
+                    return False
+                self._evict(unit.members)
+        return True
+
+
+def _rather_whole(units: Sequence[Unit]) -> list[Unit]:
+    """Leave out single members of gangs that could leave whole."""
+    whole = {unit.gang.key for unit in units if unit.is_whole}
+    return [unit for unit in units if unit.is_whole or unit.gang.key not in whole]
 
 
 def _joined(units: Sequence[Unit]) -> list[Unit]:
@@ -209,24 +265,10 @@ def _joined(units: Sequence[Unit]) -> list[Unit]:
         by_gang.setdefault(unit.gang.key, []).append(unit)
     joined: list[Unit] = []
     for own in by_gang.values():
-        left_whole = any(len(unit.members) > 1 for unit in own) and len(own) > 1
         members = tuple(one for unit in own for one in unit.members)
-        joined.extend([Unit(members, own[0].rank)] if left_whole else own)
+        whole = any(unit.is_whole for unit in own)
+        joined.extend([Unit(members, own[0].rank, is_whole=True)] if whole else own)
     return joined
-
-
-def _keeps_minimums(members: Sequence[Candidate]) -> bool:
-    """Ask whether every gang and role keeps its minimum when *members* leave."""
-    gangs = {one.gang.key: one.gang for one in members}
-    for key, gang in gangs.items():
-        own = [one for one in members if one.gang.key == key]
-        if gang.firm - len(own) < gang.min_member:
-            return False
-        for role, least in gang.role_minimums.items():
-            lost = sum(one.pod.role == role for one in own)
-            if lost and gang.ready_by_role.get(role, 0) - lost < least:
-                return False
-    return True
 
 
 def _times(room: Amounts, need: Amounts) -> Amounts:
@@ -234,19 +276,3 @@ def _times(room: Amounts, need: Amounts) -> Amounts:
     asked = need > 0
     times: Amounts = np.maximum((room[..., asked] // need[asked]).min(axis=-1), 0)
     return times
-
-
-def _cover(lack: Amounts, members: Sequence[tuple[Candidate, Amounts]]) -> list[Candidate]:
-    """Choose few *members* that together free what is lacking; none when all do not suffice."""
-    lack = np.maximum(lack, 0)
-    chosen: list[Candidate] = []
-    left = list(members)
-    while lack.any():
-        short = lack > 0
-        helps = [float((np.minimum(frees, lack)[short] / lack[short]).sum()) for _, frees in left]
-        if not any(helps):
-            return []
-        one, frees = left.pop(helps.index(max(helps)))
-        chosen.append(one)
-        lack = np.maximum(lack - frees, 0)
-    return chosen

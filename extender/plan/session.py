@@ -16,14 +16,13 @@ import numpy.typing as npt
 from extender.model.gang import GangKey
 from extender.model.pod import Pod, Shape, Status
 from extender.model.reason import Problem, Reason
-from extender.model.resources import Resources
 from extender.plan import plugins
 from extender.plan.arguments import Arguments
 from extender.plan.arithmetic import Arithmetic, Vector
 from extender.plan.census import Census
-from extender.plan.ledger import Ledger
+from extender.plan.ledger import Fence, Ledger
 from extender.plan.options import Policy
-from extender.plan.plugins.plugin import Candidate, Claim, Plugin, Vote
+from extender.plan.plugins.plugin import Candidate, Claim, Plugin, Stage, Vote
 from extender.plan.prospect import Prospect, Scores
 from extender.plan.slots import Slots
 from extender.plan.state import GangState, QueueState
@@ -47,12 +46,9 @@ class Session:
         self.ledger = Ledger(census.snapshot.nodes)
         self.total = census.total
         self.queues = census.queues
-        #: Whether a gang may carry its queue over its due, because nobody within it is left.
-        self.overshooting = False
-        #: Room kept for gangs that wait too long, by node.
-        self.fences: dict[str, Resources] = {}
-        #: The nodes on which it is kept, by gang.
-        self.fenced: dict[GangKey, list[str]] = {}
+        self.stage = Stage.CLAIMS
+        #: Room kept for gangs that wait too long.
+        self.fenced: dict[GangKey, list[Fence]] = {}
         self._slots: dict[Shape, Slots] = {}
         self._obstacles: dict[Shape, dict[str, Mask]] = {}
         self._empty: dict[Shape, bool] = {}

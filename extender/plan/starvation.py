@@ -11,11 +11,15 @@ The plan has no memory: the age of a gang follows from when its minimum was comp
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+
 import numpy as np
 
 from extender.model.node import Amounts
 from extender.model.pod import SEATED_SET, Shape
-from extender.model.resources import NOTHING
+from extender.model.resources import NOTHING, Resources
 from extender.plan.options import Starvation
 from extender.plan.session import Session
 from extender.plan.state import GangState
@@ -68,13 +72,35 @@ def fence(session: Session, wish: Wish) -> bool:
     places = _places(session, wish)
     if places is None:
         return False
-    nodes = session.snapshot.nodes.nodes
-    for row, amounts in sorted(places.items()):
-        name = nodes[row].name
-        kept = session.ledger.fence(row, amounts)
-        session.fences[name] = session.fences.get(name, NOTHING) + kept
-    session.fenced[wish.gang.key] = [nodes[row].name for row in sorted(places)]
+    session.fenced[wish.gang.key] = [
+        session.ledger.fence(row, amounts) for row, amounts in sorted(places.items())
+    ]
     return True
+
+
+@contextmanager
+def without_its_fence(session: Session, gang: GangState) -> Iterator[None]:
+    """Let *gang* use the room kept for it; what it does not take is kept again."""
+    fences = session.fenced.pop(gang.key, [])
+    for each in fences:
+        session.ledger.take_down(each)
+    yield
+    if fences and session.lacking(gang) > len(gang.pipelined):
+        session.fenced[gang.key] = fences
+        for each in fences:
+            session.ledger.put_up(each)
+
+
+def fenced_room(session: Session) -> dict[str, Resources]:
+    """Give the idle room kept on each node."""
+    names, nodes = session.snapshot.nodes.dimensions, session.snapshot.nodes.nodes
+    room: dict[str, Resources] = {}
+    for fence_ in sorted(chain.from_iterable(session.fenced.values()), key=lambda f: f.row):
+        kept = zip(names, fence_.kept.tolist(), strict=True)
+        amounts = Resources({name: amount for name, amount in kept if amount})
+        name = nodes[fence_.row].name
+        room[name] = room.get(name, NOTHING) + amounts
+    return room
 
 
 def _places(session: Session, wish: Wish) -> dict[int, Amounts] | None:

@@ -118,8 +118,9 @@ class GangState:
 
     @property
     def firm(self) -> int:
-        """Count the ready members that do not depend on this cycle's promises."""
-        return self.ready - len(self.placed)
+        """Count the ready members that depend on no promise: on a node for all to see, or done."""
+        done = len(self.gang.by_status.get(Status.SUCCEEDED, ()))
+        return self.gang.seated + done - len(self.evicted)
 
     @property
     def is_pending(self) -> bool:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from extender.model.node import Amounts
 from extender.model.pod import ALLOCATED_SET
-from extender.plan.ledger import Rows
 from extender.plan.occupants import Occupants, is_running
 from extender.plan.plugins.plugin import Candidate
 from extender.plan.session import Key, Session
@@ -27,6 +23,8 @@ class Unit:
     members: tuple[Candidate, ...]
     #: Their place among those who might leave; the first should go first.
     rank: int
+    #: Nothing of the gang is left on nodes when they are gone.
+    is_whole: bool = False
 
     @property
     def gang(self) -> GangState:
@@ -89,15 +87,15 @@ class Units:
         is_ours = gang is self._wish.gang
         if is_ours or self._is_busy(gang) or not left or len(left) < present - len(gang.evicted):
             return None
-        return Unit(tuple(left), self._ranks[gang.key])
+        return Unit(tuple(left), self._ranks[gang.key], is_whole=True)
 
-    def frees(self, gang: GangState) -> tuple[Rows, Amounts]:
-        """Give what *gang* would free by leaving whole: rows, and a line of amounts for each."""
-        ledger = self._session.ledger
-        freed: dict[int, Amounts] = {}
-        for one in self._left(gang):
-            freed[one.row] = freed.get(one.row, 0) + ledger.row(one.pod.shape)
-        return np.fromiter(freed, dtype=np.intp), np.array(list(freed.values()))
+    def all(self) -> Iterator[Unit]:
+        """Give every unit there is, the least important gangs first."""
+        for gang in self.gangs:
+            yield from map(self.single, self.surplus(gang))
+            whole = self.whole(gang)
+            if whole is not None:
+                yield whole
 
     def may_go(self, units: Sequence[Unit]) -> bool:
         """Ask the plugins, as things stand now, whether all of *units* may leave."""

@@ -148,9 +148,10 @@ class Verdicts:
 
     def _kept(self, gang: GangState) -> Problem | None:
         """Say that room is being kept for it, and where."""
-        nodes = self._session.fenced.get(gang.key)
-        if nodes is None:
+        fences = self._session.fenced.get(gang.key)
+        if fences is None:
             return None
+        nodes = [self._session.snapshot.nodes.nodes[fence.row].name for fence in fences]
         needs = " and ".join(f"{n} x {write_need(s)}" for s, n in self._wanted(gang).items())
         where = _some(nodes, "nodes")
         message = f"needs {needs}; it has waited long, so room is kept for it on {where}"

@@ -13,6 +13,7 @@ from extender.plan.decision import NO_PLAN
 from extender.plan.explain import explain
 from extender.plan.options import Policy
 from extender.web import api
+from extender.web.dump import dump
 
 
 class Ops:
@@ -29,6 +30,7 @@ class Ops:
         routes.add_url_rule("/queues", view_func=self.queues)
         routes.add_url_rule("/gangs", view_func=self.gangs)
         routes.add_url_rule("/gangs/<namespace>/<name>", view_func=self.gang)
+        routes.add_url_rule("/snapshot", view_func=self.snapshot)
         return routes
 
     def plan(self) -> ResponseReturnValue:
@@ -59,3 +61,8 @@ class Ops:
                 told, last.plan, last.snapshot, since=self._journal.since(key), story=story
             )
         )
+
+    def snapshot(self) -> ResponseReturnValue:
+        """Give the cluster as the last plan saw it, as a List that `plan -f` reads."""
+        last = self._journal.last
+        return jsonify(dump(last.snapshot) if last else {"kind": "List", "items": []})

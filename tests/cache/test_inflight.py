@@ -166,6 +166,14 @@ def test_a_ticket_ends_when_its_pod_is_being_deleted() -> None:
     assert made.inflight.of(uid("w-0")) is None
 
 
+def test_a_ticket_ends_when_its_pod_leaves_the_gang() -> None:
+    made = cluster(node("n"), group(), pod("w-0"))
+    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0)
+    made.apply(Upsert(pod("w-0", gang="other")))
+
+    assert made.inflight.of(uid("w-0")) is None
+
+
 def test_a_waiting_bind_keeps_its_room_until_it_is_answered() -> None:
     made = cluster(node("n"), group(), pod("w-0"))
     made.inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0, stage=Stage.HELD)

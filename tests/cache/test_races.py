@@ -12,6 +12,7 @@ import pytest
 from extender.cache.changes import Delete, Kind, Upsert
 from extender.cache.inflight import Stage
 from extender.model.pod import Status
+from extender.model.resources import Resources
 
 from .building import GANG, NOW, bare_pod, cluster, group, node, pod, uid
 
@@ -106,7 +107,7 @@ def test_snapshots_agree_with_themselves_whatever_happens_meanwhile() -> None:
                 made.apply(Upsert(pod(name)))
 
 
-def test_rows_may_grow_under_a_reader() -> None:
+def test_rows_and_columns_may_grow_under_a_reader() -> None:
     made = cluster(node("n", cpu=4))
 
     def look() -> None:
@@ -116,5 +117,5 @@ def test_rows_may_grow_under_a_reader() -> None:
 
     with all_the_while(look):
         for number in range(300):
-            name = f"m{number}"
-            made.apply(Upsert(node(name, allocatable=bare_pod("x").requests)))
+            room = Resources({"cpu": 1000, f"resource-{number}": 1})
+            made.apply(Upsert(node(f"m{number}", allocatable=room)))

@@ -52,7 +52,7 @@ def test_a_person_reads_verdict_arithmetic_order_and_remedy(ops_url: str) -> Non
         "4 Pending; 4 needed at once",
         "left, weight 3",
         "needs nodes for 4 members of 1 cpu each; 2 fit now, 2 on an empty cluster",
-        "1 nodes short of cpu",
+        "1 node short of cpu",
         "n1 lacks 1 cpu",
         "a/first (left): it is 110 s older",
         "a/old-0 on n",

@@ -29,7 +29,7 @@ from . import objects
 from .api import Api, ApiError, Object, resource_of
 from .binaries import ControlPlaneUnavailable, ensure
 from .components import ControllerManager, Scheduler
-from .control_plane import ControlPlane
+from .control_plane import SCHEDULER, ControlPlane
 from .extender_process import Extender
 
 HERE = Path(__file__).parent
@@ -59,7 +59,7 @@ class Pool:
 
 @pytest.fixture(scope="session")
 def control_plane_binaries(request: pytest.FixtureRequest) -> None:
-    _ensure(request.config, "etcd", "kube-apiserver", "kwok", "kubectl", "kube-scheduler")
+    _ensure(request.config, "etcd", "kube-apiserver", "kwok", "kubectl", SCHEDULER)
 
 
 @pytest.fixture(scope="session")

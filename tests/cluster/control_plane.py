@@ -7,6 +7,7 @@ extender and kube-controller-manager are started on top by whoever needs them.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -39,6 +40,10 @@ leaderElection: {{leaderElect: false}}
 """
 
 AnyProgram = TypeVar("AnyProgram", bound=Program)
+
+
+#: `make cluster-matrix` asks for other minors, as kube-scheduler@1.30.
+SCHEDULER = os.environ.get("TEST_KUBE_SCHEDULER", "kube-scheduler")
 
 
 class ControlPlane:
@@ -162,9 +167,7 @@ class ControlPlane:
             texts = [path.read_text() for path in _manifests(base)]
         return [thing for text in texts for thing in yaml.safe_load_all(text) if thing]
 
-    def scheduler(
-        self, config: str | Path | None = None, *, binary: str = "kube-scheduler"
-    ) -> Scheduler:
+    def scheduler(self, config: str | Path | None = None, *, binary: str = SCHEDULER) -> Scheduler:
         """A kube-scheduler for a `with` block; *config* is the text or the file, None is stock."""
         name = self._name_for("kube-scheduler")
         if not isinstance(config, Path):

@@ -85,6 +85,14 @@ def test_another_pod_of_the_same_name_is_left_alone() -> None:
     assert waits == []
 
 
+def test_another_pod_of_the_same_name_is_known_by_its_mark_and_not_even_asked() -> None:
+    immutable = 'Pod "old-0" is invalid: metadata.uid: Invalid value: field is immutable'
+    outcome, api, _ = evict(mark=[(422, {"message": immutable})])
+
+    assert outcome.result is EvictResult.GONE
+    assert api.requests() == [f"PATCH {POD}/status"]
+
+
 def test_a_conflict_about_a_budget_is_tried_again() -> None:
     outcome, _, _ = evict(
         evict=[(409, {"message": "the budget changed"}), (201, {})],

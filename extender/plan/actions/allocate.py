@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from extender.model.pod import Pod, Shape
 from extender.model.reason import Problem, Reason
+from extender.plan.plugins.plugin import Stage
 from extender.plan.session import Session
 from extender.plan.starvation import fence, starving_longest
 from extender.plan.state import GangState
@@ -21,11 +22,10 @@ QUEUE_HAS_ENOUGH = Problem(Reason.QUEUE_OVER_DESERVED, "")
 
 def allocate(session: Session) -> None:
     """Hand out idle room: first to everybody within their due, then what is left."""
-    _hand_out(session)
-    if session.rules.may_overshoot:
-        session.overshooting = True
+    stages = (Stage.DUE, Stage.REST) if session.rules.may_overshoot else (Stage.DUE,)
+    for session.stage in stages:
         _hand_out(session)
-        session.overshooting = False
+    session.stage = Stage.CLAIMS
 
 
 def _contenders(session: Session) -> list[GangState]:
@@ -66,7 +66,9 @@ def _may_be_preferred(session: Session, wish: Wish) -> bool:
     """
     if not wish.pods or not wish.is_allowed(session):
         return False
-    return session.overshooting or session.is_preemptive(wish.gang, Shape(requests=wish.total))
+    if session.stage is Stage.REST:
+        return True
+    return session.is_preemptive(wish.gang, Shape(requests=wish.total))
 
 
 def _worth_a_node(session: Session, runs: list[list[Pod]]) -> list[list[Pod]]:

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from extender.model.pod import Shape
-from extender.model.reason import Problem
+from extender.model.reason import Problem, Reason
 from extender.model.resources import PODS, Resources
 from extender.plan import ceiling
 from extender.plan.arguments import Arguments
 from extender.plan.arithmetic import Vector, exceeds_somewhere, excess, within_somewhere
 from extender.plan.census import without_gated
 from extender.plan.plugins.entitlement import Entitlement, Entitlements
-from extender.plan.plugins.plugin import Candidate, Claim, Plugin, Vote
+from extender.plan.plugins.plugin import Candidate, Claim, Plugin, Stage, Vote
 from extender.plan.state import GangState, QueueState
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ class Capacity(Plugin):
         if problem is not None:
             return problem
         asked = shape.requests.without(PODS)
+        if self._keeps_to_due(gang.queue):
+            return self._within_due(gang.queue, asked)
         least = 2**31
         for entitled in self._known.line(gang.queue):
             times, name = ceiling.how_many(entitled.used, entitled.limit, asked)
@@ -61,6 +63,30 @@ class Capacity(Plugin):
                 return _at_capability(entitled, name, entitled.used, asked)
             least = min(least, times)
         return least
+
+    def _keeps_to_due(self, queue: QueueState) -> bool:
+        """Ask whether *queue* may not exceed its due now.
+
+        It may when others within theirs have been served, or make room for itself if it has no
+        due at all; otherwise whoever it displaces would come back before it.
+        """
+        if not self.session.rules.may_overshoot or self.session.stage is Stage.REST:
+            return False
+        return self.session.stage is Stage.DUE or bool(self.deserved(queue))
+
+    def _within_due(self, queue: QueueState, asked: Resources) -> int | Problem:
+        """Count the pods that keep *queue* and all above it within what they deserve."""
+        due = self.deserved(queue)
+        named = Resources({n: a for n, a in asked.items() if a > 0 and due.get(n, 0) > 0})
+        if not named:
+            return Problem(Reason.QUEUE_OVER_DESERVED, f"queue {queue.name} deserves none of it")
+        least, scarcest = ceiling.how_many(self._of(queue).used, due, named)
+        for entitled in self._known.line(queue):
+            least = min(least, ceiling.how_many(entitled.used, entitled.limit, asked)[0])
+        if least:
+            return least
+        used = self._of(queue).used.amount(scarcest)
+        return ceiling.over_deserved(queue.name, scarcest, used, asked[scarcest], due[scarcest])
 
     def preemptive(self, gang: GangState, shape: Shape) -> bool:
         """Ask whether the queue of *gang* may take back its due for one more pod of *shape*."""

@@ -48,6 +48,17 @@ class Vote(Enum):
     PERMIT = 1
 
 
+class Stage(Enum):
+    """For whom room is being handed out."""
+
+    #: Gangs that keep their queue within its due.
+    DUE = "due"
+    #: Everybody else, from what is left.
+    REST = "rest"
+    #: Gangs for which others may have to leave.
+    CLAIMS = "claims"
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A pod that might be asked to leave."""

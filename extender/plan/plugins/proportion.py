@@ -15,7 +15,7 @@ from extender.model.resources import NOTHING, PODS, Resources
 from extender.plan import ceiling, volcano_deserved, waterfill
 from extender.plan.arithmetic import Vector, excess
 from extender.plan.census import without_gated
-from extender.plan.plugins.plugin import Candidate, Claim, Plugin, Vote
+from extender.plan.plugins.plugin import Candidate, Claim, Plugin, Stage, Vote
 from extender.plan.state import GangState, QueueState
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class Proportion(Plugin):
             used = queue.allocated.amount(name)
             return ceiling.at_capability(queue.name, name, used, limited[name], limit.amount(name))
         within = self._within_due(queue, asked)
-        if not self.session.overshooting:
+        if self.session.stage is not Stage.REST:
             return within if isinstance(within, Problem) else min(most, within)
         due, others = self.deserved(queue), queue.allocated - gang.trying
         begins_below = all(others.amount(n) < due.get(n, 0) for n, a in asked.items() if a > 0)

@@ -1,0 +1,260 @@
+"""The snapshot as Kubernetes objects: any moment of a live cluster can be planned again.
+
+`gang-extender plan -f` reads what this writes. Room that was promised but not yet taken is shown
+as taken, and pods of other schedulers, which the plan does not know one by one, are added up to
+one pod per node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from extender.model.gang import Gang
+from extender.model.membership import SHADOW
+from extender.model.node import Node
+from extender.model.pod import ALLOCATED_SET, OCCUPYING_SET, NodeTerm, Pod, Requirement, Status
+from extender.model.queue import Queue
+from extender.model.resources import PODS, Resources, write_amount
+from extender.model.snapshot import DisruptionBudget, Snapshot
+from extender.web.api import time
+
+Object = dict[str, Any]
+
+_VOLCANO = "scheduling.volcano.sh/v1beta1"
+_VERSIONS = {
+    "scheduling.x-k8s.io": "v1alpha1",
+    "scheduling.sigs.dev": "v1alpha2",
+    "scheduling.incubator.k8s.io": "v1alpha1",
+}
+_PHASES = {
+    Status.RUNNING: "Running",
+    Status.RELEASING: "Running",
+    Status.SUCCEEDED: "Succeeded",
+    Status.FAILED: "Failed",
+    Status.UNKNOWN: "Unknown",
+}
+
+
+def dump(snapshot: Snapshot) -> Object:
+    """Give everything the plan saw as one List."""
+    return {"apiVersion": "v1", "kind": "List", "items": list(_objects(snapshot))}
+
+
+def _objects(snapshot: Snapshot) -> Iterator[Object]:
+    yield from _nodes(snapshot)
+    for queue in snapshot.queues.values():
+        yield _queue(queue)
+    for value in sorted({gang.priority for gang in snapshot.gangs.values() if gang.priority}):
+        yield _priority_class(value)
+    for gang in snapshot.gangs.values():
+        if gang.group.dialect:
+            yield _group(gang)
+        for pod in gang.pods:
+            yield _pod(pod, gang)
+    for budget in snapshot.budgets:
+        yield _budget(budget)
+
+
+def _nodes(snapshot: Snapshot) -> Iterator[Object]:
+    """Give each node, and after it the pods of other schedulers on it as one."""
+    table = snapshot.nodes
+    ours: dict[str, Resources] = {}
+    for gang in snapshot.gangs.values():
+        for pod in gang.pods:
+            if pod.node and pod.status in OCCUPYING_SET:
+                ours[pod.node] = ours.get(pod.node, Resources()) + pod.requests
+    for row, node in enumerate(table.nodes):
+        used = Resources(zip(table.dimensions, np.asarray(table.used[row]).tolist(), strict=True))
+        others = (used - ours.get(node.name, Resources())).positive()
+        yield _node(node, others.amount(PODS))
+        if others:
+            yield _others(node.name, others.without(PODS))
+
+
+def _node(node: Node, others: int) -> Object:
+    amounts = dict(node.allocatable)
+    if PODS in amounts:
+        amounts[PODS] -= max(0, others - 1)  # the others are one pod here
+    ready = {"type": "Ready", "status": "True" if node.ready else "False"}
+    taints = [
+        {"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in node.taints
+    ]
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": node.name, "labels": dict(node.labels)},
+        "spec": {"taints": taints, "unschedulable": node.unschedulable},
+        "status": {"allocatable": _amounts(amounts), "conditions": [ready]},
+    }
+
+
+def _others(node: str, amounts: Resources) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"others-on-{node}", "namespace": "kube-system"},
+        "spec": {
+            "schedulerName": "default-scheduler",
+            "nodeName": node,
+            "containers": [_container(amounts)],
+        },
+        "status": {"phase": "Running"},
+    }
+
+
+def _queue(queue: Queue) -> Object:
+    spec: Object = {
+        "weight": queue.weight,
+        "capability": _amounts(queue.capability),
+        "deserved": _amounts(queue.deserved),
+        "guarantee": {"resource": _amounts(queue.guarantee)},
+        "priority": queue.priority,
+        "reclaimable": queue.reclaimable,
+    }
+    if queue.parent:
+        spec["parent"] = queue.parent
+    return {
+        "apiVersion": _VOLCANO,
+        "kind": "Queue",
+        "metadata": _metadata(queue.name, "", queue.uid, queue.created, queue.annotations),
+        "spec": spec,
+        "status": {"state": queue.state.value},
+    }
+
+
+def _priority_class(value: int) -> Object:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": f"priority-{value}"},
+        "value": value,
+    }
+
+
+def _group(gang: Gang) -> Object:
+    group = gang.group
+    spec: Object = {"minMember": group.min_member, "queue": gang.queue}
+    if group.min_by_role:
+        spec["minTaskMember"] = dict(group.min_by_role)
+    if group.min_resources is not None:
+        spec["minResources"] = _amounts(group.min_resources)
+    if gang.priority:
+        spec["priorityClassName"] = f"priority-{gang.priority}"
+    about = _metadata(group.name, group.namespace, group.uid, group.created, group.annotations)
+    return {
+        "apiVersion": f"{group.dialect}/{_VERSIONS.get(group.dialect, 'v1beta1')}",
+        "kind": "PodGroup",
+        "metadata": about,
+        "spec": spec,
+        "status": {"phase": group.phase.value},
+    }
+
+
+def _pod(pod: Pod, gang: Gang) -> Object:
+    shape = pod.shape
+    about = _metadata(pod.name, pod.namespace, pod.uid, pod.created, _marks(pod, gang))
+    about["labels"] = dict(pod.labels)
+    if pod.status is Status.RELEASING:
+        about["deletionTimestamp"] = about["creationTimestamp"]
+    owner, colon, name = gang.group.name.partition(SHADOW)
+    if colon and owner not in ("pod", "native"):
+        about["ownerReferences"] = [{"kind": owner, "name": name, "controller": True}]
+    spec: Object = {
+        "schedulerName": "gang-scheduler" if pod.ours else "default-scheduler",
+        "priority": pod.priority,
+        "containers": [_container(shape.requests.without(PODS)) | _ports(pod)],
+        "nodeSelector": dict(shape.selector),
+        "tolerations": [
+            {"key": each.key, "operator": each.operator, "value": each.value, "effect": each.effect}
+            for each in shape.tolerations
+        ],
+    }
+    if pod.node and pod.status in OCCUPYING_SET | ALLOCATED_SET:
+        spec["nodeName"] = pod.node
+    if pod.priority_class:
+        spec["priorityClassName"] = pod.priority_class
+    if not pod.may_preempt:
+        spec["preemptionPolicy"] = "Never"
+    if pod.gated:
+        spec["schedulingGates"] = [{"name": "gated"}]
+    if shape.affinity is not None:
+        terms = {"nodeSelectorTerms": [_term(term) for term in shape.affinity]}
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+        spec["affinity"] = {"nodeAffinity": required}
+    status = {"phase": _PHASES.get(pod.status, "Pending")}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec, "status": status}
+
+
+def _marks(pod: Pod, gang: Gang) -> dict[str, str]:
+    """Give the annotations by which a pod is read as a member of its gang again."""
+    marks = {}
+    if SHADOW not in gang.group.name:
+        marks["scheduling.k8s.io/group-name"] = gang.group.name
+    if not gang.group.dialect:
+        marks["scheduling.volcano.sh/queue-name"] = gang.queue
+        if SHADOW not in gang.group.name and gang.problem is None:
+            marks["gang-extender.io/min-member"] = str(gang.group.min_member)
+    if pod.role:
+        marks["volcano.sh/task-spec"] = pod.role
+    if not pod.preemptable:
+        marks["volcano.sh/preemptable"] = "false"
+    return marks
+
+
+def _container(amounts: Mapping[str, int]) -> Object:
+    return {"name": "all", "resources": {"requests": _amounts(amounts)}}
+
+
+def _ports(pod: Pod) -> Object:
+    ports = [
+        {"hostPort": port.port, "containerPort": port.port, "protocol": port.protocol,
+         "hostIP": port.ip}
+        for port in pod.shape.host_ports
+    ]  # fmt: skip
+    return {"ports": ports} if ports else {}
+
+
+def _term(term: NodeTerm) -> Object:
+    return {
+        "matchExpressions": [_requirement(each) for each in term.labels],
+        "matchFields": [_requirement(each) for each in term.fields],
+    }
+
+
+def _requirement(each: Requirement) -> Object:
+    return {"key": each.key, "operator": each.operator, "values": list(each.values)}
+
+
+def _budget(budget: DisruptionBudget) -> Object:
+    expressions = [
+        {"key": key, "operator": operator, "values": list(values)}
+        for key, operator, values in budget.selector.requirements
+    ]
+    disrupted = dict.fromkeys(sorted(budget.disrupted), "1970-01-01T00:00:00Z")
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": budget.name, "namespace": budget.namespace},
+        "spec": {"selector": {"matchExpressions": expressions}},
+        "status": {"disruptionsAllowed": budget.allowed, "disruptedPods": disrupted},
+    }
+
+
+def _metadata(
+    name: str, namespace: str, uid: str, created: float, annotations: Mapping[str, str]
+) -> Object:
+    about: Object = {"name": name, "creationTimestamp": time(created)}
+    if namespace:
+        about["namespace"] = namespace
+    if uid:
+        about["uid"] = uid
+    if annotations:
+        about["annotations"] = dict(annotations)
+    return about
+
+
+def _amounts(amounts: Mapping[str, int]) -> dict[str, str]:
+    return {name: write_amount(name, amount) for name, amount in amounts.items()}

@@ -1,0 +1,119 @@
+"""Who has to leave: as few as possible, and never part of a gang."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from itertools import product
+
+import pytest
+
+from extender.model.gang import Gang
+from extender.model.node import Node
+from extender.model.snapshot import Snapshot
+from extender.plan.planner import make_plan
+from tests.builders import amounts, cluster, gang, node, queue
+
+
+def preemption(chance: random.Random) -> Snapshot:
+    """A full little cluster, and one important gang that wants in."""
+    members = [
+        node(f"n{number}", cpu=chance.randint(2, 6), memory=chance.choice([4, 8, 16]))
+        for number in range(chance.randint(1, 4))
+    ]
+    free = {each.name: dict(each.allocatable) for each in members}
+    gangs = []
+    for number in range(chance.randint(2, 5)):
+        cpu, memory = chance.choice([0.5, 1, 2]), chance.choice([0, 1, 2])
+        size = chance.randint(1, 4)
+        places = []
+        for _ in range(size):
+            fitting = [n for n, room in free.items() if _fits(room, cpu, memory)]
+            if fitting:
+                places.append(chance.choice(fitting))
+                _take(free[places[-1]], cpu, memory)
+        if places:
+            least = chance.randint(1, len(places))
+            about = {"least": least, "cpu": cpu, "memory": memory, "created": float(number)}
+            gangs.append(gang(f"a/low{number}", len(places), on=places, **about))
+    size = chance.randint(1, 3)
+    wanted = {"cpu": chance.choice([1, 2, 3]), "memory": chance.choice([0, 1, 4])}
+    gangs.append(gang("a/high", size, priority=10, created=9.0, **wanted))
+    return cluster(members, gangs)
+
+
+def _fits(room: dict[str, int], cpu: float, memory: float) -> bool:
+    return amounts(cpu=cpu, memory=memory, pods=1).fits_in(amounts() + _resources(room))
+
+
+def _resources(room: dict[str, int]):  # type: ignore[no-untyped-def]
+    return type(amounts())(room)
+
+
+def _take(room: dict[str, int], cpu: float, memory: float) -> None:
+    for name, amount in amounts(cpu=cpu, memory=memory, pods=1).items():
+        room[name] -= amount
+
+
+def fewest(before: Snapshot) -> int | None:
+    """Try every set of victims that tears no gang; give the size of the smallest that helps."""
+    wish = next(each for each in before.gangs.values() if each.priority)
+    running = [each for each in before.gangs.values() if not each.priority]
+    best: int | None = None
+    for leaving in product(*(_choices(each) for each in running)):
+        count = sum(map(len, leaving))
+        if best is not None and count >= best:
+            continue
+        gone = {uid for part in leaving for uid in part}
+        if _slots(before, gone, wish) >= wish.group.min_member:
+            best = count
+    return best
+
+
+def _choices(running: Gang) -> list[tuple[str, ...]]:
+    pods = [pod.uid for pod in running.pods]
+    spare = len(pods) - running.group.min_member
+    subsets = [
+        tuple(uid for place, uid in enumerate(pods) if mask >> place & 1)
+        for mask in range(2 ** len(pods))
+    ]
+    return [chosen for chosen in subsets if len(chosen) <= spare or len(chosen) == len(pods)]
+
+
+def _slots(before: Snapshot, gone: set[str], wish: Gang) -> int:
+    need = wish.pods[0].requests
+    free = {each.name: each.allocatable for each in before.nodes.nodes}
+    for each in before.gangs.values():
+        for pod in each.pods:
+            if pod.node and pod.uid not in gone:
+                free[pod.node] = free[pod.node] - pod.requests
+    return sum(
+        max(0, min(room.amount(name) // amount for name, amount in need.items() if amount))
+        for room in free.values()
+    )
+
+
+def test_victims_are_as_few_as_possible_in_nearly_all_cases() -> None:
+    chance = random.Random(7)
+    over: Counter[int] = Counter()
+    while over.total() < 400:
+        before = preemption(chance)
+        least = fewest(before)
+        if not least:
+            continue
+        plan = make_plan(before)
+        over[len(plan.evictions) - least] += 1
+
+    assert min(over) >= 0, "fewer than possible would mean that a gang was torn"
+    assert sum(number for extra, number in over.items() if extra > 1) <= 4
+
+
+def test_whoever_can_be_helped_is_helped() -> None:
+    chance = random.Random(11)
+    for _ in range(150):
+        before = preemption(chance)
+        possible = fewest(before) is not None
+        plan = make_plan(before)
+        helped = bool(plan.tickets["a/high"]) if "a/high" in plan.tickets else False
+
+        assert helped == possible

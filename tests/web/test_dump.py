@@ -1,0 +1,150 @@
+"""A dumped snapshot is the cluster again: reading it back and planning gives the same plan."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from extender.cli import objects
+from extender.kube.dialects import COSCHEDULING
+from extender.model.node import Taint
+from extender.model.pod import (
+    HostPort,
+    NodeTerm,
+    Requirement,
+    Shape,
+    Status,
+    Toleration,
+)
+from extender.model.queue import Queue, QueueState
+from extender.model.resources import Resources
+from extender.model.snapshot import Snapshot
+from extender.plan.planner import make_plan
+from extender.web import api
+from extender.web.dump import dump
+from tests.kube.scene import NOW, budget, gang, node_table, pod, snapshot
+from tests.kube.town import Job, Town
+
+OURS = frozenset({"gang-scheduler"})
+
+
+def read_back(seen: Snapshot, folder: Path) -> Snapshot:
+    file = folder / "snapshot.json"
+    file.write_text(json.dumps(dump(seen)))
+    return objects.read([str(file)], OURS).snapshot(seen.now)
+
+
+def planned(seen: Snapshot) -> dict[str, Any]:
+    document = api.plan(make_plan(seen), seen)
+    del document["generation"]
+    return document
+
+
+def test_a_town_in_the_middle_of_making_room_is_planned_the_same_again(tmp_path: Path) -> None:
+    town = Town([8, 8], [Queue(name="left"), Queue(name="right", weight=2)])
+    town.submit(*(Job(f"l{number}", "left", 3, 2, priority=number % 2) for number in range(6)))
+    town.pass_seconds(5)
+    town.submit(Job("r", "right", 4), Job("vip", "left", 5, cpu=2, priority=10))
+    town.pass_seconds(2)
+    seen = town.snapshot()
+
+    before, after = planned(seen), planned(read_back(seen, tmp_path))
+
+    assert before["evictions"] or any(
+        each.status is Status.RELEASING for each in town.pods.values()
+    )
+    assert after == before
+
+
+def test_the_pods_of_other_schedulers_keep_their_room(tmp_path: Path) -> None:
+    table = node_table([4])
+    table.used[0] += np.array([2500, 1 << 30, 7])
+    seen = snapshot(gang("train", 2, status=Status.PENDING), nodes=table)
+
+    back = read_back(seen, tmp_path).nodes
+
+    room = (back.allocatable - back.used)[0].tolist()
+    assert dict(zip(back.dimensions, room, strict=True)) == {
+        "cpu": 1500,
+        "memory": 63 << 30,
+        "pods": 103,
+    }
+
+
+PICKY = Shape(
+    requests=Resources({"cpu": 1500, "example.com/gpu": 1, "pods": 1}),
+    selector=(("zone", "a"),),
+    affinity=(NodeTerm(labels=(Requirement("disk", "In", ("ssd",)),)),),
+    tolerations=(Toleration("gpu", "Exists", "", "NoSchedule"),),
+    host_ports=(HostPort(8080, "UDP"),),
+)
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        pytest.param(pod("x-0", Status.PENDING, shape=PICKY), id="shape"),
+        pytest.param(pod("x-0", Status.PENDING, gated=True), id="gated"),
+        pytest.param(pod("x-0", role="chief", preemptable=False, node="n0"), id="role"),
+        pytest.param(pod("x-0", priority=7, may_preempt=False, node="n0"), id="priority"),
+        pytest.param(pod("x-0", Status.RELEASING, node="n0", created=NOW - 9), id="leaving"),
+        pytest.param(pod("x-0", Status.SUCCEEDED, labels={"app": "db"}), id="done"),
+    ],
+)
+def test_a_pod_is_the_same_again(member: Any, tmp_path: Path) -> None:
+    seen = snapshot(gang("x", [member]))
+
+    back = read_back(seen, tmp_path).gangs[gang("x").key].pods[0]
+
+    same = ("uid", "name", "status", "role", "priority", "gated", "preemptable", "may_preempt")
+    for name in (*same, "labels", "created"):
+        assert getattr(back, name) == getattr(member, name), name
+    for name in ("requests", "selector", "affinity", "tolerations", "host_ports"):
+        assert getattr(back.shape, name) == getattr(member.shape, name), name
+
+
+def test_queues_groups_nodes_and_budgets_are_the_same_again(tmp_path: Path) -> None:
+    queue = Queue(
+        name="left",
+        uid="q",
+        weight=3,
+        capability=Resources({"cpu": 9500}),
+        guarantee=Resources({"memory": 1 << 30}),
+        priority=2,
+        reclaimable=False,
+        state=QueueState.CLOSING,
+        created=NOW - 5,
+    )
+    table = node_table([4])
+    node = replace(table.nodes[0], taints=(Taint("gpu"),), unschedulable=True, ready=False)
+    table = replace(table, facts=replace(table.facts, nodes=(node,)))
+    train = gang(
+        "train", 1, priority=5, dialect=COSCHEDULING, min_resources=Resources({"cpu": 500})
+    )
+    seen = snapshot(train, queues=[queue], nodes=table, budgets=[budget("b", 2, app="db")])
+
+    back = read_back(seen, tmp_path)
+
+    assert back.queues["left"] == queue
+    assert back.budgets == seen.budgets
+    assert back.nodes.nodes == (node,)
+    again = back.gangs[train.key]
+    assert again.group.min_resources == train.group.min_resources
+    assert (again.group.dialect, again.queue) == (COSCHEDULING, "left")
+
+
+def test_pods_without_a_pod_group_find_together_again(tmp_path: Path) -> None:
+    declared = gang("set", 2, status=Status.PENDING, dialect="")
+    owned = gang("job:train", 2, status=Status.PENDING, dialect="", min_member=1)
+    back = read_back(snapshot(declared, owned), tmp_path)
+
+    assert {key: (len(each.pods), each.group.min_member) for key, each in back.gangs.items()} == {
+        "a/job:train": (2, 1),
+        "a/set": (2, 2),
+    }
+    assert {each.queue for each in back.gangs.values()} == {"left"}
