@@ -208,7 +208,7 @@ class Cluster:
         def subtract() -> Resources | None:
             committed = self.inflight.committed_on(name)
             idle = self._rooms.idle(name)
-            return idle - committed if idle is not None else None
+            return idle - committed if idle is not None and committed else idle
 
         return self._at_one_moment(subtract)
 

@@ -10,6 +10,7 @@ row is a single numpy call, which no other Python thread can interrupt.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -64,6 +65,11 @@ class Rooms:
         self._slots: dict[str, int] = {}
         self._free: list[int] = []
         self._occupants: list[int] = []
+        #: By slot, the moment of its last change; no two changes share one.
+        self._changed: list[int] = []
+        self._moments = count(1)
+        #: Idle room as it was at some moment.
+        self._idle: dict[str, tuple[int, Resources]] = {}
         self._nodes: dict[str, Node] = {}
         self._arrays = _Arrays.zeros(64, 8)
         self._vectors: dict[Shape, Amounts] = {}
@@ -82,12 +88,14 @@ class Rooms:
         if PODS not in node.allocatable:
             row[self._columns[PODS]] = UNLIMITED
         self._arrays.allocatable[slot] = row
+        self._changed[slot] = next(self._moments)
         self._nodes[node.name] = node
         self._order = None
 
     def drop(self, name: str) -> None:
         """Forget a node; pods that still name it keep their slot."""
         del self._nodes[name]
+        self._idle.pop(name, None)
         self._arrays.allocatable[self._slots[name]] = 0
         self._order = None
         self._tidy(name)
@@ -99,6 +107,7 @@ class Rooms:
         self._arrays.used[slot] += vector
         if releasing:
             self._arrays.releasing[slot] += vector
+        self._changed[slot] = next(self._moments)
         self._occupants[slot] += 1
         if shape.host_ports:
             self._take_ports(node, shape.host_ports, 1)
@@ -110,6 +119,7 @@ class Rooms:
         self._arrays.used[slot] -= vector
         if releasing:
             self._arrays.releasing[slot] -= vector
+        self._changed[slot] = next(self._moments)
         self._occupants[slot] -= 1
         if shape.host_ports:
             self._take_ports(node, shape.host_ports, -1)
@@ -117,9 +127,19 @@ class Rooms:
 
     def idle(self, name: str) -> Resources | None:
         """Give what *name* has left beside the pods on it; None for an unknown node."""
-        node, slot = self._nodes.get(name), self._slots.get(name)
-        if node is None or slot is None:
+        slot = self._slots.get(name)
+        if name not in self._nodes or slot is None:
             return None
+        changed = self._changed[slot]
+        known = self._idle.get(name)
+        if known is not None and known[0] == changed:
+            return known[1]
+        idle = self._count_idle(slot)
+        # If the row changes meanwhile, its moment is another one and this is never used.
+        self._idle[name] = (changed, idle)
+        return idle
+
+    def _count_idle(self, slot: int) -> Resources:
         arrays = self._arrays
         free = (arrays.allocatable[slot] - arrays.used[slot]).tolist()
         # A row may be wider than the names, or, if it is a moment older, narrower.
@@ -182,6 +202,7 @@ class Rooms:
         else:
             slot = len(self._occupants)
             self._occupants.append(0)
+            self._changed.append(0)
             if slot >= len(self._arrays.used):
                 self._resize(2 * slot, self._arrays.used.shape[1])
         self._slots[name] = slot

@@ -9,7 +9,7 @@ from extender.plan.state import GangState
 from extender.plan.units import Unit
 
 #: So many sets are tried at most; a handful of victims among a dozen is well within it.
-_TRIES = 4000
+_TRIES = 1500
 
 Vector = tuple[int, ...]
 

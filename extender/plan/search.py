@@ -26,7 +26,7 @@ _MOST_NODES = 64
 #: Giving back is quadratic; beyond this many units it is left out.
 _MOST_UNITS = 64
 #: With more units than this, trying all small sets takes too long to be worth it.
-_FEW = 32
+_FEW = 24
 #: Where greed found nothing, solutions of up to so many pods are looked for.
 _SMALL = 7
 

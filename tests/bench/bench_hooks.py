@@ -20,9 +20,10 @@ import yaml
 
 from tests.bench.bench_cache import _pour, canned_api, percentile
 from tests.bench.bench_gangs import cpu_s
-from tests.bench.canned_api import Size, pod
+from tests.bench.canned_api import GANG, Size, pod
 from tests.cluster.extender_process import Extender
 
+HELD = 1000
 NAMES = 500  # what kube-scheduler offers at 5,000 nodes
 
 
@@ -42,6 +43,9 @@ class Caller:
         head = f"POST /{verb} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
         head += "Content-Type: application/json\r\n\r\n"
         self._socket.sendall(head.encode() + body)
+
+    def close(self) -> None:
+        self._socket.close()
 
     def read(self) -> bytes:
         got = b""
@@ -71,8 +75,34 @@ def main(size: Size, calls: int) -> None:
         print(f"{'filter':40} {'p50':>8} {'p99':>8} {'CPU/call':>9}")
         show("ordinary pod, idle", extender, caller, [ordinary], names, calls)
         show("gang members, idle", extender, caller, waits, names, calls)
+        with ExitStack() as held:
+            count = hold(held, extender, size, names)
+            show(f"ordinary pod, {count} binds held", extender, caller, [ordinary], names, calls)
         _pour(api, 2000, 60_000)
         show("gang members, 2,000 changes/s and cycles", extender, caller, waits, names, calls)
+
+
+def hold(held: ExitStack, extender: Extender, size: Size, names: list[str]) -> int:
+    """Bring all but the last member of as many gangs to the barrier as make a thousand binds."""
+    asker, count = Caller(extender.ports[0]), 0
+    for number in range(size.pods - size.waiting, size.pods):
+        if number % GANG == GANG - 1:
+            continue
+        member = json.loads(pod(size, number))
+        body = json.dumps({"Pod": member, "Nodes": None, "NodeNames": names}).encode()
+        nodes = json.loads(asker.ask("filter", body))["NodeNames"]
+        if len(nodes) != 1:
+            continue
+        about = member["metadata"]
+        call = {"PodName": about["name"], "PodNamespace": about["namespace"]}
+        call |= {"PodUID": about["uid"], "Node": nodes[0]}
+        caller = Caller(extender.ports[0])
+        held.callback(caller.close)
+        caller.send("bind", json.dumps(call).encode())
+        count += 1
+        if count == HELD:
+            break
+    return count
 
 
 def show(

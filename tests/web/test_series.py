@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -95,3 +98,13 @@ def test_there_is_nothing_before_the_first_plan_and_no_clash_with_the_other_seri
     text = generate_latest(metrics.registry).decode()
     kinds = [line for line in text.splitlines() if line.startswith("# TYPE")]
     assert len(kinds) == len(set(kinds))
+
+
+def test_every_series_is_explained_in_the_manual() -> None:
+    metrics = Metrics()
+    metrics.registry.register(PlanSeries(lambda: Pass(snapshot(RUNS, WAITS), DECIDED)))
+    manual = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    explained = set(re.findall(r"(?:gang_extender|volcano)_\w+", manual))
+    names = [family.name for family in metrics.registry.collect()]
+
+    assert [name for name in names if not {name, f"{name}_total"} & explained] == []
