@@ -20,8 +20,6 @@ from extender.model.reason import Reason
 from extender.model.resources import NOTHING
 from extender.plan.decision import Plan, Standing
 
-_CRITICAL = frozenset({"system-cluster-critical", "system-node-critical"})
-
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
@@ -191,13 +189,7 @@ class Gate:
 
 def _passes_through(pod: Pod, member: Membership) -> bool:
     """Ask whether *pod* is none of our business, or too important to wait for us."""
-    return (
-        not pod.ours
-        or bool(pod.node)
-        or member.native
-        or pod.namespace == "kube-system"
-        or pod.priority_class in _CRITICAL
-    )
+    return not pod.ours or bool(pod.node) or member.native or pod.is_critical
 
 
 def _refusals(offered: Sequence[str], kept: Sequence[str], reason: Reason) -> dict[str, str]:

@@ -8,7 +8,7 @@ single step of a dict or a deque, so nobody needs a lock.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from dataclasses import dataclass
 
 from extender.model.gang import Gang, GangKey
@@ -56,7 +56,7 @@ class Journal:
 
     def __init__(self) -> None:
         self.last: Pass | None = None
-        self._lines: dict[GangKey, deque[Line]] = {}
+        self._lines: OrderedDict[GangKey, deque[Line]] = OrderedDict()
         self._since: dict[GangKey, float] = {}
 
     def note(self, snapshot: Snapshot, plan: Plan) -> list[Change]:
@@ -83,7 +83,7 @@ class Journal:
         if lines is None:
             lines = self._lines[key] = deque(maxlen=_LINES)
             if len(self._lines) > _GANGS:
-                del self._lines[next(iter(self._lines))]
+                self._lines.popitem(last=False)
         lines.append(Line(at, cycle, word, text[:_TEXT]))
 
     def story(self, key: GangKey) -> tuple[Line, ...]:

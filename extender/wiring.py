@@ -158,11 +158,7 @@ class Runtime:
             ticket_s=settings.ticket_s,
         )
         self._barrier = Barrier(
-            Book(
-                MirrorFacts(cluster, gate.passers),
-                Limits.within(settings.hold_s, settings.bind_timeout_s, settings.max_holds),
-                chance=random.random,
-            ),
+            Book(MirrorFacts(cluster, gate.passers), limits_of(settings), chance=random.random),
             binder=doors.binder,
             groups=doors.groups,
             inflight=Promises(cluster, gate.passers, clock),
@@ -182,7 +178,12 @@ class Runtime:
         metrics.registry.register(PlanSeries(lambda: journal.last))
 
         def notes() -> list[str]:
-            return [f"policy: {policies.problem}"] if policies.problem else []
+            learnt_s = self._barrier.learnt_timeout_s
+            return [f"policy: {policies.problem}"] * bool(policies.problem) + [
+                f"binds: kube-scheduler gives up after {seconds:.0f} s; set httpTimeout of its bind"
+                f" entry to {settings.bind_timeout_s:g}s"
+                for seconds in ([learnt_s] if learnt_s is not None else [])
+            ]
 
         # a2wsgi types every ASGI message on its own; the edge takes them as the mappings they are.
         pages: Any = create_app(
@@ -225,7 +226,7 @@ def build(settings: Settings, loop: asyncio.AbstractEventLoop) -> Runtime:
     pipeline = Pipeline(access, loop)
     doors = Doors(
         source=Mirror(access, cluster, clock, schedulers=frozenset(settings.scheduler_name)),
-        binder=PipelinedBinder(pipeline),
+        binder=PipelinedBinder(pipeline, budget_s=limits_of(settings).commit_s),
         groups=LiveGroups(pipeline),
         # Lanes of its own: a thousand wake-ups must not stand in front of a bind.
         waker=PipelinedWaker(Pipeline(access, loop, size=4)),
@@ -250,6 +251,11 @@ def embed(settings: Settings, loop: asyncio.AbstractEventLoop, simulated: SimClu
         announcer=SimAnnouncer(),
     )
     return Runtime(settings, loop, clock, cluster, Metrics(), doors)
+
+
+def limits_of(settings: Settings) -> Limits:
+    """Split the time kube-scheduler gives a bind."""
+    return Limits.within(settings.hold_s, settings.bind_timeout_s, settings.max_holds)
 
 
 def pod_reader(settings: Settings) -> PodReader:

@@ -202,7 +202,9 @@ def carried_out(snapshot: Snapshot, plan: Plan) -> Snapshot:
     for each in snapshot.gangs.values():
         pods = [_after(member, places.get(member.uid), member.uid in gone) for member in each.pods]
         phase = plan.verdicts[each.key].phase
-        gangs.append(replace(each, pods=tuple(pods), group=replace(each.group, phase=phase), memo={}))
+        gangs.append(
+            replace(each, pods=tuple(pods), group=replace(each.group, phase=phase), memo={})
+        )
     return cluster(
         snapshot.nodes.nodes, gangs, snapshot.queues.values(), budgets=snapshot.budgets,
         now=snapshot.now,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -72,7 +73,11 @@ def gangs(draw: st.DrawFn, name: str, members: list[Node], queues: list[str]) ->
     size = draw(st.integers(1, 5))
     kind = shape(cpu=draw(st.sampled_from([0, 0.5, 1, 2, 3])), memory=draw(st.integers(0, 4)))
     runs = draw(st.booleans())
-    places = draw(st.lists(st.sampled_from(members), min_size=size, max_size=size))
+    first = draw(st.integers(0, len(members) - 1))
+    step = draw(st.integers(0, 2))
+    stubborn = draw(st.integers(-12, size - 1))
+    gated = draw(st.integers(-12, size - 1)) if not runs else -1
+    roles = draw(st.sampled_from([("",), ("",), ("ps", "worker")]))
     about: dict[str, Any] = {
         "priority": draw(st.sampled_from([0, 0, 0, 5, 10])),
         "created": float(draw(st.integers(0, 3))),
@@ -81,10 +86,10 @@ def gangs(draw: st.DrawFn, name: str, members: list[Node], queues: list[str]) ->
         pod(
             f"{name}-{number}",
             kind,
-            on=places[number].name if runs else "",
-            preemptable=draw(st.sampled_from([True, True, True, False])),
-            gated=not runs and draw(st.sampled_from([False] * 9 + [True])),
-            role=draw(st.sampled_from(["", "", "ps"])),
+            on=members[(first + step * number) % len(members)].name if runs else "",
+            preemptable=number != stubborn,
+            gated=number == gated,
+            role=roles[number % len(roles)],
             **about,
         )
         for number in range(size)
@@ -101,25 +106,33 @@ def gangs(draw: st.DrawFn, name: str, members: list[Node], queues: list[str]) ->
 
 @st.composite
 def snapshots(draw: st.DrawFn, most_gangs: int = 6) -> Snapshot:
-    """A cluster in some state that can be: no node over its room, running gangs complete."""
+    """A cluster in some state that can be: no node over its room, running gangs complete.
+
+    Half of them are long-standing, so that room is kept for whoever waits.
+    """
     members = draw(node_lists())
     queues = draw(queue_lists())
     names = [each.name for each in queues]
     count = draw(st.integers(1, most_gangs))
     found = [draw(gangs(f"g{number}", members, names)) for number in range(count)]
-    return settle(members, found, queues)
+    return settle(members, found, queues, now=draw(st.sampled_from([10.0, 1_000.0])))
 
 
-def settle(members: list[Node], found: list[Gang], queues: list[Queue]) -> Snapshot:
+def settle(
+    members: list[Node], found: list[Gang], queues: list[Queue], *, now: float = 1_000.0
+) -> Snapshot:
     """Let gangs run where they say if they fit whole, and wait otherwise."""
-    from dataclasses import replace
-
+    room = {each.name: each.allocatable for each in members}
     standing: list[Gang] = []
     for each in found:
-        trial = cluster(members, [*standing, each], queues)
-        over = (trial.nodes.used > trial.nodes.allocatable).any()
-        if over:
-            pods = tuple(replace(p, status=Status.PENDING, node="") for p in each.pods)
-            each = replace(each, pods=pods, memo={})
-        standing.append(each)
-    return cluster(members, standing, queues)
+        after = dict(room)
+        for one in each.pods:
+            if one.node:
+                after[one.node] = after[one.node] - one.requests
+        if all(amount >= 0 for left in after.values() for amount in left.values()):
+            room = after
+            standing.append(each)
+        else:
+            pods = tuple(replace(one, status=Status.PENDING, node="") for one in each.pods)
+            standing.append(replace(each, pods=pods, memo={}))
+    return cluster(members, standing, queues, now=now)

@@ -1,8 +1,9 @@
 """The mirror of the cluster: told every change, asked for snapshots and for quick facts.
 
-Rule 1: one lock for those who write and for snapshots; reads of single facts take none, because
-the filter hook may not wait for a snapshot. Such a read sees one moment of one fact, and facts
-are published in the order that makes a race err on the safe side: too little room, too few seats.
+Rule 1: one lock for those who write and for snapshots; reads never take it, because the filter
+hook may not wait for a snapshot. A read sees one moment of one fact. Where two belong together
+(what is seen, and what is promised) promises are held still for that moment, and what is seen is
+published in the order that makes a race err on the safe side: too little room, too few seats.
 Rule 2: nothing here does I/O. The watches (or files, or the simulated cluster) tell us what
 happened, and listeners are called after the lock is released.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from itertools import count, islice
-from typing import Any, TypeVar
+from typing import Any
 
 from extender.cache.catalog import Catalog, Store
 from extender.cache.changes import Change, Delete, Item, Kind, Replace, Upsert, key_of, kind_of
@@ -31,8 +32,6 @@ from extender.model.queue import Queue
 from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget, Snapshot
 from extender.ports import Clock
-
-Answer = TypeVar("Answer")
 
 #: Objects of a list that are taken in under one hold of the lock.
 _BATCH = 200
@@ -182,7 +181,7 @@ class Cluster:
             roster = self._pods.roster(key)
             return (roster.seated if roster else 0) + self.inflight.bound_in(key)
 
-        return self._at_one_moment(count_seats)
+        return self.inflight.while_still(count_seats)
 
     def seated_in_role(self, key: GangKey, role: str) -> int:
         """Count the members of one role that `seated` counts."""
@@ -193,7 +192,7 @@ class Cluster:
             seen = roster.seated_in_role(role) if roster else 0
             return seen + sum(each.pod.role == role for each in bound)
 
-        return self._at_one_moment(count_seats)
+        return self.inflight.while_still(count_seats)
 
     def node(self, name: str) -> Node | None:
         """Give a node as last seen."""
@@ -210,7 +209,7 @@ class Cluster:
             idle = self._rooms.idle(name)
             return idle - committed if idle is not None and committed else idle
 
-        return self._at_one_moment(subtract)
+        return self.inflight.while_still(subtract)
 
     def readiness(self) -> list[str]:
         """Say what keeps the mirror from being trusted; nothing when it can be."""
@@ -235,14 +234,6 @@ class Cluster:
         self._listeners.node.append(listener)
 
     # ── inside ────────────────────────────────────────────────────────────────────────────
-
-    def _at_one_moment(self, read: Callable[[], Answer]) -> Answer:
-        """Read until nothing went from being promised to being seen, or came anew, meanwhile."""
-        while True:
-            moment = self.inflight.moment
-            found = read()
-            if moment == self.inflight.moment:
-                return found
 
     def _tell(self, news: News) -> None:
         if news.changed:

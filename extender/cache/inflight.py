@@ -11,7 +11,7 @@ fall back from PASSED or HELD, because kube-scheduler may give up and start anew
 there is no way back but `release`.
 
 The watch has the last word: a pod seen on a node, or gone, has no entry any more. Every method
-may be called from any thread and holds the lock for microseconds; reads take none.
+may be called from any thread and holds the lock for microseconds; single facts are read without.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ import threading
 from collections.abc import Callable, Iterable, KeysView
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from extender.cache.tally import Tally
 from extender.model.gang import GangKey
 from extender.model.pod import Pod, PodUid, Shape, Status
 from extender.model.resources import Resources
+
+Answer = TypeVar("Answer")
 
 #: A bind that neither the API server confirmed nor the watch showed by then did not happen.
 SETTLED_S = 60.0
@@ -111,8 +113,6 @@ class Inflight:
         self._backoff: dict[GangKey, float] = {}
         self._touched: set[GangKey] = set()
         self._steps: list[tuple[str, Shape, int]] = []
-        #: Grows with every step; who reads two facts knows by it whether they belong together.
-        self.moment = 0
 
     def of(self, uid: PodUid) -> Reservation | None:
         """Give the reservation of a pod."""
@@ -140,6 +140,14 @@ class Inflight:
     def bound_in(self, key: GangKey) -> int:
         """Count the members of a gang that are bound and not yet seen so."""
         return self._bound.get(key, 0)
+
+    def while_still(self, read: Callable[[], Answer]) -> Answer:
+        """Read facts that belong together while no promise is made, kept or withdrawn.
+
+        *read* must be short and may only use the methods above.
+        """
+        with self._lock:
+            return read()
 
     def unused_since(self, monotonic: float) -> list[Reservation]:
         """Give the tickets of pods that have not come to filter since then."""
@@ -223,12 +231,14 @@ class Inflight:
 
     def expire(self, now_monotonic: float, ticket_s: float) -> list[GangKey]:
         """Drop tickets nobody used and binds that never came to be; name the former's gangs."""
+        over = [
+            each
+            for each in tuple(self._by_uid.values())
+            if self._is_over(each, now_monotonic, ticket_s)
+        ]
         with self._lock:
-            lapsed = [
-                each
-                for each in self._by_uid.values()
-                if self._is_over(each, now_monotonic, ticket_s)
-            ]
+            # Looking at all of them took its time; who has moved on meanwhile is not over.
+            lapsed = [each for each in over if self._by_uid.get(each.uid) is each]
             for each in lapsed:
                 self._drop(each.uid)
         if lapsed:
@@ -270,7 +280,6 @@ class Inflight:
     def _put(self, new: Reservation, old: Reservation | None) -> None:
         # The new place is counted before the old one is given up: a reader in between sees too
         # little room, never too much.
-        self.moment += 1
         self._count(new, 1)
         if old is not None:
             self._count(old, -1)
@@ -284,7 +293,6 @@ class Inflight:
     def _drop(self, uid: PodUid) -> Reservation | None:
         old = self._by_uid.pop(uid, None)
         if old is not None:
-            self.moment += 1
             self._count(old, -1)
             self._leave(old)
         return old

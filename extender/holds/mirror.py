@@ -10,8 +10,6 @@ from extender.model.gang import GangKey
 from extender.model.pod import Pod, PodUid
 from extender.ports import Clock
 
-_CRITICAL = frozenset({"system-cluster-critical", "system-node-critical"})
-
 
 class MirrorFacts:
     """What the book asks (`Facts`), answered without a lock."""
@@ -37,7 +35,7 @@ class MirrorFacts:
     def gang_of(self, uid: PodUid) -> GangKey | None:
         """Name the gang of a pod; None for one that is bound without asking any gang."""
         pod = self.arriving(uid)
-        if pod is None or not pod.ours or _is_exempt(pod):
+        if pod is None or not pod.ours or pod.is_critical:
             return None
         passer = self._passers.get(uid)
         if self._cluster.pod(uid) is None and passer and not passer.membership.named:
@@ -107,8 +105,3 @@ def _gang_of(uid: PodUid, cluster: Cluster, passers: Passers) -> GangKey | None:
         return gang
     passer = passers.get(uid)
     return passer.membership.key if passer and passer.pod.ours else None
-
-
-def _is_exempt(pod: Pod) -> bool:
-    """What keeps the cluster itself alive waits for nobody."""
-    return pod.namespace == "kube-system" or pod.priority_class in _CRITICAL

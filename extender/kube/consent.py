@@ -15,8 +15,6 @@ from extender.model.snapshot import DisruptionBudget, Snapshot
 from extender.plan.decision import Eviction
 from extender.plan.plugins.pdb import selects
 
-_CRITICAL = frozenset({"system-cluster-critical", "system-node-critical"})
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Victim:
@@ -60,7 +58,7 @@ def _objection(victim: Victim, snapshot: Snapshot) -> str:
     pod = victim.pod
     if not pod.ours:
         return "it belongs to another scheduler"
-    if pod.namespace == "kube-system" or pod.priority_class in _CRITICAL:
+    if pod.is_critical:
         return "the cluster itself needs it"
     if not pod.preemptable:
         return "it is marked as not preemptable"

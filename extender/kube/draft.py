@@ -16,14 +16,23 @@ from extender.kube.headline import Content
 PATIENCE_S = 0.35
 #: The longest pause before a write of details only; the content says which is the first.
 LAST_PAUSE_S = 60.0
-#: After a write that failed.
+#: After a write that failed; twice as long each time it fails again.
 RETRY_S = 2.0
 
 
 class Draft:
     """The status of one object: what it should be, and what is known to be there."""
 
-    __slots__ = ("_changed_at", "_details_at", "_pause_s", "_since", "_wanted", "known", "written")
+    __slots__ = (
+        "_changed_at",
+        "_details_at",
+        "_failures",
+        "_pause_s",
+        "_since",
+        "_wanted",
+        "known",
+        "written",
+    )
 
     def __init__(self) -> None:
         #: What the API server has, with its times; None when it was not read yet.
@@ -35,6 +44,7 @@ class Draft:
         self._changed_at = 0.0
         self._details_at = 0.0
         self._pause_s = 0.0
+        self._failures = 0
 
     def want(self, content: Content, now: float) -> None:
         """Say what the status should be from now on."""
@@ -71,11 +81,14 @@ class Draft:
         self._pause_s = content.pause_s if news else longer
         self._details_at = now + self._pause_s
         self.known, self.written = status, content
+        self._failures = 0
         self._since = inf if self._is_settled() else now
 
     def failed(self, now: float) -> None:
         """Hear that the write did not happen; it is tried again later."""
-        self._since = self._changed_at = self._details_at = now + RETRY_S
+        pause = min(RETRY_S * 2**self._failures, LAST_PAUSE_S)
+        self._failures = min(self._failures + 1, 10)
+        self._since = self._changed_at = self._details_at = now + pause
 
     def _is_settled(self) -> bool:
         if self._wanted is None or self.written is None:

@@ -19,6 +19,8 @@ LONGEST_S = 600.0
 #: What happened to a gang this long ago is forgotten.
 MEMORY_S = 3600.0
 _GANGS = 10_000
+#: Counting further changes nothing.
+_MOST_TIMES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class Mercy:
     def made_to_leave(self, key: GangKey, now: float) -> None:
         """Remember that a gang lost members to somebody else."""
         earlier = self._past.pop(key, None)
-        self._past[key] = _Past(earlier.times + 1 if earlier else 1, now)
+        self._past[key] = _Past(min(earlier.times + 1, _MOST_TIMES) if earlier else 1, now)
         if len(self._past) > _GANGS:
             self._past.popitem(last=False)
 

@@ -12,6 +12,8 @@ from extender.model.resources import NOTHING, Resources
 
 PodUid = NewType("PodUid", str)
 
+_CRITICAL = frozenset({"system-cluster-critical", "system-node-critical"})
+
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -132,6 +134,11 @@ class Pod:
     def key(self) -> str:
         """Give `namespace/name`, for people; the machine uses *uid*."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def is_critical(self) -> bool:
+        """Ask whether it keeps the cluster itself alive: it waits for nobody and never leaves."""
+        return self.namespace == "kube-system" or self.priority_class in _CRITICAL
 
     @property
     def requests(self) -> Resources:

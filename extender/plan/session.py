@@ -234,6 +234,17 @@ class Session:
         allowed = self.allowance(gang, shape)
         return not isinstance(allowed, Problem) and allowed > 0
 
+    def fits_due(self, gang: GangState) -> bool:
+        """Ask whether what *gang* lost in this cycle would fit into its queue's due again."""
+        if not self._allocatable:
+            return False
+        lost = [pod for pod in gang.gang.pods if pod.uid in gang.evicted]
+        stage, self.stage = self.stage, Stage.DUE
+        allowed = self.allowance(gang, lost[0].shape)
+        self.stage = stage
+        least = 1 if gang.firm else min(len(lost), gang.min_member)
+        return not isinstance(allowed, Problem) and allowed >= least
+
     @property
     def limits_every_task(self) -> bool:
         """Ask whether a queue that has enough is noticed task by task, not only between turns."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from extender.model.pod import ALLOCATED_SET
+from extender.plan.ledger import Departure
 from extender.plan.occupants import Occupants, is_running
 from extender.plan.plugins.plugin import Candidate
 from extender.plan.session import Key, Session
@@ -100,7 +101,25 @@ class Units:
     def may_go(self, units: Sequence[Unit]) -> bool:
         """Ask the plugins, as things stand now, whether all of *units* may leave."""
         members = [one for unit in units for one in unit.members]
-        return len(self._spared(members)) == len(members)
+        if len(self._spared(members)) < len(members):
+            return False
+        return self._action != "reclaim" or not self._would_come_back(members)
+
+    def _would_come_back(self, members: Sequence[Candidate]) -> bool:
+        """Ask whether somebody who left for the wish could start again at once, within its due.
+
+        A queue may have to give so much that it ends below its due. If what it gave fits into
+        that again, it would take the room back, and be asked for it again, for ever.
+        """
+        session, ledger = self._session, self._session.ledger
+        with ledger.trial():
+            for one in members:
+                departure = Departure(one.gang, one.pod, one.row, self._action, self._wish.gang)
+                ledger.evict(departure)
+            left = [each for each in ledger.departures if each.beneficiary is self._wish.gang]
+            return any(
+                session.fits_due(gang) for gang in {d.gang.key: d.gang for d in left}.values()
+            )
 
     def _is_busy(self, gang: GangState) -> bool:
         """Ask whether this cycle has given *gang* something; then it takes nothing away."""

@@ -87,6 +87,7 @@ def explanation(
     snapshot: Snapshot,
     *,
     since: float | None,
+    lasted_s: float | None,
     story: Sequence[Line],
 ) -> Document:
     """Give all there is to say about one gang."""
@@ -94,7 +95,7 @@ def explanation(
         **gang(told.verdict, current, snapshot),
         "priority": told.priority,
         "since": time(since) if since is not None else None,
-        "lasted_s": round(max(0.0, snapshot.now - since), 1) if since is not None else None,
+        "lasted_s": round(lasted_s, 1) if lasted_s is not None else None,
         "members_by_status": dict(told.members),
         "missing": told.missing,
         "queue_figures": queue(told.queue) if told.queue else None,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
-from flask import Blueprint, jsonify
+import msgspec
+from flask import Blueprint, Response
 from flask.typing import ResponseReturnValue
 
-from extender.journal import Journal
+from extender.journal import Journal, Pass
 from extender.model.gang import GangKey
 from extender.plan.decision import NO_PLAN
 from extender.plan.explain import explain
@@ -19,9 +21,17 @@ from extender.web.dump import dump
 class Ops:
     """Answers from the journal, which holds the last pass and every story."""
 
-    def __init__(self, journal: Journal, policy: Callable[[], Policy]) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        policy: Callable[[], Policy],
+        now: Callable[[], float] = time.time,
+    ) -> None:
         self._journal = journal
         self._policy = policy
+        self._now = now
+        #: The last plan in writing: pages ask for it again and again.
+        self._written: tuple[Pass | None, bytes] = (None, b"")
 
     def blueprint(self) -> Blueprint:
         """Give the routes."""
@@ -36,17 +46,23 @@ class Ops:
     def plan(self) -> ResponseReturnValue:
         """Give the last plan."""
         last = self._journal.last
-        return jsonify(api.plan(last.plan, last.snapshot) if last else api.plan(NO_PLAN))
+        if last is None:
+            return _json(api.plan(NO_PLAN))
+        written, body = self._written
+        if written is not last:
+            body = msgspec.json.encode(api.plan(last.plan, last.snapshot))
+            self._written = (last, body)
+        return Response(body, mimetype="application/json")
 
     def queues(self) -> ResponseReturnValue:
         """Give every queue's figures."""
         last = self._journal.last
-        return jsonify(api.queues(last.plan) if last else [])
+        return _json(api.queues(last.plan) if last else [])
 
     def gangs(self) -> ResponseReturnValue:
         """Give every gang's verdict."""
         last = self._journal.last
-        return jsonify(api.gangs(last.plan, last.snapshot) if last else [])
+        return _json(api.gangs(last.plan, last.snapshot) if last else [])
 
     def gang(self, namespace: str, name: str) -> ResponseReturnValue:
         """Give all there is to say about one gang."""
@@ -55,14 +71,21 @@ class Ops:
         told = explain(last.snapshot, last.plan, self._policy(), key) if last else None
         if last is None or told is None:
             message = f"there is no gang {key}; /api/v1/gangs lists those there are"
-            return jsonify({"error": message, "story": api.lines(story)}), 404
-        return jsonify(
+            return _json({"error": message, "story": api.lines(story)}, 404)
+        since = self._journal.since(key)
+        lasted_s = max(0.0, self._now() - since) if since is not None else None
+        return _json(
             api.explanation(
-                told, last.plan, last.snapshot, since=self._journal.since(key), story=story
+                told, last.plan, last.snapshot, since=since, lasted_s=lasted_s, story=story
             )
         )
 
     def snapshot(self) -> ResponseReturnValue:
         """Give the cluster as the last plan saw it, as a List that `plan -f` reads."""
         last = self._journal.last
-        return jsonify(dump(last.snapshot) if last else {"kind": "List", "items": []})
+        return _json(dump(last.snapshot) if last else {"kind": "List", "items": []})
+
+
+def _json(document: object, status: int = 200) -> Response:
+    # Many times as fast as Flask's own, and a large cluster has thousands of gangs.
+    return Response(msgspec.json.encode(document), status, mimetype="application/json")

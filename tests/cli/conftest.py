@@ -12,6 +12,7 @@ from werkzeug.serving import make_server
 from extender.journal import Journal
 from extender.plan import policy
 from extender.web.ops import Ops
+from tests.kube.scene import NOW
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def journal() -> Journal:
 @pytest.fixture
 def ops_url(journal: Journal) -> Iterator[str]:
     app = Flask(__name__)
-    app.register_blueprint(Ops(journal, lambda: policy.DEFAULT).blueprint())
+    app.register_blueprint(Ops(journal, lambda: policy.DEFAULT, lambda: NOW).blueprint())
     server = make_server("127.0.0.1", 0, app)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()

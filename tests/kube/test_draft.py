@@ -89,6 +89,17 @@ def test_a_write_that_failed_is_tried_again_later() -> None:
     assert draft.due() == 10.3 + RETRY_S + 0.25
 
 
+def test_a_write_that_keeps_failing_is_tried_ever_more_seldom() -> None:
+    draft = written("Pending")
+    draft.want(content("Running"), 0.0)
+    pauses = []
+    for _ in range(8):
+        draft.failed(0.0)
+        pauses.append(draft.due() - 0.25)
+
+    assert pauses == [2, 4, 8, 16, 32, LAST_PAUSE_S, LAST_PAUSE_S, LAST_PAUSE_S]
+
+
 def test_what_changed_while_it_was_being_written_is_written_next() -> None:
     draft = written("Pending")
     draft.want(content("Running"), 10.0)

@@ -6,13 +6,10 @@ import random
 from collections import Counter
 from itertools import product
 
-import pytest
-
 from extender.model.gang import Gang
-from extender.model.node import Node
 from extender.model.snapshot import Snapshot
 from extender.plan.planner import make_plan
-from tests.builders import amounts, cluster, gang, node, queue
+from tests.builders import amounts, cluster, gang, node
 
 
 def preemption(chance: random.Random) -> Snapshot:

@@ -63,7 +63,7 @@ def journal() -> Journal:
 @pytest.fixture
 def client(journal: Journal) -> FlaskClient:
     app = Flask(__name__)
-    app.register_blueprint(Ops(journal, lambda: policy.DEFAULT).blueprint())
+    app.register_blueprint(Ops(journal, lambda: policy.DEFAULT, lambda: NOW).blueprint())
     return app.test_client()
 
 

@@ -6,19 +6,12 @@ from collections.abc import Sequence
 
 from extender.plan.plugins.plugin import Candidate, Claim, Plugin
 
-_CRITICAL = frozenset({"system-cluster-critical", "system-node-critical"})
-
 
 class Conformance(Plugin):
     """Spares kube-system and system-critical pods."""
 
     def preemptable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Allow everybody else."""
-        return [
-            candidate
-            for candidate in candidates
-            if candidate.pod.namespace != "kube-system"
-            and candidate.pod.priority_class not in _CRITICAL
-        ]
+        return [candidate for candidate in candidates if not candidate.pod.is_critical]
 
     reclaimable = preemptable
