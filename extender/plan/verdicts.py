@@ -10,6 +10,7 @@ from extender.model.reason import Problem, Reason
 from extender.model.resources import write_amount
 from extender.plan.decision import Standing, Verdict
 from extender.plan.phases import is_unschedulable, phase_after
+from extender.plan.protected import Protected
 from extender.plan.room_report import RoomReport, write_need
 from extender.plan.session import Session
 from extender.plan.state import GangState
@@ -24,6 +25,7 @@ class Verdicts:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._room = RoomReport(session)
+        self._protected = Protected(session)
         self._went_first = [
             gang.key for gang in session.census.contenders.values() if gang.committed
         ]
@@ -144,7 +146,7 @@ class Verdicts:
             return Problem(Reason.BEHIND_IN_ORDER, f"{message}{self._blockers(gang)}")
         why = self._room.obstacles(shape)
         message = f"{needs}; {free} slots free" + (f": {why}" if why else "")
-        return Problem(Reason.NOT_ENOUGH_ROOM, message)
+        return Problem(Reason.NOT_ENOUGH_ROOM, message + self._protected.note(gang))
 
     def _kept(self, gang: GangState) -> Problem | None:
         """Say that room is being kept for it, and where."""
