@@ -44,6 +44,7 @@ from extender.settings import Settings, address
 from extender.sim.acting import SimAnnouncer, SimEvictor, SimStatus
 from extender.sim.cluster import Object, SimCluster
 from extender.web.app import create_app
+from extender.web.dashboard import Dashboard
 from extender.web.edge import Application, Edge
 from extender.web.hooks import Hooks, PodReader
 from extender.web.ops import Ops
@@ -138,7 +139,11 @@ class Runtime:
             cluster=cluster,
             published=published,
             gate=gate,
-            make_plan=lambda snapshot: make_plan(snapshot, policies.current()),
+            make_plan=lambda snapshot: make_plan(
+                snapshot,
+                policies.current(),
+                around=lambda action: metrics.action_seconds.labels(action).time(),
+            ),
             waker=doors.waker,
             departures=Departures(
                 evictor=doors.evictor,
@@ -187,7 +192,9 @@ class Runtime:
 
         # a2wsgi types every ASGI message on its own; the edge takes them as the mappings they are.
         pages: Any = create_app(
-            Probes(cluster.readiness, metrics, notes), Ops(journal, policies.current)
+            Dashboard(),
+            Probes(cluster.readiness, metrics, notes),
+            Ops(journal, policies.current),
         )
         self.edge = Edge(
             self.hooks,

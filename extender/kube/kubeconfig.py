@@ -43,14 +43,17 @@ def read(kubeconfig: str | None = None) -> Endpoint:
     path = kubeconfig or os.environ.get("KUBECONFIG") or ""
     if not path and os.environ.get("KUBERNETES_SERVICE_HOST"):
         _load_service_account(configuration)
-        return _endpoint(configuration, "the service account of this pod", token_files=False)
+        return _endpoint(
+            configuration, "the service account of this pod", lambda: _token(configuration)
+        )
     path = path or _HOME
     _load_file(configuration, path)
     if _some_user_has(path, "exec") and not (configuration.api_key or configuration.cert_file):
         # The client logs the program's failure and goes on without any credentials.
         raise BadInput(f"kubeconfig {path}: its exec plugin gave no credentials; run it by hand")
-    token_files = _some_user_has(path, "tokenFile")
-    return _endpoint(configuration, f"kubeconfig {path}", token_files=token_files)
+    if _some_user_has(path, "tokenFile"):
+        return _endpoint(configuration, f"kubeconfig {path}", lambda: _reread_token(path))
+    return _endpoint(configuration, f"kubeconfig {path}", lambda: _token(configuration))
 
 
 def _load_service_account(configuration: Any) -> None:
@@ -97,7 +100,7 @@ def _some_user_has(path: str, way: str) -> bool:
     return False
 
 
-def _endpoint(configuration: Any, source: str, *, token_files: bool) -> Endpoint:
+def _endpoint(configuration: Any, source: str, token: Callable[[], str | None]) -> Endpoint:
     if configuration.proxy:
         raise BadInput(f"{source} asks for a proxy, which is not supported; remove proxy-url")
     url = urlsplit(configuration.host)
@@ -110,7 +113,7 @@ def _endpoint(configuration: Any, source: str, *, token_files: bool) -> Endpoint
         prefix=url.path.rstrip("/"),
         tls=_tls(configuration, source) if secure else None,
         server_name=configuration.tls_server_name or url.hostname,
-        token=_reloaded_token(source) if token_files else lambda: _token(configuration),
+        token=token,
     )
 
 
@@ -127,18 +130,13 @@ def _token(configuration: Any) -> str | None:
     return header.strip() if header else None
 
 
-def _reloaded_token(source: str) -> Callable[[], str | None]:
+def _reread_token(path: str) -> str | None:
     """Read the whole kubeconfig again: the client itself never looks at a tokenFile twice."""
     from kubernetes.client import Configuration
 
-    path = source.removeprefix("kubeconfig ")
-
-    def token() -> str | None:
-        configuration = Configuration()
-        _load_file(configuration, path)
-        return _token(configuration)
-
-    return token
+    configuration = Configuration()
+    _load_file(configuration, path)
+    return _token(configuration)
 
 
 def _tls(configuration: Any, source: str) -> ssl.SSLContext:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
 from extender.model.gang import GangKey
 from extender.model.resources import NOTHING, Resources
 from extender.model.snapshot import Snapshot
@@ -17,11 +20,19 @@ from extender.plan.starvation import fenced_room
 from extender.plan.verdicts import Verdicts
 
 
-def make_plan(snapshot: Snapshot, policy: Policy = policies.DEFAULT) -> Plan:
-    """Count who is there, let the actions decide one after the other, and write it down."""
+def make_plan(
+    snapshot: Snapshot,
+    policy: Policy = policies.DEFAULT,
+    around: Callable[[str], AbstractContextManager[object]] = nullcontext,
+) -> Plan:
+    """Count who is there, let the actions decide one after the other, and write it down.
+
+    Each action runs inside `around(its name)`, for whoever wants to time it.
+    """
     session = Session(Census(snapshot), policy)
     for name in policy.actions:
-        BY_NAME[name](session)
+        with around(name):
+            BY_NAME[name](session)
     verdicts = Verdicts(session).all()
     return Plan(
         generation=snapshot.generation,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from extender.model.gang import Gang, GangKey
-from extender.model.pod import Shape
+from extender.model.pod import Shape, Status
 from extender.model.reason import Problem, Reason
 from extender.model.resources import write_amount
 from extender.plan.decision import Standing, Verdict
@@ -213,13 +213,20 @@ def _standing(gang: Gang, reason: Reason) -> Standing:
 
 
 def _runs(gang: Gang) -> bool:
-    return gang.seated >= gang.group.min_member and gang.seated > 0
+    """Ask whether enough members run or have run; one that finishes is not starting again."""
+    started = gang.seated + _done(gang)
+    return started >= gang.group.min_member and started > 0
+
+
+def _done(gang: Gang) -> int:
+    return len(gang.by_status.get(Status.SUCCEEDED, ()))
 
 
 def _running(gang: Gang) -> str:
     waiting = len(gang.waiting)
     rest = f"; {waiting} beyond the minimum wait" if waiting else ""
-    return f"{gang.seated} of at least {gang.group.min_member} members run{rest}"
+    done = f", {_done(gang)} are done" if _done(gang) else ""
+    return f"{gang.seated} of at least {gang.group.min_member} members run{done}{rest}"
 
 
 def _incomplete(gang: Gang) -> Problem:

@@ -10,13 +10,6 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from extender.metrics import Metrics
 
-_INDEX = """\
-gang-extender
-
-/healthz  /readyz  /metrics
-/api/v1/plan  /api/v1/queues  /api/v1/gangs  /api/v1/gangs/<namespace>/<name>
-"""
-
 
 class Probes:
     """What an operator asks: alive, ready, and how much.
@@ -38,15 +31,10 @@ class Probes:
     def blueprint(self) -> Blueprint:
         """Give the routes."""
         routes = Blueprint("probes", __name__)
-        routes.add_url_rule("/", view_func=self.index)
         routes.add_url_rule("/healthz", view_func=self.healthz)
         routes.add_url_rule("/readyz", view_func=self.readyz)
         routes.add_url_rule("/metrics", view_func=self.metrics)
         return routes
-
-    def index(self) -> ResponseReturnValue:
-        """Name what is here."""
-        return Response(_INDEX, mimetype="text/plain")
 
     def healthz(self) -> ResponseReturnValue:
         """Say that the process answers."""

@@ -99,7 +99,7 @@ class Wire:
             ready.register(far, selectors.EVENT_READ, near)
             while True:
                 for key, _ in ready.select():
-                    data = key.fileobj.recv(1 << 16)  # type: ignore[union-attr]
+                    data = key.fileobj.recv(1 << 16)
                     if not data:
                         return
                     if pair not in self._dead:
@@ -347,4 +347,4 @@ def crd(lab: ControlPlane) -> Iterator[Callable[[str], None]]:
     yield install
     for name in made:
         lab.api.delete(CRDS, name)
-        wait_for(lambda name=name: lab.api.find(CRDS, name) is None, 30, f"{name} is gone")  # type: ignore[misc]
+        wait_for(lambda name=name: lab.api.find(CRDS, name) is None, 30, f"{name} is gone")
