@@ -236,7 +236,7 @@ def build(settings: Settings, loop: asyncio.AbstractEventLoop) -> Runtime:
         binder=PipelinedBinder(pipeline, budget_s=limits_of(settings).commit_s),
         groups=LiveGroups(pipeline),
         # Lanes of its own: a thousand wake-ups must not stand in front of a bind.
-        waker=PipelinedWaker(Pipeline(access, loop, size=4)),
+        waker=PipelinedWaker(Pipeline(access, loop, size=4), per_s=500, burst=1000),
         evictor=ApiEvictor(access),
         status=ApiStatusWriter(access),
         announcer=ApiAnnouncer(access, metrics),

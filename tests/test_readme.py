@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -70,6 +71,20 @@ def test_scheduler_config_prints_a_configuration() -> None:
     ran = run(sys.executable, "-m", "extender", *command.split()[1:])
 
     assert yaml.safe_load(ran.stdout)["kind"] == "KubeSchedulerConfiguration"
+
+
+def test_the_plan_of_the_example_is_what_the_readme_shows() -> None:
+    shown = next(block for block in blocks("console") if "what-if" in block)
+    command, _, output = shown.partition("\n")
+    ran = subprocess.run(
+        [sys.executable, "-m", "extender", *command.removeprefix("$ ").split()[1:]],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "160"},
+    )
+
+    assert [line.rstrip() for line in ran.stdout.rstrip().splitlines()] == output.splitlines()
 
 
 def test_every_flag_of_serve_that_the_readme_names_exists() -> None:

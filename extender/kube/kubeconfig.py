@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -48,10 +48,11 @@ def read(kubeconfig: str | None = None) -> Endpoint:
         )
     path = path or _HOME
     _load_file(configuration, path)
-    if _some_user_has(path, "exec") and not (configuration.api_key or configuration.cert_file):
+    user = _current_user(path)
+    if "exec" in user and not (configuration.api_key or configuration.cert_file):
         # The client logs the program's failure and goes on without any credentials.
         raise BadInput(f"kubeconfig {path}: its exec plugin gave no credentials; run it by hand")
-    if _some_user_has(path, "tokenFile"):
+    if "tokenFile" in user:
         return _endpoint(configuration, f"kubeconfig {path}", lambda: _reread_token(path))
     return _endpoint(configuration, f"kubeconfig {path}", lambda: _token(configuration))
 
@@ -87,17 +88,20 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _some_user_has(path: str, way: str) -> bool:
-    """Ask whether some user in the file(s) is let in by *way*."""
-    for part in path.split(os.pathsep):
-        try:
-            with open(os.path.expanduser(part), encoding="utf-8") as file:
+def _current_user(path: str) -> Mapping[str, Any]:
+    """Give the entry of the user whose credentials were loaded, as it is written."""
+    from kubernetes.config import kube_config
+
+    contexts: Any = kube_config.list_kube_config_contexts
+    name = contexts(path)[1]["context"].get("user")
+    for part in map(os.path.expanduser, path.split(os.pathsep)):
+        if os.path.exists(part):
+            with open(part, encoding="utf-8") as file:
                 users = (yaml.safe_load(file) or {}).get("users") or []
-        except OSError:
-            continue
-        if any(way in (user.get("user") or {}) for user in users):
-            return True
-    return False
+            for user in users:
+                if user.get("name") == name:
+                    return user.get("user") or {}
+    return {}
 
 
 def _endpoint(configuration: Any, source: str, token: Callable[[], str | None]) -> Endpoint:
