@@ -63,6 +63,8 @@ class Ledger:
         self.anything_coming = bool(self.coming.any())
         #: Rows whose room changed, in the order of the changes.
         self.touched: list[Rows] = []
+        #: For each row how many changes there had been when it last changed.
+        self.changed_at: Amounts = np.zeros(len(table.used), dtype=np.int64)
         self.departures: list[Departure] = []
         #: Host ports promised in this cycle, by row.
         self.ports: dict[int, list[HostPort]] = {}
@@ -177,13 +179,17 @@ class Ledger:
         # From whole numbers each time, so that a trial that was undone leaves not even rounding.
         used = self.table.allocatable[where] - self.idle[where]
         self.full[:, where] = used.T * self.inverse[:, where]
-        self.touched.append(where)
+        self._note(where)
 
     def _expect(self, row: int, amounts: Amounts) -> None:
         """Count *amounts* as on their way."""
         self.coming[row] += amounts
         self.anything_coming = True
-        self.touched.append(np.array([row], dtype=np.intp))
+        self._note(np.array([row], dtype=np.intp))
+
+    def _note(self, where: Rows) -> None:
+        self.touched.append(where)
+        self.changed_at[where] = len(self.touched)
 
     def _book(self, gang: GangState, amounts: Resources) -> None:
         gang.allocated = gang.allocated + amounts

@@ -1,8 +1,9 @@
 """How many pods of one shape each node takes, and which nodes they should go to.
 
 Asked once per shape over all nodes, shared by all gangs of that shape, and brought up to date
-only for the rows somebody touched in between. The best rows are kept in a *pool*, so that a
-choice looks at hundreds of nodes instead of thousands.
+only for the rows somebody touched in between. In a large cluster the best rows are kept in a
+*pool*, so that a choice looks at hundreds of nodes instead of thousands, and choices are made
+some way ahead (`outlook`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from extender.model.node import Amounts
 from extender.model.pod import HostPort, Shape
 from extender.plan.ledger import Ledger, Rows
+from extender.plan.outlook import Outlook
 from extender.plan.prospect import Prospect, Scores
 
 Mask = npt.NDArray[np.bool_]
@@ -25,6 +27,8 @@ Scorer = Callable[[Shape, Prospect], Scores]
 _WIDTH, _DEPTH = 128, 64
 #: So many rows are pooled at first; rows touched later join them, up to twice as many.
 _POOL = 512
+#: In a large cluster so many pods are chosen for at once.
+_AHEAD = 128
 #: Nodes of equal score are taken in the order of their names.
 _NUDGE = 1e-9
 
@@ -54,6 +58,9 @@ class Slots:
         self._bound = np.inf
         self._look_at(self._pool)
         self._fill_pool()
+        self._outlook = Outlook(ledger)
+        #: Where there are thousands of nodes, choices are made for several gangs ahead.
+        self._far = _AHEAD if size > _POOL else 1
 
     @property
     def free(self) -> int:
@@ -61,11 +68,20 @@ class Slots:
         self._refresh()
         return int(self._counts.sum())
 
+    def has(self, wanted: int) -> bool:
+        """Ask whether *wanted* pods find idle room now."""
+        return self._outlook.holds(wanted) or self.free >= wanted
+
     def best(self, wanted: int) -> list[int]:
         """Choose idle rows for *wanted* pods, one by one, each time the best one.
 
         May give fewer than wanted although there are more: ask again after placing these.
         """
+        if not self._outlook.holds(wanted):
+            self._outlook.renew(self._choose(max(wanted, self._far)))
+        return self._outlook.take(wanted)
+
+    def _choose(self, wanted: int) -> list[int]:
         self._refresh()
         rows = self._front(min(wanted, _WIDTH))
         if wanted == 1 or not len(rows):

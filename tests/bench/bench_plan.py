@@ -83,7 +83,7 @@ class World:
             queue=f"q{queue}",
             dialect="scheduling.volcano.sh",
             phase=phase,
-            created=float(len(name)),
+            created=990.0,
         )
         self.cluster.apply(Upsert(group, group.dialect))
         member = Membership(key=GangKey(f"a/{name}"), named=True)

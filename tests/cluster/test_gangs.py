@@ -76,7 +76,7 @@ def test_of_two_gangs_in_room_for_one_exactly_one_runs_and_the_other_follows_whe
             api.create(*pair)
         first = binds.wait_for(3, 15)[0].pod.partition("-")[0]
         second = {"red": "blue", "blue": "red"}[first]
-        wait_until_refused(api, namespace, f"{second}-2", "NotEnough")
+        wait_until_refused(api, namespace, f"{second}-2", "nodes are available")
 
         assert len(bound(api, namespace, first)) == 3
         assert bound(api, namespace, second) == []
@@ -96,7 +96,7 @@ def test_a_gang_larger_than_the_cluster_binds_nothing_and_is_in_nobodys_way(
     api.create(
         *objects.pods(9, "huge", namespace, gang="huge", node_selector=pool.selector),
     )
-    wait_until_refused(api, namespace, "huge-8", ":")
+    wait_until_refused(api, namespace, "huge-8", "nodes are available")
     with plane.binds(namespace) as binds:
         api.create(objects.pod("ordinary", namespace, node_selector=pool.selector))
         binds.wait_for(1, 3, prefix="ordinary")
