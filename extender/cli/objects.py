@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -98,12 +99,14 @@ def _usable(node: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _documents(path: str) -> Iterator[Any]:
     text = _text(path)
-    try:
-        if text.lstrip().startswith("{"):
+    if text.lstrip().startswith("{"):
+        # `kubectl -o json`, read twenty times faster; what is no JSON may still be YAML.
+        with suppress(msgspec.DecodeError):
             yield msgspec.json.decode(text)
-        else:
-            yield from yaml.load_all(text, Loader=_Loader)
-    except (yaml.YAMLError, msgspec.DecodeError) as error:
+            return
+    try:
+        yield from yaml.load_all(text, Loader=_Loader)
+    except yaml.YAMLError as error:
         why = " ".join(str(error).split())
         raise BadInput(f"{path}: neither YAML nor JSON: {why}") from error
 

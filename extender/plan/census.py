@@ -145,5 +145,9 @@ def _ready(table: NodeTable) -> npt.NDArray[np.bool_]:
 
 
 def _total(table: NodeTable, ready: npt.NDArray[np.bool_]) -> Resources:
-    amounts = np.minimum(table.allocatable, LARGEST)[ready].sum(axis=0)
-    return Resources(zip(table.dimensions, amounts.tolist(), strict=True))
+    """Add up what ready nodes have; the same object as long as no node changes."""
+    memo, key = table.facts.memo, ("total", table.dimensions)
+    if key not in memo:
+        amounts = np.minimum(table.allocatable, LARGEST)[ready].sum(axis=0)
+        memo[key] = Resources(zip(table.dimensions, amounts.tolist(), strict=True))
+    return memo[key]  # type: ignore[return-value]

@@ -63,13 +63,12 @@ class Ledger:
         self.anything_coming = bool(self.coming.any())
         #: Rows whose room changed, in the order of the changes.
         self.touched: list[Rows] = []
-        #: For each row how many changes there had been when it last changed.
-        self.changed_at: Amounts = np.zeros(len(table.used), dtype=np.int64)
         self.departures: list[Departure] = []
         #: Host ports promised in this cycle, by row.
         self.ports: dict[int, list[HostPort]] = {}
         self._rows: dict[Shape, Amounts] = {}
         self._journal: list[Callable[[], None]] = []
+        self._open_trials = 0
 
     def need(self, shape: Shape) -> Amounts | None:
         """Give what *shape* asks for as a row; None when no node has such a resource at all."""
@@ -179,17 +178,13 @@ class Ledger:
         # From whole numbers each time, so that a trial that was undone leaves not even rounding.
         used = self.table.allocatable[where] - self.idle[where]
         self.full[:, where] = used.T * self.inverse[:, where]
-        self._note(where)
+        self.touched.append(where)
 
     def _expect(self, row: int, amounts: Amounts) -> None:
         """Count *amounts* as on their way."""
         self.coming[row] += amounts
         self.anything_coming = True
-        self._note(np.array([row], dtype=np.intp))
-
-    def _note(self, where: Rows) -> None:
-        self.touched.append(where)
-        self.changed_at[where] = len(self.touched)
+        self.touched.append(np.array([row], dtype=np.intp))
 
     def _book(self, gang: GangState, amounts: Resources) -> None:
         gang.allocated = gang.allocated + amounts
@@ -230,6 +225,7 @@ class Trial:
         self._ledger = ledger
         self._mark = len(ledger._journal)
         self._kept = False
+        ledger._open_trials += 1
         if gang is not None:
             gang.trying = NOTHING
 
@@ -248,7 +244,8 @@ class Trial:
     ) -> None:
         if not self._kept or error is not None:
             self.undo()
-        elif self._mark == 0:
+        self._ledger._open_trials -= 1
+        if not self._ledger._open_trials:
             self._ledger._journal.clear()  # nobody is left to undo it
 
     def undo(self) -> None:

@@ -2,13 +2,13 @@
 
 Asked once per shape over all nodes, shared by all gangs of that shape, and brought up to date
 only for the rows somebody touched in between. In a large cluster the best rows are kept in a
-*pool*, so that a choice looks at hundreds of nodes instead of thousands, and choices are made
-some way ahead (`outlook`).
+*pool*, so that a choice looks at hundreds of nodes instead of thousands, and a node's score is
+taken to change by the same amount with every further pod, which is so for all but balance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heapreplace
 
 import numpy as np
@@ -17,7 +17,6 @@ import numpy.typing as npt
 from extender.model.node import Amounts
 from extender.model.pod import HostPort, Shape
 from extender.plan.ledger import Ledger, Rows
-from extender.plan.outlook import Outlook
 from extender.plan.prospect import Prospect, Scores
 
 Mask = npt.NDArray[np.bool_]
@@ -27,8 +26,9 @@ Scorer = Callable[[Shape, Prospect], Scores]
 _WIDTH, _DEPTH = 128, 64
 #: So many rows are pooled at first; rows touched later join them, up to twice as many.
 _POOL = 512
-#: In a large cluster so many pods are chosen for at once.
-_AHEAD = 128
+#: More pods than any node takes.
+_MANY = 2**31
+_FURTHER = np.arange(float(_DEPTH))
 #: Nodes of equal score are taken in the order of their names.
 _NUDGE = 1e-9
 
@@ -51,6 +51,9 @@ class Slots:
         self._counts: Amounts = np.zeros(size, dtype=np.int64)
         #: Smaller is better; infinite without a slot.
         self._rank: Scores = np.full(size, np.inf)
+        self._is_large = size > _POOL
+        #: By how much a second pod scores better than the first; only in a large cluster.
+        self._slope: Scores = np.zeros(size)
         self._seen = len(ledger.touched)
         self._pool = np.arange(size, dtype=np.intp)
         self._pooled = np.zeros(size, dtype=bool)
@@ -58,9 +61,6 @@ class Slots:
         self._bound = np.inf
         self._look_at(self._pool)
         self._fill_pool()
-        self._outlook = Outlook(ledger)
-        #: Where there are thousands of nodes, choices are made for several gangs ahead.
-        self._far = _AHEAD if size > _POOL else 1
 
     @property
     def free(self) -> int:
@@ -68,20 +68,11 @@ class Slots:
         self._refresh()
         return int(self._counts.sum())
 
-    def has(self, wanted: int) -> bool:
-        """Ask whether *wanted* pods find idle room now."""
-        return self._outlook.holds(wanted) or self.free >= wanted
-
     def best(self, wanted: int) -> list[int]:
         """Choose idle rows for *wanted* pods, one by one, each time the best one.
 
         May give fewer than wanted although there are more: ask again after placing these.
         """
-        if not self._outlook.holds(wanted):
-            self._outlook.renew(self._choose(max(wanted, self._far)))
-        return self._outlook.take(wanted)
-
-    def _choose(self, wanted: int) -> list[int]:
         self._refresh()
         rows = self._front(min(wanted, _WIDTH))
         if wanted == 1 or not len(rows):
@@ -96,6 +87,10 @@ class Slots:
         fitting = (room[:, self._asked] >= self._least).all(axis=1) & self._usable
         rows = np.flatnonzero(fitting & self.without_clash())
         return int(rows[self._scores(rows).argmax()]) if len(rows) else None
+
+    def scores(self, rows: Sequence[int]) -> list[float]:
+        """Give the scores of *rows*, free or not."""
+        return [float(score) for score in self._scores(np.array(rows, dtype=np.intp))]
 
     def ranked(self) -> list[int]:
         """Give all usable rows, free or not, the best first."""
@@ -124,31 +119,48 @@ class Slots:
             self._look_at(np.concatenate(rows) if len(rows) > 1 else rows[0])
 
     def _look_at(self, rows: Rows) -> None:
-        room = self._ledger.idle[rows]
-        if self._ledger.anything_coming:
-            # Room promised beyond what is being released is not idle any more.
-            room = np.minimum(room, room + self._ledger.coming[rows])
-        if len(self._asked) < room.shape[1]:
-            room = room[:, self._asked]
-        counts = (room // self._least).min(axis=1)
-        np.maximum(counts, 0, out=counts)
-        counts *= self._usable[rows]
-        if self._shape.host_ports:
-            counts = np.minimum(counts, [self._port_free(int(row)) for row in rows])
-        self._counts[rows] = counts
-        rank = rows * _NUDGE - self._scores(rows)
+        counts = self._count(rows)
+        scores = self._table(rows, 2 if self._is_large else 1)
+        rank = rows * _NUDGE - scores[:, 0]
         rank[counts <= 0] = np.inf
+        self._counts[rows] = counts
         self._rank[rows] = rank
+        if self._is_large:
+            self._slope[rows] = scores[:, 1] - scores[:, 0]
         if not self._pooled[rows].all():
             self._pooled[rows] = True
             self._pool = np.flatnonzero(self._pooled)
 
+    def _count(self, rows: Rows) -> Amounts:
+        """Count how many pods each of *rows* takes."""
+        room = self._ledger.idle[rows]
+        if self._ledger.anything_coming:
+            # Room promised beyond what is being released is not idle any more.
+            room = np.minimum(room, room + self._ledger.coming[rows])
+        # Column by column: reducing along so short an axis is slow.
+        counts: Amounts = np.where(self._usable[rows], _MANY, 0)
+        for column, least in zip(self._asked, self._least, strict=True):
+            np.minimum(counts, room[:, column] // least, out=counts)
+        np.maximum(counts, 0, out=counts)
+        if self._shape.host_ports:
+            counts = np.minimum(counts, [self._port_free(int(row)) for row in rows])
+        return counts
+
     def _scores(self, rows: Rows) -> Scores:
-        scores: Scores = self._scorer(self._shape, self._prospect(rows, 1))[:, 0]
+        scores: Scores = self._table(rows, 1)[:, 0]
         return scores
 
-    def _prospect(self, rows: Rows, depth: int) -> Prospect:
-        return Prospect(self._ledger, self._steps, rows, depth)
+    def _table(self, rows: Rows, depth: int) -> Scores:
+        """Score *rows* with one, two, and so on, more pods on them."""
+        return self._scorer(self._shape, Prospect(self._ledger, self._steps, rows, depth))
+
+    def _forecast(self, rows: Rows, depth: int) -> Scores:
+        """Score *rows* as they would be with more and more pods, ties settled as in the rank."""
+        if not self._is_large:
+            return self._table(rows, depth) - (rows * _NUDGE)[:, None]
+        further = self._slope[rows][:, None] * _FURTHER[:depth]
+        forecast: Scores = further - self._rank[rows][:, None]
+        return forecast
 
     def _fill_pool(self) -> None:
         """Pool the best rows of all; the others rank behind the last of these."""
@@ -182,7 +194,7 @@ class Slots:
     def _one_by_one(self, rows: Rows, wanted: int) -> list[int]:
         counts = self._counts[rows].tolist()
         depth = min(wanted, _DEPTH, max(counts))
-        table = self._scorer(self._shape, self._prospect(rows, depth)).tolist()
+        table = self._forecast(rows, depth).tolist()
         names = rows.tolist()
         heap = [(-line[0], place) for place, line in enumerate(table)]
         heapify(heap)

@@ -43,13 +43,14 @@ class Verdicts:
     def _of_bystander(self, gang: Gang) -> Verdict:
         """Judge a gang this cycle had nothing to decide for; remembered until it changes."""
         total = self._session.total
-        known = gang.memo.get("verdict")
-        if isinstance(known, _Remembered) and known.total == total:
+        key = ("verdict", self._session.policy)
+        known = gang.memo.get(key)
+        if isinstance(known, _Remembered) and known.total is total:
             return known.verdict
         problem = self._why_not_considered(gang)
         verdict = self._verdict(gang, None, problem)
         if problem.reason in _SETTLED:
-            gang.memo["verdict"] = _Remembered(total, verdict)
+            gang.memo[key] = _Remembered(total, verdict)
         return verdict
 
     def _why_not_considered(self, gang: Gang) -> Problem:

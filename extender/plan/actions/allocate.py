@@ -120,7 +120,7 @@ def _is_hopeless(session: Session, gang: GangState) -> bool:
     if needed <= 1 or len(gang.runs) > 1:
         return False
     shape = gang.runs[0][0].shape
-    if not session.slots(shape).has(needed) and not session.ledger.anything_coming:
+    if session.slots(shape).free < needed and not session.ledger.anything_coming:
         return True
     allowed = session.allowance(gang, shape)
     if isinstance(allowed, Problem):

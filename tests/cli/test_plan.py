@@ -1,0 +1,122 @@
+"""`gang-extender plan`: saved objects in, a plan out; bad input gets one line and exit code 2."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from extender.cli.main import main
+
+EXAMPLE = Path(__file__).parents[2] / "manifests" / "examples" / "what-if.yaml"
+
+
+def plan(*arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(main, ["plan", *arguments], input=stdin)
+
+
+def told(result: Result) -> dict:
+    assert result.exit_code == 0, result.output
+    return json.loads(result.output)
+
+
+def test_json_says_who_may_start_and_why_the_rest_waits() -> None:
+    found = told(plan("-f", str(EXAMPLE), "-o", "json"))
+
+    train, report = found["gangs"]
+    assert (train["namespace"], train["name"], train["queue"]) == ("lab", "train", "research")
+    assert (train["verdict"], train["reason"]) == ("admitted", "Admitted")
+    assert set(train["placements"]) == {"train-0", "train-1", "train-2"}
+    assert set(found["binds"]) == {f"lab/train-{index}" for index in range(3)}
+    assert (report["verdict"], report["placements"]) == ("waiting", {})
+    assert found["evictions"] == []
+    deserved = {queue["name"]: queue["deserved"] for queue in found["queues"]}
+    assert deserved["research"]["cpu"] == "12"
+    assert deserved["nightly"]["cpu"] == "4"
+
+
+def test_yaml_and_json_say_the_same() -> None:
+    as_yaml = plan("-f", str(EXAMPLE), "-o", "yaml").output
+
+    assert yaml.safe_load(as_yaml) == told(plan("-f", str(EXAMPLE), "-o", "json"))
+
+
+def test_several_files_and_stdin_are_one_cluster(tmp_path: Path) -> None:
+    items = yaml.safe_load(EXAMPLE.read_text())["items"]
+    nodes = tmp_path / "nodes.json"
+    nodes.write_text(json.dumps({"kind": "List", "items": items[:2]}))
+    rest = yaml.safe_dump_all(items[2:])
+
+    split = told(plan("-f", str(nodes), "-f", "-", "-o", "json", stdin=rest))
+
+    assert split == told(plan("-f", str(EXAMPLE), "-o", "json"))
+
+
+def test_the_order_of_the_objects_does_not_matter(tmp_path: Path) -> None:
+    items = yaml.safe_load(EXAMPLE.read_text())["items"]
+    backwards = tmp_path / "backwards.yaml"
+    backwards.write_text(yaml.safe_dump_all(reversed(items)))
+
+    assert plan("-f", str(backwards), "-o", "json").output == (
+        plan("-f", str(EXAMPLE), "-o", "json").output
+    )
+
+
+NODE = "{apiVersion: v1, kind: Node, metadata: {name: n1}, status: {allocatable: %s}}"
+QUEUES = """
+{apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {name: a}, spec: {parent: b}}
+---
+{apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {name: b}, spec: {parent: a}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param(": : [", ["neither YAML nor JSON"], id="not YAML"),
+        pytest.param("hello: world", ["no Kubernetes object"], id="no object"),
+        pytest.param(NODE % "{memory: 1.5.3Gi}", ["Node n1", "memory", "1.5.3Gi"], id="quantity"),
+        pytest.param(QUEUES, ["Queue a", "spec.parent", "circle"], id="a circle of queues"),
+    ],
+)
+def test_a_bad_object_is_named_with_file_and_field(
+    tmp_path: Path, text: str, words: list[str]
+) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(text)
+
+    result = plan("-f", str(file))
+
+    assert result.exit_code == 2
+    assert result.output.count("\n") == 1
+    assert all(word in result.output for word in ["bad.yaml", *words])
+
+
+@pytest.mark.parametrize(
+    ("policy", "word"),
+    [
+        ('actions: "alocate"', "allocate"),
+        ("tiers: [{plugins: [{name: gangg}]}]", "gang"),
+        ("teirs: []", "tiers"),
+    ],
+)
+def test_a_bad_policy_is_answered_with_the_nearest_word(
+    tmp_path: Path, policy: str, word: str
+) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(policy)
+
+    result = plan("-f", str(EXAMPLE), "--config", str(file))
+
+    assert result.exit_code == 2
+    assert f"did you mean '{word}'" in result.output
+
+
+def test_a_missing_file_is_named() -> None:
+    result = plan("-f", "nowhere.yaml")
+
+    assert result.exit_code == 2
+    assert "nowhere.yaml" in result.output

@@ -1,0 +1,96 @@
+"""Quantities are read exactly as Kubernetes reads them, or not at all."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.errors import BadQuantity
+from extender.model import quantity
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0", 0),
+        ("12", 12),
+        ("+3", 3),
+        ("-3", -3),
+        ("1.5", Fraction(3, 2)),
+        (".5", Fraction(1, 2)),
+        ("5.", 5),
+        ("500m", Fraction(1, 2)),
+        ("250u", Fraction(1, 4000)),
+        ("7n", Fraction(7, 10**9)),
+        ("2k", 2000),
+        ("3M", 3 * 10**6),
+        ("4G", 4 * 10**9),
+        ("5T", 5 * 10**12),
+        ("6P", 6 * 10**15),
+        ("7E", 7 * 10**18),
+        ("1Ki", 1024),
+        ("1.5Gi", 3 * 2**29),
+        ("1Mi", 2**20),
+        ("1Ti", 2**40),
+        ("1Pi", 2**50),
+        ("1Ei", 2**60),
+        ("1e3", 1000),
+        ("1E3", 1000),
+        ("12E-1", Fraction(6, 5)),
+        ("1e+2", 100),
+        (2, 2),
+        (0.1, Fraction(1, 10)),
+        (1e-05, Fraction(1, 100_000)),
+    ],
+)
+def test_every_form_of_kubernetes_is_read_exactly(text: str | float, value: Fraction) -> None:
+    assert quantity.parse(text) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", " ", " 1", "1 ", "1.5.3Gi", "1Kib", "1KI", "1ki", "1g", "Gi", ".", "-", "1e", "1e3Gi",
+        "1,5", "1_000", "0x10", "\u0663", "nan", "inf", "1e9999", "9" * 100, True, None,
+    ],
+)  # fmt: skip
+def test_anything_else_is_refused_by_name(text: str) -> None:
+    with pytest.raises(BadQuantity) as caught:
+        quantity.parse(text)
+
+    assert repr(text) in str(caught.value)
+
+
+def test_fractions_of_the_unit_round_up_as_the_api_server_does() -> None:
+    assert quantity.whole("100m") == 1
+    assert quantity.milli("1n") == 1
+    assert quantity.milli("0.0005") == 1
+
+
+def test_amounts_beyond_every_cluster_are_cut() -> None:
+    assert quantity.whole("1E") == quantity.LARGEST
+    assert quantity.milli("-9E") == -quantity.LARGEST
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"), [(0, "0"), (1500, "1500m"), (2000, "2"), (1, "1m"), (-500, "-500m")]
+)
+def test_thousandths_are_written_as_kubectl_does(amount: int, text: str) -> None:
+    assert quantity.write_milli(amount) == text
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [(0, "0"), (1000, "1000"), (1024, "1Ki"), (3 * 2**29, "1536Mi"), (2**40, "1Ti"), (7, "7")],
+)
+def test_bytes_are_written_with_the_largest_suffix_that_fits(amount: int, text: str) -> None:
+    assert quantity.write_bytes(amount) == text
+
+
+@given(st.integers(0, quantity.LARGEST))
+def test_what_was_written_reads_the_same(amount: int) -> None:
+    assert quantity.whole(quantity.write_bytes(amount)) == amount
+    assert quantity.milli(quantity.write_milli(amount)) == amount

@@ -1,0 +1,145 @@
+"""Shares: what queues get, held against exact arithmetic and the textbook."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.model.gang import GangKey
+from extender.model.resources import CPU
+from extender.plan.planner import make_plan
+from extender.plan.waterfill import Claim, divide
+from tests.builders import carried_out, cluster, gang, node, queue
+
+CLAIMS = st.lists(
+    st.tuples(st.integers(1, 20), st.integers(0, 50), st.integers(0, 400)), min_size=1, max_size=6
+).map(
+    lambda rows: [
+        Claim(f"q{number}", weight, min(floor, ceiling), ceiling)
+        for number, (weight, floor, ceiling) in enumerate(rows)
+    ]
+)
+
+
+def exactly(capacity: int, claims: list[Claim]) -> dict[str, Fraction]:
+    """Find the level by bisection over its break points, in exact fractions."""
+
+    def taken(level: Fraction) -> dict[str, Fraction]:
+        return {
+            claim.name: min(
+                Fraction(claim.ceiling), max(Fraction(claim.floor), claim.weight * level)
+            )
+            for claim in claims
+        }
+
+    points = sorted(
+        {Fraction(edge, claim.weight) for claim in claims for edge in (claim.floor, claim.ceiling)}
+    )
+    below = Fraction(0)
+    for point in points:
+        if sum(taken(point).values()) >= capacity:
+            break
+        below = point
+    else:
+        return taken(below)
+    moving = sum(
+        claim.weight for claim in claims if claim.floor <= claim.weight * below < claim.ceiling
+    )
+    rest = capacity - sum(taken(below).values())
+    return taken(below + Fraction(rest) / moving) if moving and rest > 0 else taken(below)
+
+
+@given(st.integers(0, 1000), CLAIMS)
+def test_the_division_is_the_exact_one_to_within_a_unit(capacity: int, claims: list[Claim]) -> None:
+    exact = exactly(capacity, claims)
+    given_out = divide(capacity, claims)
+
+    for claim in claims:
+        assert abs(given_out[claim.name] - exact[claim.name]) <= 1
+
+
+@given(st.integers(0, 1000), CLAIMS)
+def test_nothing_is_idle_while_a_queue_still_wants_more(capacity: int, claims: list[Claim]) -> None:
+    given_out = divide(capacity, claims)
+    floors = sum(claim.floor for claim in claims)
+    wanted = sum(claim.ceiling for claim in claims)
+
+    assert sum(given_out.values()) == max(floors, min(capacity, wanted))
+    assert all(claim.floor <= given_out[claim.name] <= claim.ceiling for claim in claims)
+
+
+@given(st.integers(0, 1000), CLAIMS)
+def test_two_halves_of_a_queue_get_what_it_got_and_nobody_else_notices(
+    capacity: int, claims: list[Claim]
+) -> None:
+    doubled = [Claim(c.name, c.weight * 2, c.floor * 2, c.ceiling * 2) for c in claims]
+    first, *others = doubled
+    halves = [
+        Claim(f"{first.name}-{half}", first.weight // 2, first.floor // 2, first.ceiling // 2)
+        for half in "ab"
+    ]
+    whole, split = divide(capacity * 2, doubled), divide(capacity * 2, [*halves, *others])
+
+    assert all(abs(whole[claim.name] - split[claim.name]) <= 2 for claim in others)
+
+
+def test_the_textbook_example_of_dominant_resource_fairness() -> None:
+    """9 cpus, 18 GB; tasks of 1 cpu and 4 GB, and of 3 cpus and 1 GB: three and two of them."""
+    snapshot = cluster(
+        [node("n1", cpu=9, memory=18)],
+        [
+            gang("a/memory", 9, least=0, cpu=1, memory=4),
+            gang("b/cpu", 9, least=0, cpu=3, memory=1),
+        ],
+    )
+
+    tickets = make_plan(snapshot).tickets
+
+    assert len(tickets[GangKey("a/memory")].placements) == 3
+    assert len(tickets[GangKey("b/cpu")].placements) == 2
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=2, max_size=5))
+def test_the_gang_furthest_below_its_dominant_share_goes_first(
+    running: list[tuple[int, int]],
+) -> None:
+    """Brute force: the one free slot goes to the smallest dominant share, then to the oldest."""
+    total_cpu = sum(cpu for cpu, _ in running) + 1
+    total_memory = sum(memory for _, memory in running) + 1
+    gangs, shares = [], []
+    for number, (cpu, memory) in enumerate(running):
+        parts = [
+            gang(f"a/g{number}-c", cpu, on=["n1"] * cpu, cpu=1),
+            gang(f"a/g{number}-m", memory, on=["n1"] * memory, memory=1),
+        ]
+        pods = [pod for part in parts for pod in part.pods]
+        waiting = gang(f"a/g{number}", 1, cpu=1, memory=1, created=number).pods
+        gangs.append(gang(f"a/g{number}", least=0, pods=[*pods, *waiting], created=number))
+        shares.append(max(Fraction(cpu, total_cpu), Fraction(memory, total_memory)))
+    snapshot = cluster([node("n1", cpu=total_cpu, memory=total_memory, pods=1000)], gangs)
+
+    winners = [key for key, ticket in make_plan(snapshot).tickets.items() if ticket.placements]
+
+    assert winners == [f"a/g{shares.index(min(shares))}"]
+
+
+def test_three_queues_under_saturation_settle_at_their_weights() -> None:
+    queues = [queue("one", 1), queue("two", 2), queue("three", 3)]
+    gangs = [
+        gang(f"a/{each.name}-{number}", 2, queue=each.name, cpu=1)
+        for each in queues
+        for number in range(60)
+    ]
+    snapshot = cluster([node(f"n{number}", cpu=12) for number in range(10)], gangs, queues)
+
+    for _ in range(4):
+        snapshot = carried_out(snapshot, make_plan(snapshot))
+    used = dict.fromkeys(("one", "two", "three"), 0)
+    for each in snapshot.gangs.values():
+        used[each.queue] += each.allocated.amount(CPU) // 1000
+
+    assert sum(used.values()) == 120
+    for name, due in (("one", 20), ("two", 40), ("three", 60)):
+        assert abs(used[name] - due) <= 2, used

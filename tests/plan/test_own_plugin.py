@@ -1,0 +1,57 @@
+"""The plugin of docs/plugins.md, loaded as a stranger's package would be."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from extender.errors import BadConfiguration
+from extender.plan import plugins, policy
+from extender.plan.planner import make_plan
+from tests.builders import cluster, gang, node
+
+PAGE = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text()
+
+
+def block(language: str) -> str:
+    found = re.search(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    assert found
+    return found.group(1)
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install the package of the page."""
+    (tmp_path / "my_package.py").write_text(block("python"))
+    monkeypatch.syspath_prepend(tmp_path)
+    name, _, value = block("toml").splitlines()[1].partition(" = ")
+    point = EntryPoint(name, value.strip('"'), plugins.ENTRY_POINTS)
+    monkeypatch.setattr(plugins, "_brought", lambda: {point.name: point})
+
+
+def test_it_decides_who_goes_first_and_where_nobody_goes(installed: None) -> None:
+    courteous = policy.parse(block("yaml"), "page")
+    snapshot = cluster(
+        [node("a", cpu=1), node("b-quiet", cpu=1)],
+        [gang("batch/early", 1, cpu=1, created=1), gang("web/late", 1, cpu=1, created=2)],
+    )
+
+    tickets = make_plan(snapshot, courteous).tickets
+
+    assert [(key, list(t.placements.values())) for key, t in tickets.items()] == [
+        ("web/late", ["a"])
+    ]
+
+
+def test_a_misspelt_name_is_answered_with_the_nearest_one(installed: None) -> None:
+    with pytest.raises(BadConfiguration, match="courtesy"):
+        policy.parse("tiers: [{plugins: [{name: courtsey}]}]", "page")
+
+
+def test_it_fits_into_twenty_lines() -> None:
+    lines = [line for line in block("python").splitlines() if line.strip()]
+
+    assert len(lines) <= 20

@@ -1,0 +1,30 @@
+"""What the manual shows is true."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from extender.plan import policy
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def yaml_blocks(page: str) -> list[str]:
+    return re.findall(r"^```yaml\n(.*?)^```$", (DOCS / page).read_text(), re.M | re.S)
+
+
+def test_the_policy_of_the_manual_is_the_one_in_force_without_a_file() -> None:
+    (shown,) = yaml_blocks("configuration.md")
+
+    parsed = policy.parse(shown, "manual")
+    assert parsed.actions == policy.DEFAULT.actions
+    assert parsed.tiers == policy.DEFAULT.tiers
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.stem)
+def test_every_link_between_pages_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+        assert target.startswith("https://") or (page.parent / target).exists(), target
