@@ -64,6 +64,14 @@ class Settings:
     max_holds: int = setting(
         10_000, "Binds held at once; one more is refused and comes back, instead of piling up."
     )
+    default_queue: str = setting(
+        "default", "The queue of gangs that name none and whose namespace has none."
+    )
+    namespaces_are_queues: bool = setting(
+        False,
+        "Make every namespace without a queue of its own an implicit queue of weight 1, instead of"
+        " sharing the default one.",
+    )
     dry_run: bool = setting(
         False, "Evict nobody; only say in log, events and metrics who would have had to leave."
     )

@@ -13,6 +13,7 @@ from a2wsgi import WSGIMiddleware
 
 from extender.cache.changes import Kind
 from extender.cache.cluster import Cluster
+from extender.cache.policy import QueuePolicy
 from extender.cycle import Cycle, Published
 from extender.gate import Gate
 from extender.holds.barrier import Barrier
@@ -49,7 +50,7 @@ from extender.web.edge import Application, Edge
 from extender.web.hooks import Hooks, PodReader
 from extender.web.ops import Ops
 from extender.web.probes import Probes
-from extender.web.series import PlanSeries
+from extender.web.series import PlanSeries, WatchSeries
 
 
 class SystemClock:
@@ -181,6 +182,7 @@ class Runtime:
             metrics=metrics,
         )
         metrics.registry.register(PlanSeries(lambda: journal.last))
+        metrics.registry.register(WatchSeries(lambda: cluster.freshness.silence(clock.monotonic())))
 
         def notes() -> list[str]:
             learnt_s = self._barrier.learnt_timeout_s
@@ -228,7 +230,7 @@ def build(settings: Settings, loop: asyncio.AbstractEventLoop) -> Runtime:
     """Put an extender together for the cluster of the kubeconfig or the pod."""
     clock = SystemClock()
     access = Access.load(settings.kubeconfig or None)
-    cluster = Cluster(clock)
+    cluster = Cluster(clock, queue_policy(settings))
     metrics = Metrics()
     pipeline = Pipeline(access, loop)
     doors = Doors(
@@ -247,7 +249,7 @@ def build(settings: Settings, loop: asyncio.AbstractEventLoop) -> Runtime:
 def embed(settings: Settings, loop: asyncio.AbstractEventLoop, simulated: SimCluster) -> Runtime:
     """Put an extender together for a simulated cluster."""
     clock = SystemClock()
-    cluster = Cluster(clock)
+    cluster = Cluster(clock, queue_policy(settings))
     doors = Doors(
         source=_Hearsay(simulated, cluster, frozenset(settings.scheduler_name)),
         binder=simulated,
@@ -258,6 +260,13 @@ def embed(settings: Settings, loop: asyncio.AbstractEventLoop, simulated: SimClu
         announcer=SimAnnouncer(),
     )
     return Runtime(settings, loop, clock, cluster, Metrics(), doors)
+
+
+def queue_policy(settings: Settings) -> QueuePolicy:
+    """Say where gangs go that name no queue."""
+    return QueuePolicy(
+        default_queue=settings.default_queue, namespaces_are_queues=settings.namespaces_are_queues
+    )
 
 
 def limits_of(settings: Settings) -> Limits:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from extender.model.gang import GangKey
 from extender.model.pod import Pod, Shape, Status
 from extender.model.reason import Problem, Reason
+from extender.model.resources import Resources
 from extender.plan import plugins
 from extender.plan.arguments import Arguments
 from extender.plan.arithmetic import Arithmetic, Vector
@@ -95,6 +96,7 @@ class Session:
         self._overused = flat("overused", "Overused")
         self._allocatable = flat("allocatable", "Allocatable")
         self._preemptive = flat("preemptive", "Preemptive")
+        self._entitled = flat("entitled", "Allocatable")
         self._votes = {
             "preempt": tiered("preemptable", "Preemptable"),
             "reclaim": tiered("reclaimable", "Reclaimable"),
@@ -253,6 +255,10 @@ class Session:
     def is_preemptive(self, gang: GangState, shape: Shape) -> bool:
         """Ask whether others must give back room for one more pod of *gang*."""
         return all(preemptive(gang, shape) for preemptive in self._preemptive)
+
+    def is_entitled(self, gang: GangState, needs: Resources) -> bool:
+        """Ask whether the queue of *gang* has less than its due now and may have *needs* at all."""
+        return all(entitled(gang, needs) for entitled in self._entitled)
 
     def deserved(self, queue: QueueState) -> Vector | None:
         """Give what *queue* deserves, None when no plugin divides the cluster."""

@@ -29,8 +29,8 @@ from extender.plan.wish import Wish, slots_in
 def starving_longest(session: Session, gangs: list[GangState]) -> list[GangState]:
     """Name the gangs that have waited long enough to have room kept, the longest first.
 
-    Only the first of each queue: whoever is behind another in its own queue loses its turn by
-    rule, and would lose its room again to the one ahead.
+    Only the first of each queue, and only of the queues of the highest priority: whoever is behind
+    another by rule would lose its room again to the one ahead.
     """
     heads: dict[str, GangState] = {}
     for gang in gangs:
@@ -39,7 +39,12 @@ def starving_longest(session: Session, gangs: list[GangState]) -> list[GangState
             head is None or session.gang_key(gang) < session.gang_key(head)
         ):
             heads[gang.queue.name] = gang
-    aged = [gang for gang in heads.values() if is_starving_long(session, gang)]
+    highest = max((gang.queue.queue.priority for gang in heads.values()), default=0)
+    aged = [
+        gang
+        for gang in heads.values()
+        if gang.queue.queue.priority == highest and is_starving_long(session, gang)
+    ]
     return sorted(aged, key=lambda gang: (complete_since(gang), gang.key))
 
 

@@ -10,7 +10,7 @@ dashboards and alerts written for them go on working.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -54,6 +54,28 @@ class PlanSeries(Collector):
         yield from _pod_groups(last, {figures.name for figures in queues})
         yield _gangs(last.plan)
         yield from _unscheduled(last)
+
+
+class WatchSeries(Collector):
+    """How long each watch has been silent, as of the scrape."""
+
+    def __init__(self, silence: Callable[[], Mapping[str, float]]) -> None:
+        self._silence = silence
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        """Name nothing in advance."""
+        return []
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Give one series per resource we follow."""
+        family = GaugeMetricFamily(
+            "gang_extender_watch_silence_seconds",
+            "Seconds since the API server last said anything about a resource.",
+            labels=["resource"],
+        )
+        for resource, seconds in sorted(self._silence().items()):
+            family.add_metric([resource], seconds)
+        yield family
 
 
 def _queue_amounts(queues: Iterable[QueueFigures]) -> Iterator[GaugeMetricFamily]:

@@ -11,7 +11,7 @@ from extender.model.pod import Pod, Shape
 from extender.model.reason import Problem, Reason
 from extender.plan.plugins.plugin import Stage
 from extender.plan.session import Session
-from extender.plan.starvation import fence, starving_longest
+from extender.plan.starvation import fence, starving_longest, without_its_fence
 from extender.plan.state import GangState
 from extender.plan.turns import Turns
 from extender.plan.wish import Wish, needed_pods
@@ -48,15 +48,16 @@ def _contenders(session: Session) -> list[GangState]:
 
 def _serve_starving(session: Session, contenders: list[GangState]) -> None:
     """Let the gangs that waited longest go first, or keep room for them."""
-    privileged = session.policy.starvation.gangs - len(session.fenced)
-    for gang in starving_longest(session, contenders)[: max(0, privileged)]:
+    for gang in starving_longest(session, contenders)[: session.policy.starvation.gangs]:
         wish = Wish(gang, needed_pods(session, gang))
-        if not _may_be_preferred(session, wish):
+        if not wish.pods:
             continue
-        started = _take_turn(session, gang, alone=False)
-        if not started and not gang.pipelined:
+        with without_its_fence(session, gang):
+            started = _may_be_preferred(session, wish) and _take_turn(session, gang, alone=False)
+        gang.runs = _worth_a_node(session, session.waiting_runs(gang))
+        has_room = started or gang.pipelined or gang.key in session.fenced
+        if not has_room and session.is_entitled(gang, wish.total):
             fence(session, wish)
-        gang.runs = session.waiting_runs(gang)
 
 
 def _may_be_preferred(session: Session, wish: Wish) -> bool:
@@ -64,7 +65,7 @@ def _may_be_preferred(session: Session, wish: Wish) -> bool:
 
     As long as queues are served within their due, only a gang that stays within its own.
     """
-    if not wish.pods or not wish.is_allowed(session):
+    if not wish.is_allowed(session):
         return False
     if session.stage is Stage.REST:
         return True

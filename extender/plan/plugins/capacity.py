@@ -88,6 +88,21 @@ class Capacity(Plugin):
         used = self._of(queue).used.amount(scarcest)
         return ceiling.over_deserved(queue.name, scarcest, used, asked[scarcest], due[scarcest])
 
+    def entitled(self, gang: GangState, needs: Resources) -> bool:
+        """Ask whether the queue of *gang* is below its due and could hold *needs* by itself."""
+        if self._cannot_start(gang.queue) is not None:
+            return False
+        entitled = self._of(gang.queue)
+        if self.session.stage is Stage.REST and not entitled.deserved:
+            return not excess(needs, entitled.limit, needs)
+        named = Resources({n: a for n, a in needs.items() if entitled.deserved.get(n, 0) > 0})
+        whole = entitled.deserved if self.session.stage is Stage.DUE else entitled.limit
+        return (
+            bool(named)
+            and not excess(named, whole, named)
+            and all(entitled.used.amount(name) < entitled.deserved[name] for name in named)
+        )
+
     def preemptive(self, gang: GangState, shape: Shape) -> bool:
         """Ask whether the queue of *gang* may take back its due for one more pod of *shape*."""
         if self._cannot_start(gang.queue) is not None:

@@ -16,6 +16,7 @@ session asks only those that exist and are switched on. *gang* is a `GangState`,
     enqueued(gang)                           (is told)                    enableJobEnqueued
     overused(queue)                          has it enough?               enabledOverused
     allocatable(gang, shape)                 how many more, or Problem    enabledAllocatable
+    entitled(gang, needs)                    may room be kept for it?     enabledAllocatable
     preemptive(gang, shape)                  may it reclaim for it?       enablePreemptive
     preemptable(claim, candidates)           who may go; None abstains    enablePreemptable
     reclaimable(claim, candidates)           who may go; None abstains    enableReclaimable

@@ -67,6 +67,17 @@ class Proportion(Plugin):
             return self._up_to_ceiling(gang, shape.requests, asked)
         return self._within_due(queue, asked)
 
+    def entitled(self, gang: GangState, needs: Resources) -> bool:
+        """Ask whether the queue of *gang* is below its due and could hold *needs* by itself."""
+        queue = gang.queue
+        due = self.deserved(queue)
+        whole = due if self.session.stage is Stage.DUE else self._limits[queue.name]
+        return not excess(needs, whole, needs) and all(
+            queue.allocated.amount(name) < due.get(name, 0)
+            for name, amount in needs.items()
+            if amount > 0 and name != PODS
+        )
+
     def preemptive(self, gang: GangState, shape: Shape) -> bool:
         """Ask whether the queue of *gang* stays within its due with one more pod of *shape*."""
         if ceiling.closed(gang.queue.queue) is not None:

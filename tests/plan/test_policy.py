@@ -1,0 +1,146 @@
+"""Policy files: Volcano's work as they are, and mistakes are named with the word that would work."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.errors import BadConfiguration
+from extender.plan import policy
+from extender.plan.rules import OURS, VOLCANO
+
+INSTALLERS = """
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+    enablePreemptable: false
+  - name: conformance
+- plugins:
+  - name: overcommit
+  - name: drf
+    enablePreemptable: false
+  - name: predicates
+  - name: proportion
+  - name: nodeorder
+  - name: binpack
+"""
+
+
+def test_the_file_of_volcanos_installer_works_as_it_is() -> None:
+    read = policy.parse(INSTALLERS, "volcano-scheduler.conf")
+
+    assert read.actions == ("enqueue", "allocate", "backfill")
+    assert [option.name for option in read.tiers[0]] == ["priority", "gang", "conformance"]
+    assert read.tiers[0][1].silenced == {"Preemptable"}
+    assert read.rules is OURS
+
+
+def test_kube_batchs_sample_works_as_it_is() -> None:
+    read = policy.parse(
+        """
+actions: "reclaim, allocate, backfill, preempt"
+tiers:
+- plugins: [{name: priority}, {name: gang}, {name: conformance}]
+- plugins: [{name: drf}, {name: predicates}, {name: proportion}, {name: nodeorder}]
+"""
+    )
+
+    assert read.actions[0] == "reclaim"
+
+
+def test_arguments_flags_and_configurations_are_read() -> None:
+    read = policy.parse(
+        """
+actions: allocate, preempt
+tiers:
+- plugins:
+  - name: capacity
+    enableHierarchy: true
+    enabledAllocatable: false
+    enableQueueOrder: "true"
+    arguments: {ancestorReclaimLevel: 2}
+configurations:
+- name: preempt
+  arguments: {enableTopologyAwarePreemption: true}
+metrics: {type: prometheus}
+"""
+    )
+    capacity = read.tiers[0][0]
+
+    assert capacity.hierarchy
+    assert capacity.silenced == {"Allocatable"}
+    assert capacity.arguments == {"ancestorReclaimLevel": 2}
+    assert read.configurations == {"preempt": {"enableTopologyAwarePreemption": True}}
+
+
+def test_an_empty_file_means_the_default() -> None:
+    read = policy.parse("")
+
+    assert read.actions == policy.DEFAULT.actions
+    assert read.tiers == policy.DEFAULT.tiers
+
+
+def test_compatibility_turns_all_differences_back() -> None:
+    assert policy.parse("compatibility: volcano").rules is VOLCANO
+
+
+def test_patience_is_read_as_durations() -> None:
+    read = policy.parse("starvation: {after: 1h30m, hold: 90s, gangs: 3}").starvation
+
+    assert (read.after_s, read.hold_s, read.gangs) == (5400.0, 90.0, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("acions: allocate", "unknown key 'acions'; did you mean 'actions'?"),
+        ("actions: allocat", "actions: unknown action 'allocat'; did you mean 'allocate'?"),
+        ("actions: ''", "actions is empty"),
+        ("actions: {a: b}", "actions must be a list"),
+        ("actions: allocate, shuffle", "action 'shuffle' is Volcano's"),
+        ("tiers: [{plugins: [{name: gnag}]}]", "unknown plugin 'gnag'; did you mean 'gang'?"),
+        ("tiers: [{plugins: [{name: tdm}]}]", "plugin 'tdm' is Volcano's"),
+        ("tiers: [{plugin: []}]", "tier 1: unknown key 'plugin'; did you mean 'plugins'?"),
+        ("tiers: gang", "tiers must be a list"),
+        (
+            "tiers: [{plugins: [{name: gang, enablePremptable: false}]}]",
+            "unknown key 'enablePremptable'; did you mean 'enablePreemptable'?",
+        ),
+        (
+            "tiers: [{plugins: [{name: gang, enableJobOrder: maybe}]}]",
+            "plugin gang: enableJobOrder is 'maybe'; write true or false",
+        ),
+        (
+            "tiers: [{plugins: [{name: overcommit, arguments: {overcommit-factor: lots}}]}]",
+            "plugin overcommit: overcommit-factor is 'lots'; write a number",
+        ),
+        (
+            "tiers: [{plugins: [{name: sla, arguments: {sla-waiting-time: soon}}]}]",
+            "sla-waiting-time is 'soon'; write a duration like 90s or 1h30m",
+        ),
+        (
+            "tiers: [{plugins: [{name: drf, enableHierarchy: true}, {name: proportion}]}]",
+            "both divide among queues",
+        ),
+        ("configurations: [{name: alocate}]", "did you mean 'allocate'?"),
+        ("compatibility: kubernetes", "the only one is volcano"),
+        ("starvation: {afer: 1m}", "did you mean 'after'?"),
+        ("[1, 2]", "expected names with values"),
+        ("a: [", "not YAML"),
+    ],
+)
+def test_mistakes_name_the_place_and_the_nearest_word(text: str, said: str) -> None:
+    with pytest.raises(BadConfiguration) as caught:
+        policy.parse(text, "conf")
+
+    message = str(caught.value)
+    assert message.startswith("conf: ")
+    assert said in message
+    assert "\n" not in message
+
+
+def test_volcanos_two_spellings_of_a_flag_mean_the_same() -> None:
+    for flag in ("enableOverused", "enabledOverused"):
+        read = policy.parse(f"tiers: [{{plugins: [{{name: proportion, {flag}: false}}]}}]")
+        assert read.tiers[0][0].silenced == {"Overused"}

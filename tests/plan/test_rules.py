@@ -1,0 +1,132 @@
+"""Where we decide otherwise than Volcano, and that `compatibility: volcano` turns it back."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.model.gang import GangKey
+from extender.model.resources import CPU, PODS
+from extender.model.snapshot import Snapshot
+from extender.plan import policy
+from extender.plan.decision import Plan
+from extender.plan.planner import make_plan
+from tests.builders import amounts, cluster, gang, lone, node, nodes, queue
+
+TWO_TIERS = """
+actions: "allocate, preempt"
+tiers:
+- plugins: [{name: priority}, {name: gang}]
+- plugins: [{name: drf}, {name: predicates}]
+"""
+ONE_TIER = """
+actions: "allocate, backfill, reclaim, preempt"
+tiers:
+- plugins: [{name: priority}, {name: gang}, {name: proportion}, {name: predicates}]
+"""
+
+
+def ours(before: Snapshot, text: str = ONE_TIER) -> Plan:
+    return make_plan(before, policy.parse(text))
+
+
+def volcanos(before: Snapshot, text: str = ONE_TIER) -> Plan:
+    return make_plan(before, policy.parse(f"{text}\ncompatibility: volcano\n"))
+
+
+def leaving(plan: Plan) -> list[str]:
+    return [order.name for order in plan.evictions]
+
+
+def started(plan: Plan, key: str) -> int:
+    ticket = plan.tickets.get(GangKey(key))
+    return len(ticket.placements) if ticket else 0
+
+
+def test_a_veto_is_final_so_equals_do_not_displace_each_other() -> None:
+    old = gang("a/old", 3, on=["n1"] * 3, least=1, cpu=1)
+    new = gang("a/new", 1, cpu=1, created=1)
+    before = cluster([node("n1", cpu=3)], [old, new])
+
+    assert leaving(ours(before, TWO_TIERS)) == []
+    # Volcano's second tier knows nothing of the priorities the first one vetoed for.
+    assert len(leaving(volcanos(before, TWO_TIERS))) == 1
+
+
+def test_pods_are_no_dimension_of_a_queues_due() -> None:
+    many = gang("a/many", 8, queue="q1", cpu=0.1)
+    before = cluster([node("n1", cpu=4, pods=10)], [many], [queue("q1")])
+
+    assert PODS not in ours(before).queues["q1"].deserved
+    assert volcanos(before).queues["q1"].deserved[PODS] == 8
+
+
+def test_dues_are_exact_where_volcano_converges() -> None:
+    gangs = [gang(f"a/{name}", 40, least=1, queue=name, cpu=1) for name in ("q1", "q2", "q3")]
+    queues = [
+        queue("q1", capability=amounts(cpu=1)),
+        queue("q2", capability=amounts(cpu=1)),
+        queue("q3"),
+    ]
+    before = cluster(nodes(1, cpu=30), gangs, queues)
+
+    assert ours(before).queues["q3"].deserved[CPU] == 28_000
+    assert volcanos(before).queues["q3"].deserved[CPU] == pytest.approx(28_000, rel=1e-3)
+
+
+def test_two_gangs_larger_than_their_queues_dues_do_not_wait_for_ever() -> None:
+    gangs = [gang(f"a/{name}", 6, queue=name, cpu=1) for name in ("q1", "q2")]
+    before = cluster(nodes(5, cpu=2), gangs, [queue("q1"), queue("q2")])
+
+    assert started(ours(before), "a/q1") == 6
+    assert started(volcanos(before), "a/q1") == started(volcanos(before), "a/q2") == 0
+
+
+def test_a_gang_within_its_queues_due_goes_before_one_that_is_not() -> None:
+    big = gang("a/big", 6, queue="q1", cpu=1, created=1)
+    small = gang("a/small", 5, queue="q2", cpu=1, created=2)
+    before = cluster(nodes(5, cpu=2), [big, small], [queue("q1"), queue("q2", 3)])
+
+    assert started(ours(before), "a/small") == 5
+    assert started(ours(before), "a/big") == 0
+
+
+def test_a_less_important_gang_leaves_whole() -> None:
+    low = gang("a/low", 2, on=["n1", "n2"], cpu=2)
+    high = gang("a/high", 1, priority=10, cpu=2)
+    before = cluster(nodes(2, cpu=2), [low, high])
+
+    assert leaving(ours(before)) == ["low-1", "low-0"]
+    assert leaving(volcanos(before)) == [], "Volcano spares a gang at its minimum altogether"
+
+
+def test_an_ordinary_pod_can_be_displaced() -> None:
+    before = cluster(
+        nodes(1, cpu=2), [lone("a/low", on="n1", cpu=2), gang("a/high", 1, priority=10, cpu=2)]
+    )
+
+    assert leaving(ours(before)) == ["low-0"]
+
+
+def test_members_without_requests_need_nodes_like_all_others() -> None:
+    """Volcano starts part of a gang whose best-effort members have no place any more."""
+    mixed = gang(
+        "a/mixed",
+        least=3,
+        pods=[
+            *gang("a/with", 1, cpu=1).pods,
+            *gang("a/without", 2).pods,
+        ],
+    )
+    before = cluster([node("n1", cpu=4, pods=2)], [mixed])
+
+    assert started(ours(before), "a/mixed") == 0
+    assert started(volcanos(before), "a/mixed") > 0
+
+
+def test_without_any_opinion_whoever_waits_wants_more() -> None:
+    text = "actions: preempt\ntiers: [{plugins: [{name: conformance}]}]"
+    low = gang("a/low", 1, least=0, on=["n1"], cpu=1)
+    before = cluster(nodes(1, cpu=1), [low, gang("a/new", 1, least=0, cpu=1)])
+
+    assert leaving(ours(before, text)) == ["low-0"]
+    assert leaving(volcanos(before, text)) == []

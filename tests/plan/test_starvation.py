@@ -1,0 +1,135 @@
+"""Gangs that keep losing their turn: room is kept, others only fill what they leave."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.model.gang import Gang, GangKey
+from extender.model.reason import Reason
+from extender.model.snapshot import Snapshot
+from extender.plan import policy
+from extender.plan.options import Starvation
+from extender.plan.planner import make_plan
+from extender.plan.starvation import is_due
+from tests.builders import amounts, carried_out, cluster, gang, lone, node, nodes, queue
+
+BIG = gang("a/big", 2, cpu=4)
+LONG = 1_000.0
+
+
+def crowd(*others: Gang, now: float = LONG, **rest: object) -> Snapshot:
+    """Two nodes, one of them half taken, and a gang that needs both whole."""
+    running = lone("a/old", on="n1", cpu=2)
+    return cluster(nodes(2, cpu=4), [BIG, running, *others], now=now, **rest)  # type: ignore[arg-type]
+
+
+def test_a_gang_that_waits_too_long_has_room_kept_for_it() -> None:
+    plan = make_plan(crowd())
+
+    assert plan.fences == {"n1": amounts(cpu=2, pods=1), "n2": amounts(cpu=4, pods=1)}
+    verdict = plan.verdicts[GangKey("a/big")]
+    assert verdict.reason is Reason.NOT_ENOUGH_ROOM
+    assert "room is kept for it on n1 and n2" in verdict.message
+
+
+def test_before_that_others_may_have_the_room() -> None:
+    plan = make_plan(crowd(lone("a/new", cpu=1), now=100.0))
+
+    assert plan.fences == {}
+    assert "a/new" in plan.tickets
+
+
+def test_others_cannot_take_what_is_kept() -> None:
+    plan = make_plan(crowd(lone("a/new", cpu=1)))
+
+    assert plan.tickets == {}
+    assert plan.verdicts[GangKey("a/new")].reason is Reason.BEHIND_IN_ORDER
+    assert "room is kept for a/big" in plan.verdicts[GangKey("a/new")].message
+
+
+def test_others_may_use_what_it_does_not_need() -> None:
+    before = cluster(
+        [*nodes(2, cpu=4), node("n3", cpu=1)],
+        [BIG, lone("a/old", on="n1", cpu=2), lone("a/new", cpu=1)],
+        now=LONG,
+    )
+
+    assert dict(make_plan(before).tickets[GangKey("a/new")].placements) == {"a-new-0": "n3"}
+
+
+def test_it_starts_as_soon_as_its_room_is_free_before_anybody_else() -> None:
+    before = cluster(nodes(2, cpu=4), [BIG, lone("a/aaa", cpu=1, created=1.0)], now=LONG)
+    plan = make_plan(before)
+
+    assert list(plan.tickets) == ["a/big"]
+
+
+def test_smaller_gangs_that_come_and_go_cannot_starve_it() -> None:
+    """Every round another small pod ends and a new one wants in; the gang starts all the same."""
+    state = crowd(lone("a/next-0", cpu=2))
+    for round_ in range(4):
+        plan = make_plan(state)
+        if "a/big" in plan.tickets:
+            return
+        state = carried_out(state, plan)
+        running = [each for each in state.gangs.values() if each.key != "a/big" and each.seated]
+        staying = [each for each in state.gangs.values() if each not in running[:1]]
+        newcomer = lone(f"a/next-{round_ + 1}", cpu=2, created=float(round_))
+        state = cluster(state.nodes.nodes, [*staying, newcomer], now=LONG)
+    raise AssertionError("it never started")
+
+
+def test_the_room_of_strangers_is_not_counted_on() -> None:
+    before = cluster(
+        nodes(3, cpu=4), [BIG], strangers={"n1": amounts(cpu=1), "n2": amounts(cpu=1)}, now=LONG
+    )
+
+    assert make_plan(before).fences == {}
+
+
+def test_nobody_behind_it_in_its_queue_makes_others_leave_for_nothing() -> None:
+    low = lone("a/low", on="n1", cpu=2, priority=-5)
+    rival = gang("a/rival", 1, cpu=2, created=1.0)
+    before = cluster(nodes(2, cpu=4), [BIG, low, rival], now=LONG)
+
+    beneficiaries = {order.beneficiary for order in make_plan(before).evictions}
+    assert beneficiaries <= {"a/big"}
+
+
+def test_a_queue_beyond_its_due_has_no_claim_to_room_ahead_of_others() -> None:
+    greedy = gang("a/greedy", 4, queue="q1", cpu=2)
+    modest = gang("a/modest", 1, queue="q2", cpu=2, created=1.0)
+    before = cluster(nodes(2, cpu=4), [greedy, modest], [queue("q1"), queue("q2")], now=LONG)
+
+    assert "a/modest" in make_plan(before).tickets
+
+
+@pytest.mark.parametrize(
+    ("age_s", "due"),
+    [
+        (0, False),
+        (599, False),
+        (600, True),
+        (2399, True),
+        (2400, False),
+        (2999, False),
+        (3000, True),
+    ],
+)
+def test_room_is_kept_for_a_while_and_again_after_waiting_as_long_again(
+    age_s: float, due: bool
+) -> None:
+    assert is_due(age_s, Starvation()) is due
+
+
+def test_it_can_be_turned_off() -> None:
+    off = policy.parse(policy.DEFAULT_TEXT + "starvation: {after: 0s}")
+
+    assert make_plan(crowd(), off).fences == {}
+
+
+def test_volcanos_way_knows_nothing_of_it() -> None:
+    volcano = policy.parse(policy.DEFAULT_TEXT + "compatibility: volcano")
+
+    message = make_plan(crowd(), volcano).verdicts[GangKey("a/big")].message
+    assert "kept for it" not in message

@@ -1,0 +1,161 @@
+"""Every gang gets one word and one sentence with the arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from extender.model.gang import Gang, GangKey, Phase
+from extender.model.pod import Status
+from extender.model.reason import Problem, Reason
+from extender.model.snapshot import Snapshot
+from extender.plan.decision import Standing, Verdict
+from extender.plan.planner import make_plan
+from tests.builders import NOW, amounts, cluster, gang, lone, node, nodes, queue
+
+
+def verdict(before: Snapshot, key: str = "a/train") -> Verdict:
+    return make_plan(before).verdicts[GangKey(key)]
+
+
+def told(before: Snapshot, key: str = "a/train") -> tuple[Reason, str]:
+    found = verdict(before, key)
+    return found.reason, found.message
+
+
+def test_no_room_is_counted_by_what_is_in_the_way() -> None:
+    members = [
+        *nodes(2, cpu=4),
+        *(node(f"busy{number}", cpu=1) for number in range(3)),
+        node("tainted", cpu=8, taints=["dedicated=x"]),
+        node("cordoned", cpu=8, unschedulable=True),
+        node("lost", cpu=8, ready=False),
+    ]
+    before = cluster(
+        members,
+        [gang("a/train", 3, cpu=4, memory=16), lone("a/old", on="n1", cpu=1)],
+        strangers={"n2": amounts(memory=60)},
+    )
+
+    assert told(before) == (
+        Reason.EXCEEDS_CLUSTER,
+        "needs 3 x 4 cpu, 16Gi memory; the empty cluster has 2 such slots",
+    )
+    smaller = cluster(
+        members,
+        [gang("a/train", 2, cpu=4, memory=16), lone("a/old", on="n1", cpu=1)],
+        strangers={"n2": amounts(memory=60)},
+    )
+    assert told(smaller) == (
+        Reason.NOT_ENOUGH_ROOM,
+        "needs 2 x 4 cpu, 16Gi memory; 0 slots free: 1 node not ready, 1 cordoned, 1 tainted,"
+        " 4 short of cpu, 1 short of memory",
+    )
+
+
+def test_whoever_comes_too_late_learns_who_was_first() -> None:
+    gangs = [gang("a/first", 2, cpu=4), gang("a/train", 2, cpu=4, created=1)]
+
+    assert told(cluster(nodes(2, cpu=4), gangs)) == (
+        Reason.BEHIND_IN_ORDER,
+        "needs 2 x 4 cpu; 2 slots were free, 0 are left: a/first went first",
+    )
+
+
+def test_a_queue_at_its_due_is_named_with_its_figures() -> None:
+    full = gang("a/full", 2, on=["n1", "n1"], queue="q1", cpu=1)
+    other = gang("a/other", 4, queue="q2", cpu=1, least=1)
+    waiting = gang("a/train", 2, queue="q1", cpu=1)
+    before = cluster(nodes(1, cpu=4), [full, other, waiting], [queue("q1"), queue("q2")])
+    reason, message = told(before)
+
+    assert reason is Reason.QUEUE_OVER_DESERVED
+    assert "queue q1 deserves 2 cpu and uses 2" in message
+
+
+def test_waiting_for_victims_names_them_and_the_node() -> None:
+    low, high = lone("a/low", on="n1", cpu=4), gang("a/train", 1, priority=9, cpu=4)
+
+    assert told(cluster(nodes(1, cpu=4), [low, high])) == (
+        Reason.WAITING_FOR_VICTIMS,
+        "1 members wait on n1 until a/low-0 have left",
+    )
+
+
+def test_room_already_on_its_way_is_waited_for() -> None:
+    leaving = lone("a/old", on="n1", cpu=4, each={"status": Status.RELEASING})
+    reason, message = told(cluster(nodes(1, cpu=4), [leaving, gang("a/train", 1, cpu=4)]))
+
+    assert reason is Reason.WAITING_FOR_VICTIMS
+    assert "room being released on n1" in message
+
+
+def test_a_queue_that_does_not_exist_is_named() -> None:
+    assert told(cluster(nodes(1), [gang("a/train", 1, queue="nowhere", cpu=1)])) == (
+        Reason.QUEUE_NOT_FOUND,
+        "queue nowhere does not exist; create it or name another",
+    )
+
+
+def test_the_default_queue_needs_no_object() -> None:
+    assert verdict(cluster(nodes(1), [gang("a/train", 1, cpu=1)])).standing is Standing.ADMITTED
+
+
+def test_an_invalid_gang_says_what_is_wrong_with_it() -> None:
+    wrong = Problem(Reason.POD_GROUP_MISSING, "PodGroup a/train does not exist")
+    spoilt = replace(gang("a/train", 1, cpu=1), problem=wrong)
+    found = verdict(cluster(nodes(1), [spoilt]))
+
+    assert (found.standing, found.reason, found.message) == (
+        Standing.INVALID,
+        Reason.POD_GROUP_MISSING,
+        "PodGroup a/train does not exist",
+    )
+
+
+def test_a_gang_that_backs_off_is_tried_again_later() -> None:
+    late = replace(gang("a/train", 1, cpu=1), backing_off_until=NOW + 7)
+    before = cluster(nodes(1), [late])
+
+    assert told(before) == (Reason.BACKING_OFF, "did not assemble in time; tried again in 7 s")
+    assert make_plan(before).tickets == {}
+
+
+def test_shapes_that_only_fit_apart_are_told_so() -> None:
+    mixed = gang("a/train", pods=[*gang("a/small", 2, cpu=1).pods, *gang("a/large", 1, cpu=4).pods])
+    before = cluster([node("n1", cpu=4)], [mixed])
+
+    assert told(before) == (
+        Reason.NOT_ENOUGH_ROOM,
+        "needs 2 x 1 cpu and 1 x 4 cpu; each finds slots, but not all of them at once",
+    )
+
+
+def test_phases_are_what_a_status_writer_would_write() -> None:
+    def phase(each: Gang) -> Phase:
+        return verdict(cluster(nodes(2), [each]), each.key).phase
+
+    assert phase(gang("a/new", 2, cpu=1)) is Phase.INQUEUE
+    assert phase(gang("a/run", 2, on=["n1", "n2"], cpu=1)) is Phase.RUNNING
+    done = gang("a/done", 2, cpu=1, each={"status": Status.SUCCEEDED})
+    assert phase(done) is Phase.COMPLETED
+    torn = gang("a/torn", 2, least=2, on=["n1"], cpu=99)
+    assert phase(torn) is Phase.UNKNOWN
+
+
+def test_shares_are_the_dominant_part_of_the_cluster() -> None:
+    running = gang("a/train", 2, on=["n1", "n2"], cpu=1, memory=32)
+
+    assert verdict(cluster(nodes(2, cpu=4, memory=64), [running])).share == 0.5
+
+
+def test_lone_pods_may_start_inline_only_where_nobody_waits_ahead() -> None:
+    quiet = make_plan(cluster(nodes(1), [lone("a/one", cpu=1)], [queue("q1")]))
+    assert quiet.open_queues == {"default", "q1"}
+
+    limited = queue("limited", capability=amounts(cpu=1))
+    assert "limited" not in make_plan(cluster(nodes(1), [], [limited])).open_queues
+
+    crowded = make_plan(
+        cluster(nodes(1, cpu=4), [gang("a/big", 2, queue="q1", cpu=4)], [queue("q1"), queue("q2")])
+    )
+    assert "q1" not in crowded.open_queues
