@@ -5,7 +5,7 @@
 | `plane` | session | the shared `ControlPlane`, our CRDs and RBAC installed |
 | `api` | session | the administrator's client of it |
 | `gang_scheduler` | session | extender and kube-scheduler running on it |
-| `controllers` | session | kube-controller-manager running on it |
+| `controllers` | test | kube-controller-manager running on it |
 | `namespace` | test | the name of a fresh namespace |
 | `nodes` | test | `nodes(3, cpu="4")`: nodes of the test's own, with the selector for its pods |
 | `create` | test | `create(object, …)`: like `api.create`, deleted afterwards |
@@ -88,9 +88,10 @@ def gang_scheduler(plane: ControlPlane) -> Iterator[GangScheduler]:
         yield GangScheduler(extender, scheduler)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def controllers(plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[ControllerManager]:
     _ensure(request.config, "kube-controller-manager")
+    # For one test only: it would overwrite what others write into the status of budgets.
     with plane.controllers() as manager:
         yield manager
 
