@@ -19,6 +19,10 @@ from extender.plan.state import GangState
 from extender.plan.units import Unit, Units
 from extender.plan.wish import Wish, needed_pods
 
+#: Searches per action and cycle. Victims need seconds to leave, so whoever is not served now is
+#: served by a later cycle in time, and filter calls beside us are not kept waiting.
+MOST_SEARCHES = 16
+
 #: Whose members may be asked; None means those of the gang itself.
 Pool = Callable[[GangState], bool] | None
 
@@ -33,6 +37,7 @@ class RoomMaker:
         self._action = action
         #: The smallest number of pods for which nobody could leave, by who asked.
         self._hopeless: dict[tuple[str, int, Shape], int] = {}
+        self._searches = 0
 
     def make_room(self, gang: GangState, pool: Pool) -> None:
         """Let others leave until the minimum of *gang* fits, or its members one by one."""
@@ -55,6 +60,9 @@ class RoomMaker:
         is_asking_others = pool is not None
         if not self._may_ask(wish) or (is_asking_others and self._is_known_to_fail(wish)):
             return False
+        if self._searches >= MOST_SEARCHES:
+            return False
+        self._searches += 1
         with (
             without_its_fence(self._session, wish.gang),
             self._ledger.trial(wish.gang) as trial,

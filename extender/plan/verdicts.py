@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from extender.model.gang import Gang, GangKey
 from extender.model.pod import Shape, Status
@@ -121,16 +122,16 @@ class Verdicts:
         for shape, wanted in self._wanted(gang).items():
             for name, amount in shape.requests.items():
                 used = queue.allocated.amount(name)
-                if used + amount * wanted > due.get(name, used + amount * wanted):
-                    if due[name] >= self._session.total.amount(name):
-                        return None  # all of it is the queue's: nodes lack room, not the queue
+                deserved = due.get(name, inf)
+                whole = self._session.total.amount(name)
+                if used + amount * wanted > deserved and deserved < whole:
                     message = (
                         f"queue {queue.name} deserves {write_amount(name, int(due[name]))} {name}"
                         f" and uses {write_amount(name, used)}; the gang needs"
                         f" {wanted} x {write_amount(name, amount)}"
                     )
                     return Problem(problem.reason, message)
-        return Problem(problem.reason, f"queue {queue.name} uses all it deserves")
+        return None  # all of it is the queue's: nodes lack room, not the queue
 
     def _no_room(self, gang: GangState) -> Problem:
         wanted = self._wanted(gang)

@@ -1,4 +1,4 @@
-"""Policy files: Volcano's work as they are, and mistakes are named with the word that would work."""
+"""Policy files: Volcano's work as they are; mistakes are named with the word that would work."""
 
 from __future__ import annotations
 

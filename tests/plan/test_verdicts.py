@@ -126,7 +126,7 @@ def test_shapes_that_only_fit_apart_are_told_so() -> None:
 
     assert told(before) == (
         Reason.NOT_ENOUGH_ROOM,
-        "needs 2 x 1 cpu and 1 x 4 cpu; each finds slots, but not all of them at once",
+        "needs 1 x 4 cpu and 2 x 1 cpu; each finds slots, but not all of them at once",
     )
 
 
@@ -156,6 +156,10 @@ def test_lone_pods_may_start_inline_only_where_nobody_waits_ahead() -> None:
     assert "limited" not in make_plan(cluster(nodes(1), [], [limited])).open_queues
 
     crowded = make_plan(
-        cluster(nodes(1, cpu=4), [gang("a/big", 2, queue="q1", cpu=4)], [queue("q1"), queue("q2")])
+        cluster(
+            nodes(2, cpu=4),
+            [lone("a/old", on="n1", cpu=4), gang("a/big", 2, queue="q1", cpu=4)],
+            [queue("q1"), queue("q2")],
+        )
     )
     assert "q1" not in crowded.open_queues

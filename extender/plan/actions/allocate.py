@@ -46,18 +46,29 @@ def _contenders(session: Session) -> list[GangState]:
     return contenders
 
 
-def _serve_starving(session: Session, contenders: list[GangState]) -> None:
-    """Let the gangs that waited longest go first, or keep room for them."""
+def _serve_starving(session: Session, contenders: list[GangState]) -> set[str]:
+    """Let the gangs that waited longest go first, or keep room for them.
+
+    Room is kept against everybody only for a gang within its queue's due. One that would exceed
+    it gets its turn with the rest; until then nobody of its own queue may pass it, and the names
+    of such queues are given back.
+    """
+    held: set[str] = set()
     for gang in starving_longest(session, contenders)[: session.policy.starvation.gangs]:
         wish = Wish(gang, needed_pods(session, gang))
         if not wish.pods:
             continue
+        preferred = _may_be_preferred(session, wish)
         with without_its_fence(session, gang):
-            started = _may_be_preferred(session, wish) and _take_turn(session, gang, alone=False)
+            started = preferred and _take_turn(session, gang, alone=False)
         gang.runs = _worth_a_node(session, session.waiting_runs(gang))
-        has_room = started or gang.pipelined or gang.key in session.fenced
-        if not has_room and session.is_entitled(gang, wish.total):
+        if started or gang.pipelined or gang.key in session.fenced:
+            continue
+        if preferred or (session.stage is Stage.REST and session.is_entitled(gang, wish.total)):
             fence(session, wish)
+        elif session.is_entitled(gang, wish.total):
+            held.add(gang.queue.name)
+    return held
 
 
 def _may_be_preferred(session: Session, wish: Wish) -> bool:
@@ -81,8 +92,15 @@ def _worth_a_node(session: Session, runs: list[list[Pod]]) -> list[list[Pod]]:
 
 def _hand_out(session: Session) -> None:
     contenders = _contenders(session)
-    _serve_starving(session, contenders)
-    turns = Turns(session, [gang for gang in contenders if _may_have_a_turn(session, gang)])
+    held = _serve_starving(session, contenders)
+    turns = Turns(
+        session,
+        [
+            gang
+            for gang in contenders
+            if gang.queue.name not in held and _may_have_a_turn(session, gang)
+        ],
+    )
     for gang in turns:
         if session.is_overused(gang.queue):
             for each in (gang, *turns.drop(gang.queue)):

@@ -93,15 +93,12 @@ class Capacity(Plugin):
         if self._cannot_start(gang.queue) is not None:
             return False
         entitled = self._of(gang.queue)
-        if self.session.stage is Stage.REST and not entitled.deserved:
-            return not excess(needs, entitled.limit, needs)
-        named = Resources({n: a for n, a in needs.items() if entitled.deserved.get(n, 0) > 0})
-        whole = entitled.deserved if self.session.stage is Stage.DUE else entitled.limit
-        return (
-            bool(named)
-            and not excess(named, whole, named)
-            and all(entitled.used.amount(name) < entitled.deserved[name] for name in named)
-        )
+        if excess(needs, entitled.limit, needs):
+            return False
+        due = {n: amount for n, amount in entitled.deserved.items() if needs.amount(n) > 0}
+        if not due:
+            return self.session.stage is Stage.REST
+        return all(entitled.used.amount(name) < amount for name, amount in due.items())
 
     def preemptive(self, gang: GangState, shape: Shape) -> bool:
         """Ask whether the queue of *gang* may take back its due for one more pod of *shape*."""

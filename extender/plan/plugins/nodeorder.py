@@ -29,11 +29,11 @@ class NodeOrder(Plugin):
 
     def scores(self, shape: Shape, prospect: Prospect) -> Scores:
         """Score the nodes of *prospect* for a pod of *shape*."""
-        cpu, memory = prospect.fill(CPU), prospect.fill(MEMORY)
+        cpu, memory = np.minimum(prospect.fill(CPU), 1), np.minimum(prospect.fill(MEMORY), 1)
         # Balanced use: 100 less half the difference; the 100 is the same for all and left out.
         total: Scores = np.abs(cpu - memory) * (-50 * self._balanced)
         if self._least or self._most:
-            full = np.clip((cpu + memory) * 50, 0, 100)
+            full = (cpu + memory) * 50
             total += self._least * (100 - full) + self._most * full
         preferences = self._preferences(shape, prospect.facts)
         if preferences is not _NONE:

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from extender.model.pod import Pod
+from extender.model.pod import Pod, PodUid
 from extender.model.snapshot import DisruptionBudget, LabelSelector
 from extender.plan.plugins.plugin import Candidate, Claim, Plugin
+
+if TYPE_CHECKING:
+    from extender.plan.session import Session
 
 
 class Pdb(Plugin):
     """Allows as many victims as the budgets that select them have left."""
 
+    def open(self, session: Session) -> None:
+        """Sort the budgets by where they hold: most namespaces have none."""
+        super().open(session)
+        self._by_namespace: dict[str, list[int]] = {}
+        for number, budget in enumerate(session.snapshot.budgets):
+            self._by_namespace.setdefault(budget.namespace, []).append(number)
+        self._known: dict[PodUid, Sequence[int]] = {}
+
     def preemptable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Count the budgets down in the order of *candidates*, after whoever leaves already."""
+        if not self._by_namespace and self.session.rules.exact:
+            return list(candidates)
         left = self._left()
         allowed = []
         for candidate in candidates:
@@ -31,20 +45,26 @@ class Pdb(Plugin):
     def _left(self) -> dict[int, int]:
         budgets = self.session.snapshot.budgets
         left = {number: budget.allowed for number, budget in enumerate(budgets)}
+        if not left:
+            return left
         for departure in self.session.ledger.departures:
             for number in self._budgets_of(departure.pod):
                 left[number] -= 1
         return left
 
-    def _budgets_of(self, pod: Pod) -> list[int]:
-        return [
-            number
-            for number, budget in enumerate(self.session.snapshot.budgets)
-            if self._covers(budget, pod)
-        ]
+    def _budgets_of(self, pod: Pod) -> Sequence[int]:
+        near = self._by_namespace.get(pod.namespace)
+        if near is None:
+            return ()
+        known = self._known.get(pod.uid)
+        if known is None:
+            budgets = self.session.snapshot.budgets
+            known = [number for number in near if self._covers(budgets[number], pod)]
+            self._known[pod.uid] = known
+        return known
 
     def _covers(self, budget: DisruptionBudget, pod: Pod) -> bool:
-        if budget.namespace != pod.namespace or pod.name in budget.disrupted:
+        if pod.name in budget.disrupted:
             return False
         if not budget.selector.requirements:
             return self.session.rules.exact  # in Volcano an empty selector selects nobody

@@ -7,6 +7,7 @@ is split among the others. Guarantees are kept in any case, capabilities are nev
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import TYPE_CHECKING
 
 from extender.model.pod import Shape
@@ -30,13 +31,23 @@ class Proportion(Plugin):
         super().open(session)
         self._maths = session.maths
         guarantees = ceiling.guaranteed(state.queue for state in session.queues.values())
-        self._limits = {
-            name: ceiling.real_capability(state.queue, session.total, guarantees)
-            for name, state in session.queues.items()
+        self._limits: dict[str, Vector] = {
+            name: self._limit(state, guarantees) for name, state in session.queues.items()
         }
         self._deserved = self._divide(session.census.busy)
         #: What a shape asks for that counts here.
         self._asked: dict[Shape, Resources] = {}
+
+    def _limit(self, state: QueueState, guarantees: Resources) -> Vector:
+        """Give what a queue may use; of what nobody limits, as much as there is room for."""
+        limit = ceiling.real_capability(state.queue, self.session.total, guarantees)
+        if not self.session.rules.exact:
+            return limit
+        stated = ceiling.stated(state.queue.capability)
+        return {
+            name: amount if name in stated or guarantees.amount(name) else inf
+            for name, amount in limit.items()
+        }
 
     def deserved(self, queue: QueueState) -> Vector:
         """Give what *queue* deserves; nothing when it has no gangs."""
@@ -71,8 +82,7 @@ class Proportion(Plugin):
         """Ask whether the queue of *gang* is below its due and could hold *needs* by itself."""
         queue = gang.queue
         due = self.deserved(queue)
-        whole = due if self.session.stage is Stage.DUE else self._limits[queue.name]
-        return not excess(needs, whole, needs) and all(
+        return not excess(needs, self._limits[queue.name], needs) and all(
             queue.allocated.amount(name) < due.get(name, 0)
             for name, amount in needs.items()
             if amount > 0 and name != PODS
@@ -124,7 +134,7 @@ class Proportion(Plugin):
             return Vote.PERMIT
         name = short[0]
         return ceiling.at_capability(
-            queue.name, name, used.amount(name), least[name], limit.amount(name)
+            queue.name, name, used.amount(name), least[name], limit.get(name, 0)
         )
 
     def enqueued(self, gang: GangState) -> None:
@@ -152,7 +162,7 @@ class Proportion(Plugin):
         most, name = ceiling.how_many(queue.allocated, limit, limited)
         if not most:
             used = queue.allocated.amount(name)
-            return ceiling.at_capability(queue.name, name, used, limited[name], limit.amount(name))
+            return ceiling.at_capability(queue.name, name, used, limited[name], limit.get(name, 0))
         within = self._within_due(queue, asked)
         if self.session.stage is not Stage.REST:
             return within if isinstance(within, Problem) else min(most, within)
@@ -190,7 +200,7 @@ class Proportion(Plugin):
             name=state.name,
             weight=state.queue.weight,
             floor=min(wanted, state.queue.guarantee.amount(resource)),
-            ceiling=min(wanted, self._limits[state.name].amount(resource)),
+            ceiling=int(min(wanted, self._limits[state.name].get(resource, 0))),
         )
 
     def _divide_as_volcano(self, queues: dict[str, QueueState]) -> dict[str, Vector]:

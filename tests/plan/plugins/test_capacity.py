@@ -1,0 +1,150 @@
+"""capacity: stated entitlements, flat and as a tree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from extender.model.gang import GangKey
+from extender.model.queue import Queue
+from extender.model.reason import Reason
+from extender.model.snapshot import Snapshot
+from extender.plan import policy
+from extender.plan.decision import Plan
+from extender.plan.planner import make_plan
+from tests.builders import amounts, cluster, gang, node, nodes, queue
+
+TEXT = """
+actions: "enqueue, allocate, reclaim, preempt"
+tiers:
+- plugins: [{name: priority}, {name: gang}, {name: conformance}, {name: capacity%s}]
+- plugins: [{name: predicates}]
+"""
+FLAT = policy.parse(TEXT % "")
+TREE = policy.parse(TEXT % ", enableHierarchy: true")
+
+
+def decide(before: Snapshot, chosen: policy.Policy = FLAT) -> Plan:
+    return make_plan(before, chosen)
+
+
+def started(plan: Plan, key: str) -> int:
+    ticket = plan.tickets.get(GangKey(key))
+    return len(ticket.placements) if ticket else 0
+
+
+def elastic(name: str, count: int = 9, **rest: Any):  # type: ignore[no-untyped-def]
+    return gang(f"a/{name}", count, least=1, queue=name, cpu=1, **rest)
+
+
+def with_due(name: str, cpu: float, **rest: Any) -> Queue:
+    return queue(name, deserved=amounts(cpu=cpu), **rest)
+
+
+def test_queues_are_served_up_to_what_they_deserve_first() -> None:
+    queues = [with_due("q1", 2), with_due("q2", 4)]
+    plan = decide(cluster(nodes(1, cpu=6), [elastic("q1"), elastic("q2")], queues))
+
+    assert (started(plan, "a/q1"), started(plan, "a/q2")) == (2, 4)
+
+
+def test_what_is_left_may_be_borrowed_up_to_the_capability() -> None:
+    queues = [with_due("q1", 2, capability=amounts(cpu=3)), with_due("q2", 4)]
+    plan = decide(cluster(nodes(1, cpu=9), [elastic("q1"), elastic("q2", 1)], queues))
+
+    assert started(plan, "a/q1") == 3
+
+
+def test_a_queue_that_deserves_nothing_comes_last() -> None:
+    queues = [queue("aaa"), with_due("q1", 4)]
+    plan = decide(cluster(nodes(1, cpu=4), [elastic("aaa"), elastic("q1")], queues))
+
+    assert (started(plan, "a/aaa"), started(plan, "a/q1")) == (0, 4)
+
+
+def test_what_was_borrowed_is_given_back() -> None:
+    rich = gang("a/rich", 4, least=1, on=["n1"] * 4, queue="q1", cpu=1)
+    queues = [with_due("q1", 2), with_due("q2", 2)]
+    plan = decide(cluster([node("n1", cpu=4)], [rich, elastic("q2", 1)], queues))
+
+    assert [order.name for order in plan.evictions] == ["rich-3"]
+
+
+def test_nobody_is_driven_below_its_guarantee() -> None:
+    rich = gang("a/rich", 2, least=1, on=["n1"] * 2, queue="q1", cpu=2)
+    queues = [queue("q1", deserved=amounts(cpu=2), guarantee=amounts(cpu=4)), with_due("q2", 2)]
+    plan = decide(cluster([node("n1", cpu=4)], [rich, elastic("q2", 1)], queues))
+
+    assert plan.evictions == ()
+
+
+def tree(*queues: Queue) -> list[Queue]:
+    return [queue("root"), *queues]
+
+
+def test_a_child_is_limited_by_everything_above_it() -> None:
+    queues = tree(
+        queue("dept", parent="root", capability=amounts(cpu=3)),
+        with_due("one", 2, parent="dept"),
+        with_due("two", 2, parent="dept"),
+    )
+    plan = decide(cluster(nodes(1, cpu=9), [elastic("one"), elastic("two")], queues), TREE)
+
+    assert started(plan, "a/one") + started(plan, "a/two") == 3
+
+
+def test_the_branch_furthest_below_its_due_goes_first() -> None:
+    queues = tree(
+        with_due("left", 4, parent="root"),
+        with_due("right", 4, parent="root"),
+        with_due("left-a", 4, parent="left"),
+        with_due("right-a", 2, parent="right"),
+        with_due("right-b", 2, parent="right"),
+    )
+    running = gang("a/run", 2, on=["n1"] * 2, queue="right-a", cpu=1)
+    gangs = [running, elastic("left-a", 1, created=5.0), elastic("right-b", 1)]
+    plan = decide(cluster([node("n1", cpu=3)], gangs, queues), TREE)
+
+    assert list(plan.tickets) == ["a/left-a"]
+
+
+def test_a_gang_may_not_name_a_queue_that_has_queues_below_it() -> None:
+    queues = tree(queue("dept", parent="root"), queue("team", parent="dept"))
+    plan = decide(cluster(nodes(1), [elastic("dept", 1), elastic("team", 1)], queues), TREE)
+
+    assert plan.verdicts[GangKey("a/dept")].reason is Reason.QUEUE_NOT_ALLOWED
+    assert started(plan, "a/team") == 1, "others are not made to suffer for it"
+
+
+def test_a_queue_with_an_unknown_parent_is_told_so() -> None:
+    plan = decide(cluster(nodes(1), [elastic("q1", 1)], [queue("q1", parent="nowhere")]), TREE)
+
+    verdict = plan.verdicts[GangKey("a/q1")]
+    assert verdict.reason is Reason.QUEUE_NOT_FOUND
+    assert "parent nowhere, which does not exist" in verdict.message
+
+
+def test_volcano_stops_altogether_at_one_bad_queue() -> None:
+    volcano = policy.parse(TEXT % ", enableHierarchy: true" + "compatibility: volcano")
+    queues = tree(queue("bad", parent="nowhere"), queue("good", parent="root"))
+    before = cluster(nodes(1), [elastic("good", 1)], queues)
+
+    assert started(decide(before, volcano), "a/good") == 0
+    assert started(decide(before, TREE), "a/good") == 1
+
+
+def test_relatives_give_back_before_strangers() -> None:
+    queues = tree(
+        with_due("left", 4, parent="root"),
+        with_due("right", 2, parent="root"),
+        with_due("left-a", 2, parent="left"),
+        with_due("left-b", 2, parent="left"),
+        with_due("right-a", 2, parent="right"),
+    )
+    gangs = [
+        gang("a/near", 3, least=1, on=["n1"] * 3, queue="left-b", cpu=1),
+        gang("a/far", 3, least=1, on=["n1"] * 3, queue="right-a", cpu=1),
+        elastic("left-a", 1),
+    ]
+    plan = decide(cluster([node("n1", cpu=6)], gangs, queues), TREE)
+
+    assert [order.name for order in plan.evictions] == ["near-2"]

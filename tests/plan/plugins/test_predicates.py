@@ -1,0 +1,131 @@
+"""predicates: which nodes a pod may use, as kube-scheduler would say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from extender.model.node import Node, Taint
+from extender.model.pod import NodeTerm, Requirement, Shape, Toleration
+from extender.plan import policy
+from extender.plan.census import Census
+from extender.plan.node_match import matches, tolerates
+from extender.plan.session import Session
+from tests.builders import amounts, cluster, gang, node, pod
+
+
+def usable(members: list[Node], **kind: Any) -> list[str]:
+    shape = Shape(requests=amounts(cpu=1, pods=1), **kind)
+    before = cluster(members, [gang("a/x", pods=[pod("x", shape)])])
+    mask = Session(Census(before), policy.DEFAULT).usable(shape)
+    return [each.name for each, free in zip(before.nodes.nodes, mask, strict=True) if free]
+
+
+def test_nodes_that_are_lost_or_cordoned_are_out() -> None:
+    members = [node("a"), node("b", ready=False), node("c", unschedulable=True)]
+
+    assert usable(members) == ["a"]
+    daemon = Toleration(key="node.kubernetes.io/unschedulable", operator="Exists")
+    assert usable(members, tolerations=(daemon,)) == ["a", "c"]
+
+
+def test_a_selector_wants_every_label() -> None:
+    members = [node("a", labels={"zone": "x", "gpu": "yes"}), node("b", labels={"zone": "x"})]
+
+    assert usable(members, selector=(("zone", "x"), ("gpu", "yes"))) == ["a"]
+
+
+def test_of_several_terms_one_is_enough() -> None:
+    members = [node(name, labels={"zone": name}) for name in "abc"]
+    terms = tuple(NodeTerm(labels=(Requirement("zone", "In", (name,)),)) for name in "ab")
+
+    assert usable(members, affinity=terms) == ["a", "b"]
+
+
+def test_required_affinity_without_any_term_matches_nothing() -> None:
+    assert usable([node("a")], affinity=()) == []
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "fits"),
+    [
+        ("In", ("8", "9"), True),
+        ("In", ("9",), False),
+        ("NotIn", ("9",), True),
+        ("Exists", (), True),
+        ("DoesNotExist", (), False),
+        ("Gt", ("7",), True),
+        ("Gt", ("8",), False),
+        ("Lt", ("9",), True),
+        ("Lt", ("x",), False),
+        ("Gt", (), False),
+    ],
+)
+def test_every_operator_of_a_requirement(
+    operator: str, values: tuple[str, ...], fits: bool
+) -> None:
+    there = node("a", labels={"cores": "8"})
+
+    assert matches(NodeTerm(labels=(Requirement("cores", operator, values),)), there) is fits
+
+
+def test_a_missing_label_satisfies_only_negations() -> None:
+    bare = node("a")
+
+    for operator, fits in (("NotIn", True), ("DoesNotExist", True), ("In", False), ("Gt", False)):
+        assert matches(NodeTerm(labels=(Requirement("x", operator, ("1",)),)), bare) is fits
+
+
+def test_fields_mean_the_nodes_name() -> None:
+    term = NodeTerm(fields=(Requirement("metadata.name", "In", ("a",)),))
+
+    assert (matches(term, node("a")), matches(term, node("b"))) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("toleration", "fits"),
+    [
+        (Toleration(key="k", value="v"), True),
+        (Toleration(key="k", value="other"), False),
+        (Toleration(key="k", operator="Exists"), True),
+        (Toleration(operator="Exists"), True),
+        (Toleration(key="k", value="v", effect="NoSchedule"), True),
+        (Toleration(key="k", value="v", effect="NoExecute"), False),
+        (Toleration(key="other", operator="Exists"), False),
+    ],
+)
+def test_every_form_of_toleration(toleration: Toleration, fits: bool) -> None:
+    assert tolerates(Shape(tolerations=(toleration,)), Taint("k", "v")) is fits
+
+
+def test_only_hard_taints_bar_a_node() -> None:
+    soft = node("a")
+    hard = Node(name="b", allocatable=soft.allocatable, taints=(Taint("k", "v", "NoExecute"),))
+    wish = Node(
+        name="c", allocatable=soft.allocatable, taints=(Taint("k", "v", "PreferNoSchedule"),)
+    )
+
+    assert usable([soft, hard, wish]) == ["a", "c"]
+
+
+def test_a_policy_may_switch_questions_off() -> None:
+    text = """
+tiers:
+- plugins:
+  - name: predicates
+    arguments: {predicate.TaintTolerationEnable: false}
+"""
+    before = cluster([node("a", taints=["k=v"])], [gang("a/x", 1, cpu=1)])
+    session = Session(Census(before), policy.parse(text))
+    (state,) = session.census.contenders.values()
+
+    assert session.usable(state.gang.pods[0].shape).all()
+
+
+def test_answers_are_remembered_until_a_node_changes() -> None:
+    before = cluster([node("a")], [gang("a/x", 1, cpu=1)])
+    kind = next(iter(before.gangs.values())).pods[0].shape
+    first = Session(Census(before), policy.DEFAULT).usable(kind)
+
+    assert Session(Census(before), policy.DEFAULT).usable(kind) is first
