@@ -11,6 +11,7 @@ import itertools
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from extender.model.gang import PodGroup
@@ -19,8 +20,6 @@ from extender.ports import BindOrder, BindOutcome, BindResult, Clock, WakeOrder
 Object: TypeAlias = dict[str, Any]
 #: Told of every change: ADDED, MODIFIED or DELETED, and the object.
 Listener: TypeAlias = Callable[[str, Object], None]
-
-_EPOCH = "2026-01-01T00:00:00Z"
 
 
 class SimCluster:
@@ -48,7 +47,7 @@ class SimCluster:
             about = stored["metadata"]
             if not keep_uid:
                 about["uid"] = f"sim-{next(self._uids):06d}"
-            about.setdefault("creationTimestamp", _EPOCH)
+            about.setdefault("creationTimestamp", self._now())
             self._objects[_key(stored)] = stored
             self._tell("ADDED", stored)
             return stored
@@ -108,6 +107,9 @@ class SimCluster:
 
             self.change(pod, seat)
             return BindOutcome(BindResult.BOUND)
+
+    def _now(self) -> str:
+        return datetime.fromtimestamp(self._clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def _tell(self, verb: str, thing: Object) -> None:
         for listener in self._listeners:

@@ -97,7 +97,8 @@ def test_the_burst_goes_at_once_and_the_rest_in_turn():
         waker.wake([order(f"w-{index}") for index in range(12)])
         await server.has_heard(12)
 
-        assert asyncio.get_running_loop().time() - started >= 2 / 40
+        # The loop's clock ticks in milliseconds, so each end may be off by one.
+        assert asyncio.get_running_loop().time() - started >= 2 / 40 - 0.002
 
     run(story, per_s=40, burst=10)
 
