@@ -20,6 +20,9 @@ NO_LABELS: Mapping[str, str] = MappingProxyType({})
 class Status(Enum):
     """How far a pod is; the first half of the words exists only between two sightings."""
 
+    # Members are singletons; Enum's own hash is a Python function, and pods are many.
+    __hash__ = object.__hash__
+
     PENDING = "Pending"
     PIPELINED = "Pipelined"  # a node is chosen, but its room is still being released
     ALLOCATED = "Allocated"  # a node is reserved by a ticket

@@ -44,17 +44,18 @@ class Census:
         return state
 
     def _count(self) -> None:
+        now, queues, contenders = self.snapshot.now, self.queues, self.contenders
         tallies: dict[str, _Tally] = {}
         for key, gang in self.snapshot.gangs.items():
-            queue = self.queues.get(gang.queue)
-            if queue is None or gang.problem is not None:
+            name = gang.queue
+            if gang.problem is not None or name not in queues:
                 continue
-            tally = tallies.get(gang.queue)
+            tally = tallies.get(name)
             if tally is None:
-                tally = tallies[gang.queue] = _Tally()
+                tally = tallies[name] = _Tally()
             tally.add(gang)
-            if _contends(gang, self.snapshot.now):
-                self.contenders[key] = GangState(gang, queue)
+            if _contends(gang, now):
+                contenders[key] = GangState(gang, queues[name])
         for name in sorted(tallies):
             self.busy[name] = self.queues[name]
             tallies[name].write_to(self.queues[name])
@@ -111,10 +112,10 @@ def _was_let_in(gang: Gang) -> bool:
 
 def _contends(gang: Gang, now: float) -> bool:
     """Ask whether *gang* wants a node for somebody, or to be let into its queue."""
-    if gang.backing_off_until > now:
+    group = gang.group
+    if not gang.waiting and (group.phase is not Phase.PENDING or not group.dialect):
         return False
-    is_object = bool(gang.group.dialect)
-    return bool(gang.waiting) or (is_object and gang.group.phase is Phase.PENDING)
+    return gang.backing_off_until <= now
 
 
 def _queues(snapshot: Snapshot) -> dict[str, QueueState]:

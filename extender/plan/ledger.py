@@ -10,7 +10,7 @@ room (slots, scores) knows what to look at again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -53,14 +53,15 @@ class Ledger:
         self.columns = {name: column for column, name in enumerate(table.dimensions)}
         #: Free now.
         self.idle: Amounts = table.allocatable - table.used
-        #: One over what a node has in all (zero where it has none), a line per resource.
+        #: One over what a node has in all; zero where it has none.
         self.inverse = _inverse(table.allocatable)
-        #: How full the nodes are, from 0 to 1, a line per resource.
-        self.full = table.used.T * self.inverse
+        #: How full the nodes are, from 0 to 1.
+        self.full = table.used * self.inverse
         #: Being released, less what was already promised of it.
         self.coming: Amounts = table.releasing.copy()
         #: Whether `coming` differs from zero anywhere.
         self.anything_coming = bool(self.coming.any())
+        self.all_rows: Rows = np.arange(len(table.used), dtype=np.intp)
         #: Rows whose room changed, in the order of the changes.
         self.touched: list[Rows] = []
         self.departures: list[Departure] = []
@@ -177,7 +178,7 @@ class Ledger:
         self.idle[where] -= amounts
         # From whole numbers each time, so that a trial that was undone leaves not even rounding.
         used = self.table.allocatable[where] - self.idle[where]
-        self.full[:, where] = used.T * self.inverse[:, where]
+        self.full[where] = used * self.inverse[where]
         self.touched.append(where)
 
     def _expect(self, row: int, amounts: Amounts) -> None:
@@ -212,7 +213,7 @@ class Ledger:
 
 
 def _inverse(amounts: Amounts) -> npt.NDArray[np.float64]:
-    whole = amounts.T.astype(np.float64)
+    whole = amounts.astype(np.float64)
     return np.divide(1.0, whole, out=np.zeros_like(whole), where=whole > 0)
 
 
@@ -253,13 +254,3 @@ class Trial:
         journal = self._ledger._journal
         while len(journal) > self._mark:
             journal.pop()()
-
-
-def equal(left: Ledger, right: Ledger) -> bool:
-    """Ask whether two ledgers hold the same room and departures."""
-    same_room = np.array_equal(left.idle, right.idle) and np.array_equal(left.coming, right.coming)
-    return same_room and _pods(left.departures) == _pods(right.departures)
-
-
-def _pods(departures: Sequence[Departure]) -> list[str]:
-    return [departure.pod.uid for departure in departures]

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import chain
+from heapq import merge
+from itertools import chain, islice
 
 from extender.model.gang import GangKey
-from extender.model.pod import SEATED_SET, Status
+from extender.model.node import Amounts
+from extender.model.pod import SEATED_SET, PodUid, Status
+from extender.plan.ledger import Rows
 from extender.plan.plugins.plugin import Candidate
 from extender.plan.session import Key, Session
 from extender.plan.state import GangState
 
+_MOST_OF_A_GROUP = 24
+
+
+def occupants_of(session: Session) -> Occupants:
+    """Give the index of a session, made when the first action asks for it."""
+    known = session.shared.get("occupants")
+    if not isinstance(known, Occupants):
+        known = session.shared["occupants"] = Occupants(session)
+    return known
+
 
 class Occupants:
-    """An index over everybody on a node, made when the first claim comes up."""
+    """An index over everybody on a node."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -21,14 +34,33 @@ class Occupants:
         self._by_row: dict[int, list[Candidate]] | None = None
         self._orders: dict[GangKey, Key] = {}
         self._members: dict[GangKey, list[Candidate]] = {}
+        #: What pods free that leave together, by who they are.
+        self.frees: dict[tuple[PodUid, ...], tuple[Rows, Amounts]] = {}
+        self._sorted: dict[tuple[str, int], list[GangState]] = {}
         for key, gang in session.snapshot.gangs.items():
             if gang.seated and gang.queue in session.queues and gang.problem is None:
                 self._by_group.setdefault((gang.queue, gang.priority), []).append(key)
 
-    def groups(self) -> Iterator[tuple[GangState, list[GangKey]]]:
-        """Give the gangs grouped by queue and priority, each group after one that stands for it."""
-        for keys in self._by_group.values():
-            yield self.state(keys[0]), keys
+    def leaving_order(self, spares: Callable[[GangState], bool]) -> Iterator[GangState]:
+        """Give the gangs of all groups that nobody *spares*, whoever should leave first first.
+
+        Gangs of one queue and priority are a group; *spares* is asked about one of each, and of
+        each only the first ones are given: more of the same make no choice better.
+        """
+        groups = [
+            islice((gang for gang in self._last_first(group) if gang.firm > 0), _MOST_OF_A_GROUP)
+            for group, keys in self._by_group.items()
+            if not spares(self.state(keys[0]))
+        ]
+        return merge(*groups, key=self.order, reverse=True)
+
+    def _last_first(self, group: tuple[str, int]) -> list[GangState]:
+        known = self._sorted.get(group)
+        if known is None:
+            known = [self.state(key) for key in self._by_group[group]]
+            known.sort(key=self.order, reverse=True)
+            self._sorted[group] = known
+        return known
 
     def state(self, key: GangKey) -> GangState:
         """Give the state of a gang that is on nodes."""

@@ -14,6 +14,8 @@ def phase_after(gang: Gang, phase: Phase, rules: Rules, *, unschedulable: bool) 
     in queue. *unschedulable* says that this cycle found it short of ready members.
     """
     by_status = gang.by_status
+    if len(by_status) == 1 and Status.PENDING in by_status and gang.group.min_member:
+        return Phase.INQUEUE if phase is Phase.INQUEUE else Phase.PENDING
     finished = sum(len(by_status.get(status, ())) for status in FINISHED_SET)
     seated = sum(len(by_status.get(status, ())) for status in SEATED_SET)
     leaving = sum(bool(pod.node) for pod in by_status.get(Status.RELEASING, ()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 
 from extender.model.gang import GangKey
 from extender.model.resources import NOTHING, Resources
@@ -29,13 +29,17 @@ def make_plan(
 
     Each action runs inside `around(its name)`, for whoever wants to time it.
     """
-    session = Session(Census(snapshot), policy)
-    for name in policy.actions:
-        with around(name):
-            BY_NAME[name](session)
+    with closing(Session(Census(snapshot), policy)) as session:
+        for name in policy.actions:
+            with around(name):
+                BY_NAME[name](session)
+        return _written_down(session)
+
+
+def _written_down(session: Session) -> Plan:
     verdicts = Verdicts(session).all()
     return Plan(
-        generation=snapshot.generation,
+        generation=session.snapshot.generation,
         verdicts=verdicts,
         tickets=_tickets(session),
         evictions=_evictions(session),

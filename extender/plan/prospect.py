@@ -21,13 +21,16 @@ class Prospect:
     `rows` is one column of row numbers, so that `something[prospect.rows]` fits it.
     """
 
-    __slots__ = ("_depth", "_fill", "_ledger", "_rows", "_steps", "facts")
+    __slots__ = ("_columns", "_depth", "_fill", "_full", "_rows", "_step", "facts")
 
-    def __init__(self, ledger: Ledger, steps: Scores, rows: Rows, depth: int) -> None:
+    def __init__(self, ledger: Ledger, need: Scores, rows: Rows, depth: int) -> None:
         self.facts: NodeFacts = ledger.table.facts
-        self._ledger = ledger
-        #: How much fuller one pod makes each node, a line per resource.
-        self._steps = steps
+        self._columns = ledger.columns
+        # A slice is no copy, and when a shape is new all rows are looked at.
+        where = slice(None) if rows is ledger.all_rows else rows
+        self._full: Scores = ledger.full[where]
+        #: How much fuller one pod makes each node.
+        self._step: Scores = ledger.inverse[where] * need
         self._rows = rows
         self._depth = depth
         self._fill: dict[str, Scores] = {}
@@ -50,13 +53,12 @@ class Prospect:
         return known
 
     def _compute(self, name: str) -> Scores:
-        column = self._ledger.columns.get(name)
+        column = self._columns.get(name)
         if column is None:
             return self.nothing
-        full = self._ledger.full[column][self._rows]
-        step = self._steps[column][self._rows]
-        filled: Scores = full[:, None] + step[:, None] * _TIMES[: self._depth]
-        return filled
+        full = self._full[:, column : column + 1]
+        step = self._step[:, column : column + 1]
+        return full + (step if self._depth == 1 else step * _TIMES[: self._depth])
 
 
 #: 1, 2, 3, …: how many pods of the shape there are.

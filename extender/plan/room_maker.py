@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from extender.model.pod import Shape
+from extender.model.resources import Resources
 from extender.plan.ledger import Departure
 from extender.plan.occupants import Occupants
 from extender.plan.search import Search
@@ -19,9 +20,10 @@ from extender.plan.state import GangState
 from extender.plan.units import Unit, Units
 from extender.plan.wish import Wish, needed_pods
 
-#: Searches per action and cycle. Victims need seconds to leave, so whoever is not served now is
-#: served by a later cycle in time, and filter calls beside us are not kept waiting.
-MOST_SEARCHES = 16
+#: So many searches are made in one cycle and action: a cycle stays short, kube-scheduler's calls
+#: beside it are not kept waiting, and whoever is not served now is served by a later one. Searches
+#: that fail spare those for more of the same, so the first ones do not block the others.
+MOST_SEARCHES = 32
 
 #: Whose members may be asked; None means those of the gang itself.
 Pool = Callable[[GangState], bool] | None
@@ -35,8 +37,8 @@ class RoomMaker:
         self._ledger = session.ledger
         self._occupants = occupants
         self._action = action
-        #: The smallest number of pods for which nobody could leave, by who asked.
-        self._hopeless: dict[tuple[str, int, Shape], int] = {}
+        #: For whom nobody could leave: (queue, priority) -> what each pod asked for, how many.
+        self._hopeless: dict[tuple[str, int], list[tuple[Resources, int]]] = {}
         self._searches = 0
 
     def make_room(self, gang: GangState, pool: Pool) -> None:
@@ -58,24 +60,30 @@ class RoomMaker:
 
     def _try(self, wish: Wish, pool: Pool) -> bool:
         is_asking_others = pool is not None
-        if not self._may_ask(wish) or (is_asking_others and self._is_known_to_fail(wish)):
+        if not wish.pods or self._searches == MOST_SEARCHES:
             return False
-        if self._searches >= MOST_SEARCHES:
+        if is_asking_others and self._is_known_to_fail(wish):
             return False
+        if self._may_ask(wish) and self._succeeds(wish, pool):
+            self._hopeless.clear()
+            return True
+        if is_asking_others and wish.is_uniform:
+            failed = (wish.pods[0].requests, len(wish.pods))
+            self._hopeless.setdefault(self._key(wish), []).append(failed)
+        return False
+
+    def _succeeds(self, wish: Wish, pool: Pool) -> bool:
         self._searches += 1
         with (
             without_its_fence(self._session, wish.gang),
             self._ledger.trial(wish.gang) as trial,
         ):
             units = self._search(wish, pool)
-            if units is not None:
-                self._carry_out(wish, units)
-                trial.keep()
-                self._hopeless.clear()
-                return True
-        if is_asking_others and wish.is_uniform:
-            self._hopeless[self._key(wish)] = len(wish.pods)
-        return False
+            if units is None:
+                return False
+            self._carry_out(wish, units)
+            trial.keep()
+        return True
 
     def _search(self, wish: Wish, pool: Pool) -> list[Unit] | None:
         units = Units(self._session, self._occupants, self._action, wish, pool)
@@ -83,7 +91,7 @@ class RoomMaker:
 
     def _may_ask(self, wish: Wish) -> bool:
         """Ask whether *wish* may make others leave at all."""
-        if not wish.pods or not all(pod.may_preempt for pod in wish.pods):
+        if not all(pod.may_preempt for pod in wish.pods):
             return False
         if self._action == "preempt":
             return True
@@ -97,7 +105,10 @@ class RoomMaker:
             self._ledger.pipeline(wish.gang, pod, row)
 
     def _is_known_to_fail(self, wish: Wish) -> bool:
-        return len(wish.pods) >= self._hopeless.get(self._key(wish), 2**31)
+        """Ask whether nobody could leave for less than this already."""
+        failures = self._hopeless.get(self._key(wish), ())
+        asked = wish.pods[0].requests
+        return any(len(wish.pods) >= count and less.fits_in(asked) for less, count in failures)
 
-    def _key(self, wish: Wish) -> tuple[str, int, Shape]:
-        return (wish.gang.queue.name, wish.gang.gang.priority, wish.pods[0].shape)
+    def _key(self, wish: Wish) -> tuple[str, int]:
+        return (wish.gang.queue.name, wish.gang.gang.priority)

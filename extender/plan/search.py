@@ -15,14 +15,14 @@ import numpy as np
 from extender.model.node import Amounts
 from extender.model.pod import Shape
 from extender.plan.exhaustive import Puzzle, go_together, smaller_solution
-from extender.plan.ledger import Departure
+from extender.plan.ledger import Departure, Rows
 from extender.plan.plugins.plugin import Candidate
 from extender.plan.session import Key, Session
 from extender.plan.units import Unit, Units
 from extender.plan.wish import Wish, slots_in
 
 #: Looking at more nodes than this does not make the choice noticeably better.
-_MOST_NODES = 64
+_MOST_NODES = 16
 #: Giving back is quadratic; beyond this many units it is left out.
 _MOST_UNITS = 64
 #: With more units than this, trying all small sets takes too long to be worth it.
@@ -106,16 +106,29 @@ class Search:
     def _moves(self, shape: Shape) -> Iterator[Move]:
         """Give what could be done next: a gang leaves whole, or a node makes another slot."""
         by_row: dict[int, list[Unit]] = {}
+        wholes: list[Unit] = []
         for unit in self._units.all():
             if unit.is_whole:
-                yield self._move((unit,), shape)
-            for row in {one.row for one in unit.members}:
+                wholes.append(unit)
+            for row in self._units.frees(unit)[0].tolist():
                 by_row.setdefault(row, []).append(unit)
+        yield from self._whole_moves(wholes, shape)
         for row in self._nearest_rows(shape, sorted(by_row)):
             units = self._cover(shape, row, by_row[row])
             units = units or self._cover(shape, row, _rather_whole(by_row[row]))
             if units:
                 yield self._move(units, shape)
+
+    def _whole_moves(self, wholes: Sequence[Unit], shape: Shape) -> Iterator[Move]:
+        """Count the slots every gang would bring by leaving whole, all gangs in one go."""
+        if not wholes:
+            return
+        parts = [self._units.frees(unit) for unit in wholes]
+        rows = np.concatenate([rows for rows, _ in parts])
+        more = self._more(rows, np.concatenate([amounts for _, amounts in parts]), shape)
+        starts = np.cumsum([0, *(len(rows) for rows, _ in parts[:-1])])
+        for unit, gain in zip(wholes, np.add.reduceat(more, starts).tolist(), strict=True):
+            yield Move((unit,), gain)
 
     def _nearest_rows(self, shape: Shape, rows: list[int]) -> list[int]:
         """Choose the rows that lack least for another slot."""
@@ -135,7 +148,7 @@ class Search:
         need = self._ledger.row(shape)
         room = self._ledger.idle[row] + self._ledger.coming[row]
         lack = np.maximum(need * (int(_times(room, need)) + 1) - room, 0)
-        frees = [self._frees(unit)[row] for unit in units]
+        frees = [_on(row, *self._units.frees(unit)) for unit in units]
         chosen: list[Unit] = []
         while lack.any():
             short = lack > 0
@@ -152,23 +165,18 @@ class Search:
             lack = np.maximum(lack - frees[helps.index(most)], 0)
         return tuple(chosen)
 
-    def _frees(self, unit: Unit) -> dict[int, Amounts]:
-        freed: dict[int, Amounts] = {}
-        for one in unit.members:
-            freed[one.row] = freed.get(one.row, 0) + self._ledger.row(one.pod.shape)
-        return freed
-
     def _move(self, units: tuple[Unit, ...], shape: Shape) -> Move:
         """Count the slots that *units* bring by leaving, wherever they are."""
-        freed: dict[int, Amounts] = {}
-        for unit in units:
-            for row, amounts in self._frees(unit).items():
-                freed[row] = freed.get(row, 0) + amounts
-        rows = np.fromiter(freed, dtype=np.intp)
+        parts = [self._units.frees(unit) for unit in units]
+        rows, amounts = parts[0] if len(parts) == 1 else _added(parts)
+        return Move(units, int(self._more(rows, amounts, shape).sum()))
+
+    def _more(self, rows: Rows, amounts: Amounts, shape: Shape) -> Amounts:
+        """Count how many more pods of *shape* each row takes with *amounts* more room."""
         room = self._ledger.idle[rows] + self._ledger.coming[rows]
         need = self._ledger.row(shape)
-        more = _times(room + np.array(list(freed.values())), need) - _times(room, need)
-        return Move(units, int(more[self._session.usable(shape)[rows]].sum()))
+        more: Amounts = _times(room + amounts, need) - _times(room, need)
+        return more * self._session.usable(shape)[rows]
 
     def _missing(self) -> Shape | None:
         """Give a shape of the wish that lacks slots, None when all pods find room."""
@@ -193,9 +201,8 @@ class Search:
     def _could_ever(self) -> bool:
         """See whether there would be room if everybody left who may."""
         room = self._room()
-        everybody = self._units.everybody
-        rows = [one.row for one in everybody]
-        np.add.at(room, rows, [self._ledger.row(one.pod.shape) for one in everybody])
+        for unit in self._units.everybody():
+            np.add.at(room, *self._units.frees(unit))
         return all(
             slots_in(self._session, room, shape).sum() >= len(pods)
             for shape, pods in self._wish.by_shape.items()
@@ -216,8 +223,12 @@ class Search:
         """Let stay, the largest and most important first, whoever need not leave after all."""
         if len(units) > _MOST_UNITS:
             return units
+        shape = next(iter(self._wish.by_shape))
+        missing = self._short_of(shape) if self._wish.is_uniform else 0
         for unit in sorted(units, key=lambda unit: (len(unit.members), unit.rank), reverse=True):
             rest = [other for other in units if other is not unit]
+            if missing > 0 and (not rest or self._move(tuple(rest), shape).gain < missing):
+                continue  # seen without trying it
             if self._suffices(rest):
                 units = rest
         return units
@@ -228,10 +239,11 @@ class Search:
         shape = next(iter(self._wish.by_shape))
         if len(units) > _FEW or not self._wish.is_uniform or self._short_of(shape) <= 0:
             return None
+        units = [unit for unit in units if self._units.may_go((unit,))]
         room, usable = self._room().tolist(), self._session.usable(shape)
         puzzle = Puzzle(
             units=units,
-            frees=[{r: tuple(a.tolist()) for r, a in self._frees(u).items()} for u in units],
+            frees=[_by_row(*self._units.frees(unit)) for unit in units],
             room={row: tuple(room[row]) for row in np.flatnonzero(usable).tolist()},
             need=tuple(self._ledger.row(shape).tolist()),
             missing=self._short_of(shape),
@@ -269,6 +281,24 @@ def _joined(units: Sequence[Unit]) -> list[Unit]:
         whole = any(unit.is_whole for unit in own)
         joined.extend([Unit(members, own[0].rank, is_whole=True)] if whole else own)
     return joined
+
+
+def _added(parts: Sequence[tuple[Rows, Amounts]]) -> tuple[Rows, Amounts]:
+    """Add up what several units free, row by row."""
+    freed: dict[int, Amounts] = {}
+    for rows, amounts in parts:
+        for row, line in zip(rows.tolist(), amounts, strict=True):
+            freed[row] = freed.get(row, 0) + line
+    return np.fromiter(freed, dtype=np.intp), np.array(list(freed.values()))
+
+
+def _on(row: int, rows: Rows, amounts: Amounts) -> Amounts:
+    line: Amounts = amounts[int((rows == row).argmax())]
+    return line
+
+
+def _by_row(rows: Rows, amounts: Amounts) -> dict[int, tuple[int, ...]]:
+    return {row: tuple(line) for row, line in zip(rows.tolist(), amounts.tolist(), strict=True)}
 
 
 def _times(room: Amounts, need: Amounts) -> Amounts:

@@ -48,11 +48,15 @@ class Session:
         self.total = census.total
         self.queues = census.queues
         self.stage = Stage.CLAIMS
+        #: What actions work out once and share.
+        self.shared: dict[str, object] = {}
         #: Room kept for gangs that wait too long.
         self.fenced: dict[GangKey, list[Fence]] = {}
         self._slots: dict[Shape, Slots] = {}
         self._obstacles: dict[Shape, dict[str, Mask]] = {}
         self._empty: dict[Shape, bool] = {}
+        #: Whether one queue's place among all may change by what another one gets.
+        self.queues_interact = any(option.hierarchy for tier in policy.tiers for option in tier)
         self._open_plugins()
         if not policy.rules.members_need_nodes:
             self._count_empty_members()
@@ -134,6 +138,11 @@ class Session:
     def victim_queue_key(self, queue: QueueState, claimant: QueueState) -> Key:
         """Give how close *queue* is to the claimant's, for taking from its relatives first."""
         return tuple(order(queue, claimant) for order in self._victim_queue_order)
+
+    @property
+    def prefers_relatives(self) -> bool:
+        """Ask whether room is taken from related queues first."""
+        return bool(self._victim_queue_order)
 
     def in_victim_order(self, claim: Claim, candidates: Iterable[Candidate]) -> list[Candidate]:
         """Sort *candidates* so that whoever should leave first comes first."""
@@ -315,6 +324,14 @@ class Session:
         for scores in others:
             total = total + scores(shape, prospect)
         return total
+
+    def close(self) -> None:
+        """Let go of everything, so that nothing is left over for the garbage collector.
+
+        Plugins, slots and indexes refer back to the session; in a large cluster such a circle
+        holds tens of thousands of objects, once per cycle.
+        """
+        self.__dict__.clear()
 
     def arguments(self, action: str) -> Arguments:
         """Give the arguments of *action*."""

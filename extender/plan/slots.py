@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heapreplace
+from math import isnan
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +27,6 @@ Scorer = Callable[[Shape, Prospect], Scores]
 _WIDTH, _DEPTH = 128, 64
 #: So many rows are pooled at first; rows touched later join them, up to twice as many.
 _POOL = 512
-#: More pods than any node takes.
-_MANY = 2**31
 _FURTHER = np.arange(float(_DEPTH))
 #: Nodes of equal score are taken in the order of their names.
 _NUDGE = 1e-9
@@ -44,18 +43,19 @@ class Slots:
         #: Nodes that may be used at all, as far as the node itself is concerned.
         self._usable = usable if need is not None else np.zeros_like(usable)
         self._need: Amounts = ledger.row(shape)
+        self._all_usable = bool(self._usable.all())
         self._asked = np.flatnonzero(self._need)
         self._least = self._need[self._asked]
-        self._steps: Scores = ledger.inverse * self._need[:, None]
+        self._weight: Scores = self._need.astype(np.float64)
         size = len(usable)
         self._counts: Amounts = np.zeros(size, dtype=np.int64)
         #: Smaller is better; infinite without a slot.
         self._rank: Scores = np.full(size, np.inf)
         self._is_large = size > _POOL
-        #: By how much a second pod scores better than the first; only in a large cluster.
-        self._slope: Scores = np.zeros(size)
+        #: By how much a further pod scores better, where somebody asked; only in a large cluster.
+        self._slope: Scores = np.full(size if self._is_large else 0, np.nan)
         self._seen = len(ledger.touched)
-        self._pool = np.arange(size, dtype=np.intp)
+        self._pool = ledger.all_rows
         self._pooled = np.zeros(size, dtype=bool)
         #: No row outside the pool ranks before this.
         self._bound = np.inf
@@ -120,28 +120,29 @@ class Slots:
 
     def _look_at(self, rows: Rows) -> None:
         counts = self._count(rows)
-        scores = self._table(rows, 2 if self._is_large else 1)
-        rank = rows * _NUDGE - scores[:, 0]
-        rank[counts <= 0] = np.inf
         self._counts[rows] = counts
-        self._rank[rows] = rank
-        if self._is_large:
-            self._slope[rows] = scores[:, 1] - scores[:, 0]
+        self._rank[rows] = np.inf
+        free = rows[counts > 0] if counts.min() <= 0 else rows
+        if len(free):
+            self._rank[free] = free * _NUDGE - self._scores(free)
         if not self._pooled[rows].all():
             self._pooled[rows] = True
             self._pool = np.flatnonzero(self._pooled)
 
     def _count(self, rows: Rows) -> Amounts:
         """Count how many pods each of *rows* takes."""
-        room = self._ledger.idle[rows]
+        where = slice(None) if rows is self._ledger.all_rows else rows
+        room = self._ledger.idle[where]
         if self._ledger.anything_coming:
             # Room promised beyond what is being released is not idle any more.
-            room = np.minimum(room, room + self._ledger.coming[rows])
+            room = np.minimum(room, room + self._ledger.coming[where])
         # Column by column: reducing along so short an axis is slow.
-        counts: Amounts = np.where(self._usable[rows], _MANY, 0)
-        for column, least in zip(self._asked, self._least, strict=True):
+        counts: Amounts = room[:, self._asked[0]] // self._least[0]
+        for column, least in zip(self._asked[1:], self._least[1:], strict=True):
             np.minimum(counts, room[:, column] // least, out=counts)
         np.maximum(counts, 0, out=counts)
+        if not self._all_usable:
+            counts *= self._usable[rows]
         if self._shape.host_ports:
             counts = np.minimum(counts, [self._port_free(int(row)) for row in rows])
         return counts
@@ -152,7 +153,19 @@ class Slots:
 
     def _table(self, rows: Rows, depth: int) -> Scores:
         """Score *rows* with one, two, and so on, more pods on them."""
-        return self._scorer(self._shape, Prospect(self._ledger, self._steps, rows, depth))
+        return self._scorer(self._shape, Prospect(self._ledger, self._weight, rows, depth))
+
+    def _gets_better(self, rows: Rows) -> bool:
+        """Ask whether every further pod makes each of *rows* a better place for the next."""
+        least = float(self._slope[rows].min())
+        if isnan(least):
+            # The first gang of a shape may be the only one; if not, all rows will be asked for.
+            is_new = bool(np.isnan(self._slope).all())
+            asked = rows if is_new else self._ledger.all_rows
+            table = self._table(asked, 2)
+            self._slope[asked] = table[:, 1] - table[:, 0]
+            least = float(self._slope[rows].min())
+        return least >= 0
 
     def _forecast(self, rows: Rows, depth: int) -> Scores:
         """Score *rows* as they would be with more and more pods, ties settled as in the rank."""
@@ -168,7 +181,7 @@ class Slots:
             self._pool = np.argpartition(self._rank, _POOL - 1)[:_POOL]
             self._bound = float(self._rank[self._pool].max())
         else:
-            self._pool = np.arange(len(self._rank), dtype=np.intp)
+            self._pool = self._ledger.all_rows
         self._pooled[:] = False
         self._pooled[self._pool] = True
 
@@ -192,6 +205,10 @@ class Slots:
         return rows[order], rank[order]
 
     def _one_by_one(self, rows: Rows, wanted: int) -> list[int]:
+        if self._is_large and self._gets_better(rows):
+            # Every pod makes its node better: the best one is filled, then the next.
+            filled: list[int] = np.repeat(rows, self._counts[rows])[:wanted].tolist()
+            return filled
         counts = self._counts[rows].tolist()
         depth = min(wanted, _DEPTH, max(counts))
         table = self._forecast(rows, depth).tolist()

@@ -172,14 +172,3 @@ def _ready_by_role(gang: Gang) -> dict[str, int]:
         for pod in gang.by_status.get(status, ()):
             counts[pod.role] = counts.get(pod.role, 0) + 1
     return counts
-
-
-def seated_pods(state: GangState) -> list[Pod]:
-    """List the members on a node that an eviction could reach."""
-    by_status = state.gang.by_status
-    return [
-        pod
-        for status in (Status.BOUND, Status.RUNNING)
-        for pod in by_status.get(status, ())
-        if pod.uid not in state.evicted
-    ]

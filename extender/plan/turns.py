@@ -29,11 +29,12 @@ class Turns:
             gangs = self._gangs[queue.name]
             if not gangs:
                 continue
-            now = self._session.queue_key(queue)
-            if now != key:
-                # Others moved it down since it was put here: ask again who is first.
-                heappush(self._queues, (now, queue))
-                continue
+            if self._session.queues_interact:
+                now = self._session.queue_key(queue)
+                if now != key:
+                    # Others moved it down since it was put here: ask again who is first.
+                    heappush(self._queues, (now, queue))
+                    continue
             yield heappop(gangs)[1]
             heappush(self._queues, (self._session.queue_key(queue), queue))
 

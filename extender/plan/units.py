@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from extender.model.pod import ALLOCATED_SET
-from extender.plan.ledger import Departure
+import numpy as np
+
+from extender.model.node import Amounts
+from extender.model.pod import ALLOCATED_SET, PodUid
+from extender.plan.ledger import Departure, Rows
 from extender.plan.occupants import Occupants, is_running
 from extender.plan.plugins.plugin import Candidate
-from extender.plan.session import Key, Session
+from extender.plan.session import Session
 from extender.plan.state import GangState
 from extender.plan.wish import Wish
 
 #: Looking at more gangs than this does not make the choice noticeably better.
-_MOST_GANGS = 128
+_MOST_GANGS = 64
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Unit:
     """Pods that leave together."""
 
@@ -49,6 +52,8 @@ class Units:
         self._action = action
         self._wish = wish
         self._ranks: dict[str, int] = {}
+        self._singles: dict[PodUid, Unit] = {}
+        self._wholes: dict[tuple[str, int], Unit] = {}
         self._members = self._find(pool)
 
     def __bool__(self) -> bool:
@@ -59,14 +64,33 @@ class Units:
         """List the gangs that may lose members, the least important first."""
         return [members[0].gang for members in self._members.values()]
 
-    @property
-    def everybody(self) -> list[Candidate]:
-        """List all members that may be asked."""
-        return [one for members in self._members.values() for one in members]
+    def everybody(self) -> Iterator[Unit]:
+        """Give all members that may be asked, each gang as one unit."""
+        for key, members in self._members.items():
+            known = self._wholes.get((key, 0))
+            if known is None or len(known.members) < len(members):
+                known = Unit(tuple(members), self._ranks[key])
+            yield known
 
     def single(self, one: Candidate) -> Unit:
-        """Make a unit of one surplus member."""
-        return Unit((one,), self._ranks[one.gang.key])
+        """Give the unit of one surplus member."""
+        known = self._singles.get(one.pod.uid)
+        if known is None:
+            known = self._singles[one.pod.uid] = Unit((one,), self._ranks[one.gang.key])
+        return known
+
+    def frees(self, unit: Unit) -> tuple[Rows, Amounts]:
+        """Give what *unit* frees by leaving: rows, and a line of amounts for each."""
+        # The same gang is weighed for one claim after the other.
+        known = self._occupants.frees
+        key = tuple([one.pod.uid for one in unit.members])
+        if key not in known:
+            ledger = self._session.ledger
+            by_row: dict[int, Amounts] = {}
+            for one in unit.members:
+                by_row[one.row] = by_row.get(one.row, 0) + ledger.row(one.pod.shape)
+            known[key] = np.fromiter(by_row, dtype=np.intp), np.array(list(by_row.values()))
+        return known[key]
 
     def surplus(self, gang: GangState) -> list[Candidate]:
         """List the members of which *gang* can lose some, the least important first."""
@@ -88,7 +112,12 @@ class Units:
         is_ours = gang is self._wish.gang
         if is_ours or self._is_busy(gang) or not left or len(left) < present - len(gang.evicted):
             return None
-        return Unit(tuple(left), self._ranks[gang.key], is_whole=True)
+        key = (gang.key, len(gang.evicted))
+        known = self._wholes.get(key)
+        if known is None:
+            known = Unit(tuple(left), self._ranks[gang.key], is_whole=True)
+            self._wholes[key] = known
+        return known
 
     def all(self) -> Iterator[Unit]:
         """Give every unit there is, the least important gangs first."""
@@ -129,12 +158,11 @@ class Units:
         return [one for one in self._members[gang.key] if one.pod.uid not in gang.evicted]
 
     def _find(self, pool: Callable[[GangState], bool] | None) -> dict[str, list[Candidate]]:
-        gangs = self._in_pool(pool) if pool is not None else [self._wish.gang]
-        gangs.sort(key=self._occupants.order, reverse=True)
-        gangs.sort(key=self._nearness)
+        """List who might be asked, by gang, the first to go first."""
         found: dict[str, list[Candidate]] = {}
-        for rank, gang in enumerate(gangs):
-            members = self._spared(self._askable(gang))
+        for rank, gang in enumerate(self._in_order(pool)):
+            # What plugins say of each is asked when somebody is chosen: asking all takes longer.
+            members = self._askable(gang)
             if members:
                 self._ranks[gang.key] = rank
                 found[gang.key] = members
@@ -142,19 +170,18 @@ class Units:
                 break
         return found
 
-    def _in_pool(self, pool: Callable[[GangState], bool]) -> list[GangState]:
-        claim = self._wish.claim
-        return [
-            gang
-            for standing, keys in self._occupants.groups()
-            if not self._session.protects(self._action, claim, standing)
-            for gang in map(self._occupants.state, keys)
-            if pool(gang)
-        ]
+    def _in_order(self, pool: Callable[[GangState], bool] | None) -> Iterable[GangState]:
+        if pool is None:
+            return [self._wish.gang]
+        claim, ours = self._wish.claim, self._wish.gang.queue
 
-    def _nearness(self, gang: GangState) -> Key:
-        ours = self._wish.gang.queue
-        return self._session.victim_queue_key(gang.queue, ours) if gang.queue is not ours else ()
+        def is_spared(gang: GangState) -> bool:
+            return self._session.protects(self._action, claim, gang)
+
+        gangs = filter(pool, self._occupants.leaving_order(is_spared))
+        if not self._session.prefers_relatives:
+            return gangs
+        return sorted(gangs, key=lambda g: self._session.victim_queue_key(g.queue, ours))
 
     def _askable(self, gang: GangState) -> list[Candidate]:
         """List members that are not exempt; a claimant without requests displaces only its like."""

@@ -27,6 +27,7 @@ class Verdicts:
         self._session = session
         self._room = RoomReport(session)
         self._protected = Protected(session)
+        self._remembered = ("verdict", session.policy)
         self._went_first = [
             gang.key for gang in session.census.contenders.values() if gang.committed
         ]
@@ -44,7 +45,7 @@ class Verdicts:
     def _of_bystander(self, gang: Gang) -> Verdict:
         """Judge a gang this cycle had nothing to decide for; remembered until it changes."""
         total = self._session.total
-        key = ("verdict", self._session.policy)
+        key = self._remembered
         known = gang.memo.get(key)
         if isinstance(known, _Remembered) and known.total is total:
             return known.verdict
@@ -88,6 +89,8 @@ class Verdicts:
         return self._never(gang) or self._kept(gang) or self._limit(gang) or self._no_room(gang)
 
     def _admitted(self, gang: GangState) -> str:
+        if gang.ready == 1:
+            return "its member has a node"
         new = f"{gang.committed} of them now" if gang.committed < gang.ready else "all of them now"
         return f"{gang.ready} members have nodes, {new if gang.committed else 'given before'}"
 
@@ -96,10 +99,12 @@ class Verdicts:
         leaving = [d for d in self._session.ledger.departures if d.beneficiary is gang]
         nodes = {self._session.snapshot.nodes.nodes[row].name for _, row in gang.pipelined}
         where = _some(sorted(nodes), "nodes")
+        count = len(gang.pipelined)
+        wait = "1 member waits" if count == 1 else f"{count} members wait"
         if not leaving:
-            return f"{len(gang.pipelined)} members wait for room being released on {where}"
+            return f"{wait} for room being released on {where}"
         who = _some([departure.pod.key for departure in leaving], "pods")
-        return f"{len(gang.pipelined)} members wait on {where} until {who} have left"
+        return f"{wait} on {where} until {who} {'has' if len(leaving) == 1 else 'have'} left"
 
     def _never(self, gang: GangState) -> Problem | None:
         """Say that no empty cluster could hold the minimum."""
@@ -115,7 +120,7 @@ class Verdicts:
     def _limit(self, gang: GangState) -> Problem | None:
         """Complete what an action noticed about the gang's queue with the figures."""
         problem = gang.blocked
-        if problem is None or problem.message:
+        if problem is None or problem.reason is not Reason.QUEUE_OVER_DESERVED:
             return problem
         queue = gang.queue
         due = self._session.deserved(queue) or {}

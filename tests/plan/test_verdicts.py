@@ -77,7 +77,7 @@ def test_waiting_for_victims_names_them_and_the_node() -> None:
 
     assert told(cluster(nodes(1, cpu=4), [low, high])) == (
         Reason.WAITING_FOR_VICTIMS,
-        "1 members wait on n1 until a/low-0 have left",
+        "1 member waits on n1 until a/low-0 has left",
     )
 
 

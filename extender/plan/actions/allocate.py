@@ -120,10 +120,12 @@ def _may_have_a_turn(session: Session, gang: GangState) -> bool:
 def _take_turn(session: Session, gang: GangState, *, alone: bool) -> bool:
     """Try *gang*; True when it may start (or grow)."""
     gang.blocked = None
-    if _is_hopeless(session, gang):
+    lacking = session.lacking(gang)
+    allowed = session.allowance(gang, gang.runs[0][0].shape)
+    if _is_hopeless(session, gang, lacking, allowed):
         return False
     with session.ledger.trial(gang) as trial:
-        _place(session, gang, alone=alone)
+        _place(session, gang, allowed, alone=alone)
         if session.is_ready(gang):
             gang.commit()
             trial.keep()
@@ -133,45 +135,42 @@ def _take_turn(session: Session, gang: GangState, *, alone: bool) -> bool:
     return False
 
 
-def _is_hopeless(session: Session, gang: GangState) -> bool:
+def _is_hopeless(session: Session, gang: GangState, lacking: int, allowed: int | Problem) -> bool:
     """See cheaply that a gang of identical members cannot find room for its minimum."""
-    needed = session.lacking(gang)
-    if needed <= 1 or len(gang.runs) > 1:
+    if lacking <= 1 or len(gang.runs) > 1:
         return False
-    shape = gang.runs[0][0].shape
-    if session.slots(shape).free < needed and not session.ledger.anything_coming:
-        return True
-    allowed = session.allowance(gang, shape)
     if isinstance(allowed, Problem):
         gang.blocked = allowed
-    elif allowed < needed:
+        return True
+    if allowed < lacking:
         gang.blocked = QUEUE_HAS_ENOUGH
-    return gang.blocked is not None
+        return True
+    slots = session.slots(gang.runs[0][0].shape)
+    return slots.free < lacking and not session.ledger.anything_coming
 
 
-def _place(session: Session, gang: GangState, *, alone: bool) -> None:
+def _place(session: Session, gang: GangState, first_allowed: int | Problem, *, alone: bool) -> None:
     """Give members nodes, in task order, until the gang is ready or cannot become it."""
-    runs = gang.runs
+    runs, allowed = gang.runs, first_allowed
     failed_roles: set[str] = set()
     while runs:
         run = runs.pop(0)
-        if run[0].role and run[0].role in failed_roles:
-            continue
-        allowed = session.allowance(gang, run[0].shape)
         if isinstance(allowed, Problem):
             gang.blocked = allowed
-            continue
-        is_growing = alone and session.is_ready(gang)
-        wanted = len(run) if is_growing else max(1, session.lacking(gang))
-        count = _give_nodes(session, gang, run[: min(wanted, allowed)])
-        if count < len(run) and count:
-            runs.insert(0, run[count:])
-        if count and session.is_ready(gang) and not alone:
-            break
-        if not count:
-            failed_roles.add(run[0].role)
-            if not _may_go_on(gang, failed_roles):
+        elif not run[0].role or run[0].role not in failed_roles:
+            is_growing = alone and session.is_ready(gang)
+            wanted = len(run) if is_growing else max(1, session.lacking(gang))
+            count = _give_nodes(session, gang, run[: min(wanted, allowed)])
+            if count < len(run) and count:
+                runs.insert(0, run[count:])
+            if count and session.is_ready(gang) and not alone:
                 break
+            if not count:
+                failed_roles.add(run[0].role)
+                if not _may_go_on(gang, failed_roles):
+                    break
+        if runs:
+            allowed = session.allowance(gang, runs[0][0].shape)
 
 
 def _give_nodes(session: Session, gang: GangState, pods: list[Pod]) -> int:

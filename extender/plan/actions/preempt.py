@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from extender.plan.occupants import Occupants
+from extender.plan.occupants import Occupants, occupants_of
 from extender.plan.plugins.plugin import Candidate
 from extender.plan.room_maker import RoomMaker
 from extender.plan.session import Session
@@ -22,7 +22,7 @@ def preempt(session: Session) -> None:
     starving = starving_gangs(session)
     if not starving:
         return
-    occupants = Occupants(session)
+    occupants = occupants_of(session)
     for gangs in starving:
         if session.rules.gangs_leave_whole:
             _whole_gangs(session, occupants, gangs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from extender.plan.actions.preempt import starving_gangs
-from extender.plan.occupants import Occupants, is_running
+from extender.plan.occupants import is_running, occupants_of
 from extender.plan.plugins.plugin import Candidate
 from extender.plan.room_maker import RoomMaker
 from extender.plan.session import Session
@@ -18,7 +18,7 @@ def reclaim(session: Session) -> None:
     starving = starving_gangs(session)
     if not starving:
         return
-    occupants = Occupants(session)
+    occupants = occupants_of(session)
     maker = RoomMaker(session, occupants, "reclaim")
     way = NodeByNode(session, occupants)
     for gangs in starving:

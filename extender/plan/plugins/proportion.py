@@ -116,7 +116,11 @@ class Proportion(Plugin):
             return False
         due, used = self.deserved(gang.queue), gang.queue.allocated
         needs = claim.pod.requests
-        return not any(used.amount(n) > due.get(n, 0) for n, a in needs.items() if a > 0)
+        return not any(
+            used.amount(name) > due.get(name, 0)
+            for name, amount in needs.items()
+            if amount > 0 and name != PODS
+        )
 
     def enqueueable(self, gang: GangState) -> Vote | Problem:
         """Permit a gang whose minimum its queue could hold beside what it promised already."""
