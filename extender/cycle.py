@@ -12,12 +12,15 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from extender.arrivals import Arrivals
 from extender.cache.cluster import Cluster
+from extender.cache.inflight import Reservation
 from extender.gate import Gate
 from extender.logs import event
 from extender.metrics import Metrics
 from extender.model.gang import Gang, GangKey
 from extender.model.pod import Pod, PodUid
+from extender.model.resources import NOTHING
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import NO_PLAN, Plan, Standing, Ticket
 from extender.ports import Clock, WakeOrder, Waker
@@ -71,6 +74,10 @@ class Published:
         """Give the last plan."""
         return self.plan
 
+    def readiness(self) -> list[str]:
+        """Say that there is none yet: then nobody knows which queues are open."""
+        return ["the first plan is being made"] if self.plan is NO_PLAN else []
+
 
 class Cycle:
     """Runs passes until stopped."""
@@ -81,6 +88,7 @@ class Cycle:
         cluster: Cluster,
         published: Published,
         gate: Gate,
+        arrivals: Arrivals,
         make_plan: Callable[[Snapshot], Plan],
         waker: Waker,
         departures: MakesRoom,
@@ -94,6 +102,7 @@ class Cycle:
         self._cluster = cluster
         self._published = published
         self._gate = gate
+        self._arrivals = arrivals
         self._make_plan = make_plan
         self._waker = waker
         self._departures = departures
@@ -169,6 +178,8 @@ class Cycle:
         self._let_tickets_lapse()
         self._passed_at = self._clock.monotonic()
         with self._metrics.cycle_seconds.labels("snapshot").time():
+            claimed = self._arrivals.settle()
+            self._wake([_order(each) for each in claimed if self._is_parked(each.pod)])
             snapshot = self._departures.spare(self._cluster.snapshot(self._clock.now()))
         with self._metrics.cycle_seconds.labels("plan").time():
             plan = self._make_plan(snapshot)
@@ -181,15 +192,34 @@ class Cycle:
     def _publish(self, snapshot: Snapshot, plan: Plan) -> None:
         orders: list[WakeOrder] = []
         for ticket in plan.tickets.values():
-            orders += self._reserve(snapshot.gangs[ticket.gang], ticket)
+            if self._still_fits(snapshot.gangs[ticket.gang], ticket):
+                orders += self._reserve(snapshot.gangs[ticket.gang], ticket)
         # Reservations stand before the plan that speaks of them: a filter call between the two
         # is refused once more instead of passing without one.
         self._published.plan = plan
+        self._arrivals.allowance.renew(plan)
         orders += self._still_asleep()
         self._wake(orders)
         if self._clock.monotonic() - self._cleaned_at > CLEAN_S:
             self._cleaned_at = self._clock.monotonic()
             self._forget(plan)
+
+    def _still_fits(self, gang: Gang, ticket: Ticket) -> bool:
+        """Ask whether nobody was let in meanwhile in the room, or the name, of this ticket."""
+        if self._arrivals.is_arriving(gang.key):
+            return False
+        contested = self._arrivals.taken.intersection(ticket.placements.values())
+        needs = dict.fromkeys(contested, NOTHING)
+        for pod in gang.waiting if contested else ():
+            node = ticket.placements.get(pod.uid)
+            if node in needs:
+                needs[node] += pod.requests
+        for node, need in needs.items():
+            room = self._cluster.room(node) or NOTHING
+            if not need.fits_in(room - self._cluster.inflight.reserved_on(node)):
+                self._changed.set()  # planned anew, with what was let in counted
+                return False
+        return True
 
     def _reserve(self, gang: Gang, ticket: Ticket) -> Iterable[WakeOrder]:
         pods = {pod.uid: pod for pod in gang.pods}
@@ -217,13 +247,7 @@ class Cycle:
         late = self._clock.monotonic() - WAKE_AGAIN_S
         for reservation in self._cluster.inflight.unused_since(late):
             if self._woken.get(reservation.uid, late) < late and not self._is_busy():
-                yield WakeOrder(
-                    uid=reservation.uid,
-                    namespace=reservation.namespace,
-                    name=reservation.name,
-                    gang=reservation.gang,
-                    node=reservation.node,
-                )
+                yield _order(reservation)
 
     def _wake(self, orders: list[WakeOrder]) -> None:
         if not orders:
@@ -270,3 +294,13 @@ class Cycle:
             # A pod that filter saw before our watch did is not gone, only new.
             if (pod is None or pod.node) and self._gate.passers.get(uid) is None:
                 self._gate.parked.discard(uid)
+
+
+def _order(place: Reservation) -> WakeOrder:
+    return WakeOrder(
+        uid=place.uid,
+        namespace=place.namespace,
+        name=place.name,
+        gang=place.gang,
+        node=place.node,
+    )

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from extender.arrivals import Arrivals
 from extender.cache.cluster import Cluster
 from extender.cache.inflight import Reservation, Stage
 from extender.cache.passers import Passers
-from extender.model.gang import GangKey
+from extender.model.gang import GangKey, PodGroup
 from extender.model.membership import Membership
 from extender.model.pod import Pod, PodUid
 from extender.model.reason import Reason
@@ -35,10 +36,15 @@ class Gate:
     """Stands between kube-scheduler and the nodes."""
 
     def __init__(
-        self, cluster: Cluster, plan: Callable[[], Plan], lost_its_node: Callable[[GangKey], None]
+        self,
+        cluster: Cluster,
+        arrivals: Arrivals,
+        plan: Callable[[], Plan],
+        lost_its_node: Callable[[GangKey], None],
     ) -> None:
         self._cluster = cluster
         self._inflight = cluster.inflight
+        self._arrivals = arrivals
         self._plan = plan
         #: Told when a reservation could not be honoured, so that its gang is planned anew.
         self._lost_its_node = lost_its_node
@@ -54,14 +60,28 @@ class Gate:
             return Filtered(offered)
         if not member.named:
             return self._lone(pod, member, offered)
-        reservation = self._inflight.of(pod.uid)
+        reservation = self._inflight.of(pod.uid) or self._arrivals.claim(pod, member.key)
         if reservation is not None:
             return self._steer(pod, member, reservation, offered)
-        group = self._cluster.group(member.key)
+        group = self._cluster.group(member.key) or _unwritten(pod, member)
         if group is None or group.problem:
             return self._refuse(pod, offered, Reason.POD_GROUP_MISSING)
+        return self._unpromised(pod, member, group, offered)
+
+    def _unpromised(
+        self, pod: Pod, member: Membership, group: PodGroup, offered: Sequence[str]
+    ) -> Filtered:
+        """Answer for a member no room is kept for: let it in now, if that delays nobody."""
+        queue, problem = self._cluster.queue_of(group)
+        if problem is not None:
+            return self._refuse(pod, offered, problem.reason)
         if self._cluster.seated(member.key) >= group.min_member:
-            return self._beside_reservations(pod, member, offered)
+            if self._arrivals.allowance.take(queue, pod.requests):
+                return self._beside_reservations(pod, member, offered)
+        elif self._is_undecided(member.key):
+            place = self._arrivals.admit(pod, group, queue, offered, self._plan().fences)
+            if place is not None:
+                return self._steer(pod, member, place, offered)
         return self._refuse(pod, offered, self._why(member.key, group.min_member))
 
     def prioritize(self, pod: Pod, offered: Sequence[str]) -> dict[str, int]:
@@ -88,14 +108,13 @@ class Gate:
 
     def _lone(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
         """Let an ordinary pod pass as if we were not there, if its queue may start pods now."""
-        reservation = self._inflight.of(pod.uid)
-        plan = self._plan()
-        verdict = plan.verdicts.get(member.key)
-        if reservation is None and verdict is not None and verdict.queue not in plan.open_queues:
-            return self._refuse(pod, offered, verdict.reason)
-        if reservation is not None:
-            # kube-scheduler chooses better than a promise made before it looked.
-            self._inflight.release(pod.uid)
+        queue, problem = self._cluster.queue_of(_alone(pod, member))
+        if problem is not None:
+            return self._refuse(pod, offered, problem.reason)
+        # kube-scheduler chooses better than a promise made before it looked.
+        was_promised = self._inflight.release(pod.uid)
+        if not was_promised and not self._arrivals.allowance.take(queue, pod.requests):
+            return self._refuse(pod, offered, self._why(member.key, 1))
         return self._beside_reservations(pod, member, offered)
 
     def _beside_reservations(
@@ -132,11 +151,13 @@ class Gate:
         return Filtered([node], _refusals(offered, (node,), Reason.ADMITTED), "steered")
 
     def _has_room(self, pod: Pod, name: str) -> bool:
-        room = self._cluster.room(name)
-        if room is None:
-            return True  # a node we have not heard of: kube-scheduler has checked it
-        free = room - self._inflight.reserved_on(name) - self._plan().fences.get(name, NOTHING)
-        return pod.requests.fits_in(free)
+        slots = self._cluster.slots(name, pod.shape, self._plan().fences.get(name, NOTHING))
+        return slots is None or slots > 0  # None: kube-scheduler knows the node, we do not yet
+
+    def _is_undecided(self, key: GangKey) -> bool:
+        """Ask whether no plan has looked at the gang as a whole yet."""
+        verdict = self._plan().verdicts.get(key)
+        return verdict is None or verdict.reason is Reason.NOT_ENOUGH_MEMBERS
 
     def _satisfied(self, key: GangKey) -> bool:
         group = self._cluster.group(key)
@@ -190,6 +211,20 @@ class Gate:
 def _passes_through(pod: Pod, member: Membership) -> bool:
     """Ask whether *pod* is none of our business, or too important to wait for us."""
     return not pod.ours or bool(pod.node) or member.native or pod.is_critical
+
+
+def _unwritten(pod: Pod, member: Membership) -> PodGroup | None:
+    """Give the group that *pod* declares by itself, before the watch has shown it to us."""
+    if member.min_member is None or member.problem:
+        return None
+    name = member.key.partition("/")[2]
+    return PodGroup(
+        namespace=pod.namespace, name=name, min_member=member.min_member, queue=member.queue
+    )
+
+
+def _alone(pod: Pod, member: Membership) -> PodGroup:
+    return PodGroup(namespace=pod.namespace, name=pod.name, queue=member.queue)
 
 
 def _refusals(offered: Sequence[str], kept: Sequence[str], reason: Reason) -> dict[str, str]:

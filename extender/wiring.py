@@ -11,6 +11,7 @@ from typing import Any, Protocol, cast
 import msgspec
 from a2wsgi import WSGIMiddleware
 
+from extender.arrivals import Arrivals
 from extender.cache.changes import Kind
 from extender.cache.cluster import Cluster
 from extender.cache.policy import QueuePolicy
@@ -127,7 +128,10 @@ class Runtime:
         policies = PolicyFile(settings.config)
         published = Published()
         journal = Journal()
-        gate = Gate(cluster, published, lost_its_node=lambda gang: self._cycle.give_back(gang))
+        arrivals = Arrivals(cluster, clock)
+        gate = Gate(
+            cluster, arrivals, published, lost_its_node=lambda gang: self._cycle.give_back(gang)
+        )
         self._doors = doors
         self._reporter = Reporter(
             writer=doors.status,
@@ -140,6 +144,7 @@ class Runtime:
             cluster=cluster,
             published=published,
             gate=gate,
+            arrivals=arrivals,
             make_plan=lambda snapshot: make_plan(
                 snapshot,
                 policies.current(),
@@ -173,11 +178,15 @@ class Runtime:
             observer=HoldMetrics(metrics),
         )
         listen(cluster, gate.passers, self._barrier)
+
+        def readiness() -> list[str]:
+            return cluster.readiness() or published.readiness()
+
         self.hooks = Hooks(
             gate=gate,
             barrier=self._barrier,
             read_pod=pod_reader(settings),
-            readiness=cluster.readiness,
+            readiness=readiness,
             clock=clock,
             metrics=metrics,
         )
@@ -195,7 +204,7 @@ class Runtime:
         # a2wsgi types every ASGI message on its own; the edge takes them as the mappings they are.
         pages: Any = create_app(
             Dashboard(),
-            Probes(cluster.readiness, metrics, notes),
+            Probes(readiness, metrics, notes),
             Ops(journal, policies.current),
         )
         self.edge = Edge(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from extender.arrivals import Arrivals
 from extender.cache.changes import Upsert
 from extender.cache.inflight import Stage
 from extender.cycle import Cycle, Published
@@ -35,7 +36,10 @@ class World:
         self.clock = StoppedClock()
         self.cluster = cluster(node("n1"), node("n2"), *items, clock=self.clock)
         self.published = Published()
-        self.gate = Gate(self.cluster, self.published, lambda gang: self.cycle.give_back(gang))
+        arrivals = Arrivals(self.cluster, self.clock)
+        self.gate = Gate(
+            self.cluster, arrivals, self.published, lambda gang: self.cycle.give_back(gang)
+        )
         self.idle_s = 60.0
         self.woken: list[str] = []
         self.passes: list[Plan] = []
@@ -43,6 +47,7 @@ class World:
             cluster=self.cluster,
             published=self.published,
             gate=self.gate,
+            arrivals=arrivals,
             make_plan=make_plan,
             waker=self,
             departures=self,

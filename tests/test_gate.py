@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from extender.arrivals import Arrivals
 from extender.cache.cluster import Cluster
 from extender.cache.inflight import Stage
 from extender.gate import Filtered, Gate
@@ -17,6 +18,7 @@ from extender.model.resources import Resources
 from extender.plan.decision import Plan, Standing, Verdict
 from tests.cache.building import (
     GANG,
+    StoppedClock,
     bare_pod,
     cluster,
     group,
@@ -35,9 +37,11 @@ class World:
 
     def __init__(self, *items: Any, plan: Plan | None = None) -> None:
         self.cluster: Cluster = cluster(node("n1"), node("n2"), *items)
-        self.plan = plan or Plan(open_queues=frozenset({"default"}))
+        self.plan = plan or Plan(open_queues={"default": None})
         self.given_back: list[GangKey] = []
-        self.gate = Gate(self.cluster, lambda: self.plan, self.given_back.append)
+        arrivals = Arrivals(self.cluster, StoppedClock())
+        arrivals.allowance.renew(self.plan)
+        self.gate = Gate(self.cluster, arrivals, lambda: self.plan, self.given_back.append)
 
     def filter(self, name: str, gang: str = "train", offered: list[str] = NODES) -> Filtered:
         return self.gate.filter(bare_pod(name), member_of(gang), offered)
@@ -48,7 +52,7 @@ class World:
 
 def verdict(reason: Reason, standing: Standing = Standing.WAITING, key: GangKey = GANG) -> Plan:
     told = Verdict(gang=key, queue="default", standing=standing, reason=reason, message="")
-    return Plan(verdicts={key: told}, open_queues=frozenset({"default"}))
+    return Plan(verdicts={key: told}, open_queues={"default": None})
 
 
 def test_a_reserved_member_is_steered_to_its_node_alone() -> None:
@@ -90,7 +94,7 @@ def test_a_member_without_reservation_hears_the_verdict_on_its_gang() -> None:
 
 
 def test_a_member_that_is_newer_than_the_plan_hears_that_others_are_missing() -> None:
-    world = World(group(min_member=3), pod("p0"))
+    world = World(group(min_member=3), pod("p0"), plan=Plan())
 
     assert world.filter("p0").outcome == "NotEnoughMembers"
 
@@ -100,6 +104,36 @@ def test_a_member_beyond_the_ticket_of_an_admitted_gang_waits_its_turn() -> None
     world = World(group(), pod("p0"), pod("p1"), plan=plan)
 
     assert world.filter("p0").outcome == "BehindInOrder"
+
+
+def test_the_members_of_an_arriving_gang_pass_one_after_the_other() -> None:
+    world = World(group(min_member=3))
+
+    answers = [world.filter(f"p{index}") for index in range(3)]
+
+    assert [answer.outcome for answer in answers] == ["steered"] * 3
+    assert len(world.cluster.inflight.of_gang(GANG)) == 3
+
+
+def test_a_gang_that_its_pods_declare_arrives_before_our_watch_has_seen_any_of_them() -> None:
+    world = World()
+
+    answer = world.gate.filter(bare_pod("p0"), member_of("own", min_member=2), NODES)
+
+    assert answer.outcome == "steered"
+
+
+def test_a_gang_of_a_queue_it_may_not_name_is_refused_before_any_plan() -> None:
+    world = World(group(min_member=1, queue="nowhere"))
+
+    assert world.filter("p0").outcome == "QueueNotFound"
+
+
+def test_a_surplus_member_waits_for_the_plan_where_others_wait_for_room() -> None:
+    running = (pod("p0", on="n1"), pod("p1", on="n1"), pod("p2"))
+    world = World(group(), *running, plan=Plan())
+
+    assert world.filter("p2").outcome == "BehindInOrder"
 
 
 def test_a_surplus_member_of_a_running_gang_passes() -> None:
@@ -128,7 +162,7 @@ def test_an_ordinary_pod_leaves_promised_room_alone() -> None:
 
 def test_an_ordinary_pod_leaves_fenced_room_alone() -> None:
     fence = Resources({"cpu": 4000})
-    world = World(lone("web"), plan=Plan(fences={"n1": fence}, open_queues=frozenset({"default"})))
+    world = World(lone("web"), plan=Plan(fences={"n1": fence}, open_queues={"default": None}))
 
     answer = world.gate.filter(bare_pod("web"), lone("web").membership, NODES)
 

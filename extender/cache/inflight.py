@@ -168,10 +168,8 @@ class Inflight:
     ) -> bool:
         """Keep room for *pod* on *node*; False when it needs none, or is further on already."""
         with self._lock:
-            seen, known = self._seen(pod.uid), self._by_uid.get(pod.uid)
-            if seen is not None and (seen.node or seen.status is not Status.PENDING):
-                return False
-            if known is not None and known.stage > stage:
+            known = self._by_uid.get(pod.uid)
+            if not self._needs_a_place(pod.uid) or (known and known.stage > stage):
                 return False
             self._put(
                 Reservation(pod=pod, gang=gang, node=node, stage=stage, since_monotonic=now), known
@@ -197,6 +195,17 @@ class Inflight:
             further = replace(known, stage=stage, node=node or known.node, since_monotonic=since)
             if further != known:
                 self._put(further, known)
+            return True
+
+    def take_over(self, spare: PodUid, pod: Pod) -> bool:
+        """Let *pod* have the place kept under *spare*; False when it is gone or not needed."""
+        with self._lock:
+            known = self._by_uid.get(spare)
+            if known is None or pod.uid in self._by_uid or not self._needs_a_place(pod.uid):
+                return False
+            now = self._monotonic()
+            self._put(replace(known, pod=pod, since_monotonic=now), None)
+            self._drop(spare)
             return True
 
     def release(self, uid: PodUid) -> bool:
@@ -276,6 +285,10 @@ class Inflight:
             wanted = self._by_gang.keys() & touched.union(also)
             promises = {key: dict(self._by_gang[key]) for key in wanted}
             return Turn(touched, steps, promises, dict(self._backoff))
+
+    def _needs_a_place(self, uid: PodUid) -> bool:
+        seen = self._seen(uid)
+        return seen is None or (not seen.node and seen.status is Status.PENDING)
 
     def _put(self, new: Reservation, old: Reservation | None) -> None:
         # The new place is counted before the old one is given up: a reader in between sees too

@@ -95,6 +95,11 @@ class Gang:
         return sum(len(pods) for status, pods in self.by_status.items() if status in READY_SET)
 
     @cached_property
+    def spares(self) -> int:
+        """Count the places kept for members that do not exist yet; *ready* counts them too."""
+        return sum(pod.is_spare for pod in self.by_status.get(Status.ALLOCATED, ()))
+
+    @cached_property
     def seated(self) -> int:
         """Count the members the API server shows on a node."""
         return sum(len(pods) for status, pods in self.by_status.items() if status in SEATED_SET)

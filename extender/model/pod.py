@@ -12,6 +12,9 @@ from extender.model.resources import NOTHING, Resources
 
 PodUid = NewType("PodUid", str)
 
+#: Begins the uid of a place kept for a pod that does not exist yet; no real uid looks like it.
+SPARE = "spare:"
+
 _CRITICAL = frozenset({"system-cluster-critical", "system-node-critical"})
 
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
@@ -142,6 +145,11 @@ class Pod:
     def is_critical(self) -> bool:
         """Ask whether it keeps the cluster itself alive: it waits for nobody and never leaves."""
         return self.namespace == "kube-system" or self.priority_class in _CRITICAL
+
+    @property
+    def is_spare(self) -> bool:
+        """Ask whether it only keeps a place for a pod that is still to come."""
+        return self.uid.startswith(SPARE)
 
     @property
     def requests(self) -> Resources:

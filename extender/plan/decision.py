@@ -83,9 +83,9 @@ class Plan:
     tickets: Mapping[GangKey, Ticket] = field(default_factory=dict)
     evictions: tuple[Eviction, ...] = ()
     queues: Mapping[str, QueueFigures] = field(default_factory=dict)
-    #: Queues in which a lone pod, or a surplus member, may start without waiting for a cycle:
-    #: within their due, and nobody waits ahead for the room.
-    open_queues: frozenset[str] = frozenset()
+    #: Queues in which pods and whole gangs may start without waiting for a cycle, each with how
+    #: much (None: whatever there is): within their due, and nobody waits ahead for the room.
+    open_queues: Mapping[str, Resources | None] = field(default_factory=dict)
     #: Room kept free on nodes for gangs that wait too long: node name -> amounts.
     fences: Mapping[str, Resources] = field(default_factory=dict)
 

@@ -1,12 +1,15 @@
-"""Queues in which a lone pod may start at once, without waiting for a cycle."""
+"""Queues in which pods and gangs may start at once, without waiting for a cycle, and how much."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from extender.model.gang import GangKey
+from extender.model.queue import Queue
 from extender.model.queue import QueueState as State
 from extender.model.reason import Reason
+from extender.model.resources import Resources
+from extender.plan.ceiling import guaranteed, real_capability
 from extender.plan.decision import Verdict
 from extender.plan.session import Session
 from extender.plan.state import QueueState
@@ -17,29 +20,57 @@ _WANTS_ROOM = frozenset(
 )
 
 
-def open_queues(session: Session, verdicts: Mapping[GangKey, Verdict]) -> frozenset[str]:
-    """Name the queues that are open, within their due, and in which nobody waits for room.
+def open_queues(
+    session: Session, verdicts: Mapping[GangKey, Verdict]
+) -> dict[str, Resources | None]:
+    """Name the queues that are open and in which nobody waits for room, with what is left in each.
 
-    A queue with a capability is never among them: it is a hard limit, and between two cycles
-    nobody counts.
+    While somebody waits in another queue, that is the rest of its weighted part; otherwise the
+    rest of what it may use at all, None when nothing limits it.
     """
     crowded = {verdict.queue for verdict in verdicts.values() if verdict.reason in _WANTS_ROOM}
+    queues = [state.queue for state in session.queues.values()]
+    guarantees = guaranteed(queues)
     weights = sum(state.queue.weight for state in session.census.busy.values())
-    return frozenset(
-        name
-        for name, state in session.queues.items()
-        if state.queue.state is State.OPEN
-        and not state.queue.capability
-        and name not in crowded
-        and (not crowded or _is_below_due(session, state, weights))
-    )
+    left: dict[str, Resources | None] = {}
+    for name, state in session.queues.items():
+        queue = state.queue
+        if queue.state is not State.OPEN or name in crowded or _has_limited_parent(session, queue):
+            continue
+        most = None
+        if guarantees or queue.capability:
+            most = real_capability(queue, session.total, guarantees) - state.allocated
+        if crowded:
+            rest = _rest_of_part(session, state, weights)
+            most = rest if most is None else most.at_most(rest)
+        if most is None or all(most.amount(each) > 0 for each in _counted(session)):
+            left[name] = most
+    return left
 
 
-def _is_below_due(session: Session, state: QueueState, weights: int) -> bool:
-    """Ask whether *state* uses less than its weighted part, whatever the others leave."""
+def _rest_of_part(session: Session, state: QueueState, weights: int) -> Resources:
+    """Give what *state* has left of its weighted part, whatever the others leave."""
     part = state.queue.weight / max(weights, 1)
-    return all(
-        state.allocated.amount(name) < amount * part
-        for name, amount in session.total.items()
-        if amount > 0 and session.maths.counts(name)
+    counted = frozenset(_counted(session))
+    return Resources(
+        {
+            name: (int(amount * part) if name in counted else amount) - state.allocated.amount(name)
+            for name, amount in session.total.items()
+        }
     )
+
+
+def _counted(session: Session) -> list[str]:
+    total, counts = session.total, session.maths.counts
+    return [name for name, amount in total.items() if amount > 0 and counts(name)]
+
+
+def _has_limited_parent(session: Session, queue: Queue) -> bool:
+    """Ask whether an ancestor has a limit of its own: only a cycle counts its whole family."""
+    seen = {queue.name}
+    while queue.parent in session.queues and queue.parent not in seen:
+        queue = session.queues[queue.parent].queue
+        seen.add(queue.name)
+        if queue.capability:
+            return True
+    return False

@@ -63,6 +63,8 @@ class Verdicts:
             return Problem(Reason.QUEUE_NOT_FOUND, message)
         if _runs(gang):
             return Problem(Reason.RUNNING, _running(gang))
+        if gang.spares:
+            return _incomplete(gang)
         if gang.ready >= gang.group.min_member and gang.ready:
             return Problem(Reason.ADMITTED, f"{gang.ready} members have nodes and may start")
         wait = gang.backing_off_until - self._session.snapshot.now
@@ -77,6 +79,8 @@ class Verdicts:
     def _reason(self, gang: GangState) -> Problem:
         if _runs(gang.gang):
             return Problem(Reason.RUNNING, _running(gang.gang))
+        if gang.gang.spares:
+            return _incomplete(gang.gang)
         if gang.committed or (gang.ready >= gang.min_member and gang.ready and not gang.placed):
             return Problem(Reason.ADMITTED, self._admitted(gang))
         if not gang.gang.waiting:
@@ -197,7 +201,7 @@ class Verdicts:
             ),
             share=self._session.maths.share(allocated, self._session.total),
             min_member=gang.group.min_member,
-            members=len(gang.pods),
+            members=len(gang.pods) - gang.spares,
         )
 
 
@@ -239,11 +243,12 @@ def _running(gang: Gang) -> str:
 def _incomplete(gang: Gang) -> Problem:
     """Say what is missing of a gang that has nobody waiting."""
     gated = sum(pod.gated for pod in gang.pods)
-    least, have = gang.group.min_member, gang.ready
+    least, have = gang.group.min_member, gang.ready - gang.spares
     if gated and have + gated >= least:
         message = f"{have} of at least {least} members may start; {gated} have scheduling gates"
         return Problem(Reason.GATED, message)
-    return Problem(Reason.NOT_ENOUGH_MEMBERS, f"has {have} of at least {least} members")
+    kept = "; room is kept for the rest" if gang.spares else ""
+    return Problem(Reason.NOT_ENOUGH_MEMBERS, f"has {have} of at least {least} members{kept}")
 
 
 def _some(names: Sequence[str], noun: str) -> str:

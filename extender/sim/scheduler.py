@@ -79,7 +79,9 @@ class SimScheduler:
             return
         answer = self._ask("filter", {"Pod": pod, "Nodes": None, "NodeNames": feasible})
         nodes = answer.get("NodeNames") or []
-        if nodes:
+        if answer.get("Error"):
+            self._binders.submit(self._retry, pod)
+        elif nodes:
             node = max(nodes, key=lambda name: self._free(name).amount("cpu"))
             with self._lock:
                 self._seats[uid] = (node, needs)
@@ -99,8 +101,11 @@ class SimScheduler:
         if answer.get("Error"):
             with self._lock:
                 self._seats.pop(about["uid"], None)
-            self._stopping.wait(_RETRY_S)
-            self._active.put(pod)
+            self._retry(pod)
+
+    def _retry(self, pod: Object) -> None:
+        self._stopping.wait(_RETRY_S)
+        self._active.put(pod)
 
     def _exists(self, pod: Object) -> bool:
         uid = pod["metadata"]["uid"]

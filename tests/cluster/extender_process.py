@@ -6,6 +6,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import urllib3
+from prometheus_client.parser import text_string_to_metric_families
+
 from .components import answers
 from .processes import Program
 
@@ -49,6 +52,22 @@ class Extender(Program):
             f"--ops-listen=127.0.0.1:{self.ports[1]}",
             *self._arguments,
         ]
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Give a sample of its metrics, zero while there is none."""
+        with urllib3.PoolManager(retries=False, timeout=2) as http:
+            text = http.request("GET", f"{self.ops_url}/metrics").data.decode()
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name == name and sample.labels == labels
+        )
+
+    @property
+    def held(self) -> int:
+        """Count the bind calls that wait at the barrier."""
+        return int(self.metric("gang_extender_holds"))
 
     def is_ready(self) -> bool:
         return answers(f"{self.ops_url}/readyz")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from . import objects
@@ -50,13 +51,31 @@ def test_nobody_is_bound_before_the_last_member_exists_and_then_all_are_within_a
     api.create(objects.pod_group("train", namespace, 3))
     members = objects.pods(3, "train", namespace, gang="train", node_selector=pool.selector)
     with plane.binds(namespace) as binds:
-        for member in members[:2]:
-            api.create(member)
-            wait_until_refused(api, namespace, member["metadata"]["name"], "NotEnoughMembers")
+        api.create(*members[:2])
+        wait_for(lambda: gang_scheduler.extender.held == 2, 10, "the first two wait at the barrier")
         assert bound(api, namespace) == []
 
         api.create(members[2])
         binds.wait_for(3, 10)
+
+        assert binds.spread_s() < 1
+    assert not any(refusals(api, namespace, member["metadata"]["name"]) for member in members)
+
+
+def test_members_that_come_one_by_one_and_late_start_together(
+    plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
+) -> None:
+    pool = nodes(2)
+    api.create(objects.pod_group("slow", namespace, 3))
+    members = objects.pods(3, "slow", namespace, gang="slow", node_selector=pool.selector)
+    with plane.binds(namespace) as binds:
+        for member in members[:2]:
+            api.create(member)
+            time.sleep(6)  # longer than places are kept for members still to come
+        assert bound(api, namespace) == []
+
+        api.create(members[2])
+        binds.wait_for(3, 15)
 
         assert binds.spread_s() < 1
 

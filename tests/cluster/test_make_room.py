@@ -7,8 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import urllib3
-from prometheus_client.parser import text_string_to_metric_families
 
 from . import objects, telling
 from .api import Api, Object
@@ -237,14 +235,8 @@ def unreclaimable_gang(
 
 def preempt_answers(gang_scheduler: GangScheduler, outcome: str) -> float:
     """How often the preempt hook has answered like this, by its own metrics."""
-    with urllib3.PoolManager() as http:
-        text = http.request("GET", f"{gang_scheduler.extender.ops_url}/metrics").data.decode()
-    wanted = {"verb": "preempt", "outcome": outcome}
-    return sum(
-        sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-        if sample.name == "gang_extender_hook_answers_total" and sample.labels == wanted
+    return gang_scheduler.extender.metric(
+        "gang_extender_hook_answers_total", verb="preempt", outcome=outcome
     )
 
 

@@ -157,5 +157,5 @@ def test_a_plan_for_nothing_is_empty() -> None:
     assert make_plan(cluster([])) == Plan(
         generation=1,
         queues=make_plan(cluster([])).queues,
-        open_queues=frozenset({"default"}),
+        open_queues={"default": None},
     )

@@ -148,12 +148,9 @@ def test_shares_are_the_dominant_part_of_the_cluster() -> None:
     assert verdict(cluster(nodes(2, cpu=4, memory=64), [running])).share == 0.5
 
 
-def test_lone_pods_may_start_inline_only_where_nobody_waits_ahead() -> None:
+def test_pods_may_start_without_a_cycle_only_where_nobody_waits_ahead() -> None:
     quiet = make_plan(cluster(nodes(1), [lone("a/one", cpu=1)], [queue("q1")]))
-    assert quiet.open_queues == {"default", "q1"}
-
-    limited = queue("limited", capability=amounts(cpu=1))
-    assert "limited" not in make_plan(cluster(nodes(1), [], [limited])).open_queues
+    assert quiet.open_queues == {"default": None, "q1": None}
 
     crowded = make_plan(
         cluster(
@@ -163,3 +160,20 @@ def test_lone_pods_may_start_inline_only_where_nobody_waits_ahead() -> None:
         )
     )
     assert "q1" not in crowded.open_queues
+    left = crowded.open_queues["q2"]
+    assert left is not None
+    assert left.amount("cpu") == 4_000
+
+
+def test_without_a_cycle_no_more_may_start_than_a_queue_may_use() -> None:
+    limited = queue("limited", capability=amounts(cpu=2))
+    family = [
+        queue("parent", capability=amounts(cpu=2), parent="root"),
+        queue("child", parent="parent"),
+    ]
+    running = gang("a/one", 1, queue="limited", on=["n1"], cpu=1)
+    left = make_plan(cluster(nodes(1), [running], [limited, *family])).open_queues
+
+    assert left["limited"] is not None
+    assert left["limited"].amount("cpu") == 1_000
+    assert "child" not in left

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ from extender.web.app import create_app
 from extender.wiring import Runtime, SystemClock, embed, read_group
 
 HOOKS, OPS = 8888, 8889
+#: About a pod of ours; while there is no plan yet, the answer is that we are not ready.
+_QUESTION = json.dumps({"Pod": _pod("early", None), "NodeNames": []}).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,8 @@ class World:
     def __enter__(self) -> World:
         self._thread.start()
         self.runtime.start()
+        while "not ready" in str(self.runtime.hooks.answer("filter", _QUESTION)):
+            time.sleep(0.01)
         return self
 
     def __exit__(self, *_: object) -> None:

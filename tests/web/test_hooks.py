@@ -51,7 +51,7 @@ def test_a_pod_of_another_scheduler_may_go_anywhere_even_in_a_gang(
 def test_a_refusal_names_every_node_with_one_constant_reason_that_preemption_cannot_resolve(
     world: World, call: Door
 ) -> None:
-    world.group("train", 2)
+    world.group("train", 200)
 
     answer = call("filter", ask(world.pod("train-0", "train"))).json
 
