@@ -49,6 +49,11 @@ class Metrics:
             "Held binds whose caller went away first.",
             registry=registry,
         )
+        self.learnt_timeout = Gauge(
+            "gang_extender_hold_learnt_timeout_seconds",
+            "When kube-scheduler really gives up binds, if that is sooner than configured; else 0.",
+            registry=registry,
+        )
         self.wakes = Counter(
             "gang_extender_wakes_total", "Wake-ups ordered for parked pods.", registry=registry
         )

@@ -72,7 +72,7 @@ class Application:
             return
         await send(_message("lifespan.startup.complete"))
         await receive()
-        self._runtime.stop()
+        await self._runtime.finish()
         await send(_message("lifespan.shutdown.complete"))
 
 

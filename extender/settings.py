@@ -61,6 +61,11 @@ class Settings:
         20.0,
         "How long a reservation waits for its pods to come to filter before it is given up.",
     )
+    take_back_s: float = setting(
+        0.0,
+        "After so long, a gang of which only a part could be bound is evicted again, if all of it"
+        " has a controller. 0: never; the rest is bound whenever it comes.",
+    )
     max_holds: int = setting(
         10_000, "Binds held at once; one more is refused and comes back, instead of piling up."
     )

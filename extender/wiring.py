@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -19,6 +20,7 @@ from extender.cycle import Cycle, Published
 from extender.gate import Gate
 from extender.holds.barrier import Barrier
 from extender.holds.book import Book
+from extender.holds.doors import TakesBack
 from extender.holds.limits import Limits
 from extender.holds.looptimer import LoopTimer
 from extender.holds.mirror import MirrorFacts, Promises, listen
@@ -31,19 +33,21 @@ from extender.kube.departures import Departures
 from extender.kube.events import ApiAnnouncer
 from extender.kube.evict import ApiEvictor
 from extender.kube.groups import LiveGroups
+from extender.kube.holdnews import HoldNews
 from extender.kube.mercy import Mercy
 from extender.kube.pipeline import Pipeline
 from extender.kube.report import Reporter
 from extender.kube.status import ApiStatusWriter
+from extender.kube.undo import CautiousUndo
 from extender.kube.wake import PipelinedWaker
 from extender.kube.watch import Mirror
 from extender.metrics import Metrics
-from extender.model.gang import GangKey, PodGroup
+from extender.model.gang import PodGroup
 from extender.plan.planner import make_plan
 from extender.policyfile import PolicyFile
 from extender.ports import Announcer, Binder, Clock, Evictor, GroupReader, StatusWriter, Waker
 from extender.settings import Settings, address
-from extender.sim.acting import SimAnnouncer, SimEvictor, SimStatus
+from extender.sim.acting import SimAnnouncer, SimEvictor, SimStatus, SimUndo
 from extender.sim.cluster import Object, SimCluster
 from extender.web.app import create_app
 from extender.web.dashboard import Dashboard
@@ -109,8 +113,11 @@ class Doors:
     groups: GroupReader
     waker: Waker
     evictor: StoppableEvictor
+    undo: TakesBack
     status: StoppableStatus
     announcer: RunningAnnouncer
+    #: Breaks the connections that live in the event loop.
+    aclose: Callable[[], Awaitable[object]]
 
 
 class Runtime:
@@ -133,6 +140,7 @@ class Runtime:
             cluster, arrivals, published, lost_its_node=lambda gang: self._cycle.give_back(gang)
         )
         self._doors = doors
+        self._commit_s = limits_of(settings).commit_s
         self._reporter = Reporter(
             writer=doors.status,
             announcer=doors.announcer,
@@ -164,7 +172,7 @@ class Runtime:
             reporter=self._reporter,
             clock=clock,
             metrics=metrics,
-            readiness=cluster.readiness,
+            readiness=lambda: cluster.readiness() or self._closed(),
             scheduler_idle_s=lambda: self.hooks.idle_s(),
             ticket_s=settings.ticket_s,
         )
@@ -173,14 +181,15 @@ class Runtime:
             binder=doors.binder,
             groups=doors.groups,
             inflight=Promises(cluster, gate.passers, clock),
+            undo=doors.undo,
             timer=LoopTimer(loop),
             clock=clock,
-            observer=HoldMetrics(metrics),
+            observer=HoldNews(metrics, cluster, doors.announcer, clock),
         )
         listen(cluster, gate.passers, self._barrier)
 
         def readiness() -> list[str]:
-            return cluster.readiness() or published.readiness()
+            return cluster.readiness() or self._closed() or published.readiness()
 
         self.hooks = Hooks(
             gate=gate,
@@ -225,6 +234,17 @@ class Runtime:
         """Refuse what waits at the barrier, and whatever comes."""
         self._barrier.shut_down()
 
+    async def finish(self) -> None:
+        """Wait for what was sent to the API server, then end every thread and connection."""
+        sent = asyncio.wrap_future(self._barrier.shut_down())
+        await asyncio.wait({sent}, timeout=self._commit_s)
+        self.stop()
+        await self._doors.aclose()
+
+    def _closed(self) -> list[str]:
+        closed = self._barrier.closed
+        return [f"binds: {closed}"] if closed else []
+
     def stop(self) -> None:
         """End every thread."""
         self._cycle.stop()
@@ -242,15 +262,19 @@ def build(settings: Settings, loop: asyncio.AbstractEventLoop) -> Runtime:
     cluster = Cluster(clock, queue_policy(settings))
     metrics = Metrics()
     pipeline = Pipeline(access, loop)
+    # Lanes of its own: a thousand wake-ups must not stand in front of a bind.
+    wake_ups = Pipeline(access, loop, size=4)
+    evictor = ApiEvictor(access)
     doors = Doors(
         source=Mirror(access, cluster, clock, schedulers=frozenset(settings.scheduler_name)),
         binder=PipelinedBinder(pipeline, budget_s=limits_of(settings).commit_s),
         groups=LiveGroups(pipeline),
-        # Lanes of its own: a thousand wake-ups must not stand in front of a bind.
-        waker=PipelinedWaker(Pipeline(access, loop, size=4), per_s=500, burst=1000),
-        evictor=ApiEvictor(access),
+        waker=PipelinedWaker(wake_ups, per_s=500, burst=1000),
+        evictor=evictor,
+        undo=CautiousUndo(pipeline, evictor),
         status=ApiStatusWriter(access),
         announcer=ApiAnnouncer(access, metrics),
+        aclose=lambda: asyncio.gather(pipeline.aclose(), wake_ups.aclose()),
     )
     return Runtime(settings, loop, clock, cluster, metrics, doors)
 
@@ -259,14 +283,17 @@ def embed(settings: Settings, loop: asyncio.AbstractEventLoop, simulated: SimClu
     """Put an extender together for a simulated cluster."""
     clock = SystemClock()
     cluster = Cluster(clock, queue_policy(settings))
+    evictor = SimEvictor(simulated)
     doors = Doors(
         source=_Hearsay(simulated, cluster, frozenset(settings.scheduler_name)),
         binder=simulated,
         groups=simulated,
         waker=simulated,
-        evictor=SimEvictor(simulated),
+        evictor=evictor,
+        undo=SimUndo(evictor),
         status=SimStatus(simulated),
         announcer=SimAnnouncer(),
+        aclose=lambda: asyncio.sleep(0),
     )
     return Runtime(settings, loop, clock, cluster, Metrics(), doors)
 
@@ -280,7 +307,12 @@ def queue_policy(settings: Settings) -> QueuePolicy:
 
 def limits_of(settings: Settings) -> Limits:
     """Split the time kube-scheduler gives a bind."""
-    return Limits.within(settings.hold_s, settings.bind_timeout_s, settings.max_holds)
+    return Limits.within(
+        settings.hold_s,
+        settings.bind_timeout_s,
+        max_holds=settings.max_holds,
+        take_back_s=None if settings.dry_run else settings.take_back_s or None,
+    )
 
 
 def pod_reader(settings: Settings) -> PodReader:
@@ -320,26 +352,3 @@ class _Hearsay:
         )
         if line.change is not None:
             self._cluster.apply(line.change)
-
-
-class HoldMetrics:
-    """Counts what happens at the barrier."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    def holding(self, holds: int) -> None:
-        """So many binds wait or are under way now."""
-        self._metrics.holds.set(holds)
-
-    def released(self, cause: str, waited_s: float) -> None:
-        """A bind call was answered."""
-        self._metrics.hold_seconds.labels(cause).observe(waited_s)
-
-    def partial_commit(self, gang: GangKey) -> None:
-        """A gang ended short of minMember after its bindings were sent."""
-        self._metrics.partial_commits.inc()
-
-    def peer_closed(self, age_s: float) -> None:
-        """A caller gave up."""
-        self._metrics.peer_closes.inc()

@@ -60,8 +60,8 @@ class Assembly:
     seen: PodGroup | None = None
     #: Members that wait or are being bound.
     holds: dict[PodUid, Hold] = field(default_factory=dict)
-    #: Members known to exist since it began, held or not.
-    siblings: set[PodUid] = field(default_factory=set)
+    #: Members known to exist, held or not, with what kube-scheduler had said of them before.
+    siblings: dict[PodUid, str] = field(default_factory=dict)
     #: Members kube-scheduler found no node for since the assembly began.
     stuck: set[PodUid] = field(default_factory=set)
     #: When to look again whether enough members are left; None without doubt.
@@ -72,6 +72,8 @@ class Assembly:
     seated_before: int = 0
     #: Members bound by this assembly.
     bound: set[PodUid] = field(default_factory=set)
+    #: Members whose binding certainly failed.
+    failed: set[PodUid] = field(default_factory=set)
     #: A member may have been bound without our seeing it.
     unsure: bool = False
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from extender.holds.book import Book
 from extender.holds.cause import Cause
-from extender.holds.doors import InFlight, Observer, Timer
+from extender.holds.doors import InFlight, Observer, TakesBack, Timer
 from extender.holds.events import (
     Arrived,
     CallId,
@@ -42,10 +42,12 @@ from extender.holds.instructions import (
     BackOff,
     Bind,
     Free,
+    Keep,
     Park,
     ReportPartial,
     ReportPeerClosed,
     Seat,
+    TakeBack,
     Verify,
 )
 from extender.holds.states import AssemblyState
@@ -70,6 +72,7 @@ class Barrier:
         binder: Binder,
         groups: GroupReader,
         inflight: InFlight,
+        undo: TakesBack,
         timer: Timer,
         clock: Clock,
         observer: Observer,
@@ -78,6 +81,7 @@ class Barrier:
         self._binder = binder
         self._groups = groups
         self._inflight = inflight
+        self._undo = undo
         self._timer = timer
         self._clock = clock
         self._observer = observer
@@ -95,9 +99,11 @@ class Barrier:
             Bind: self._bind,
             Seat: self._seat,
             Free: self._free,
+            Keep: self._keep,
             Answer: self._answer,
             BackOff: self._back_off,
             ReportPartial: self._report_partial,
+            TakeBack: self._take_back,
             ReportPeerClosed: self._report_peer_closed,
         }
 
@@ -153,9 +159,16 @@ class Barrier:
         """Refuse what waits and whatever comes; what was sent finishes."""
         self._tell(Closed(Cause.LEASE_LOST))
 
+    @property
+    def closed(self) -> str | None:
+        """Say why no bind may come in, None while they may."""
+        cause = self._book.closed
+        return cause.text() if cause else None
+
     def shut_down(self) -> Future[None]:
         """Refuse what waits and whatever comes; done when what was sent has finished."""
         finished: Future[None] = Future()
+        finished.set_running_or_notify_cancel()
         self._empty.append(finished)
         self._tell(Closed(Cause.SHUT_DOWN))
         return finished
@@ -215,6 +228,8 @@ class Barrier:
 
     def _after_work(self) -> None:
         self._observer.holding(self._book.holds)
+        if self.learnt_timeout_s != self._told_timeout_s:
+            self._tell_timeout(self.learnt_timeout_s)
         due = self._book.due
         if due is not None and (self._rings_at is None or due < self._rings_at):
             self._rings_at = due
@@ -222,6 +237,13 @@ class Barrier:
         if self._empty and not self._book.holds and self._book.closed:
             while self._empty:
                 self._empty.pop().set_result(None)
+
+    def _tell_timeout(self, learnt_s: float | None) -> None:
+        self._told_timeout_s = learnt_s
+        self._observer.learnt_timeout(learnt_s)
+        if learnt_s is not None:
+            sentence = "kube-scheduler gives up binds sooner than configured"
+            log_event(log, logging.WARNING, sentence, bind_timeout_s=round(learnt_s, 2))
 
     def _ring(self) -> None:
         self._rings_at = None
@@ -265,6 +287,9 @@ class Barrier:
     def _free(self, order: Free) -> None:
         self._inflight.release(order.uid)
 
+    def _keep(self, order: Keep) -> None:
+        self._inflight.keep(order.uid, order.node)
+
     def _answer(self, order: Answer) -> None:
         waiting = self._answers.pop(order.id)
         del self._call_of[waiting]
@@ -279,11 +304,8 @@ class Barrier:
         log_event(log, logging.ERROR, "gang bound only in part", gang=order.gang)
         self._observer.partial_commit(order.gang)
 
+    def _take_back(self, order: TakeBack) -> None:
+        self._undo.take_back(order.gang, order.orders)
+
     def _report_peer_closed(self, order: ReportPeerClosed) -> None:
         self._observer.peer_closed(order.age_s)
-        learnt_s = self._book.patience.learnt_timeout_s
-        if learnt_s != self._told_timeout_s:
-            self._told_timeout_s = learnt_s
-            if learnt_s is not None:
-                sentence = "kube-scheduler gives up binds sooner than configured"
-                log_event(log, logging.WARNING, sentence, bind_timeout_s=round(learnt_s, 2))

@@ -42,7 +42,7 @@ from extender.holds.instructions import Answer, Free, Instruction, Park, ReportP
 from extender.holds.limits import Limits
 from extender.holds.patience import Patience
 from extender.holds.recent import Recent
-from extender.holds.standing import fits_no_node, objection, stands
+from extender.holds.standing import objection, stands
 from extender.holds.states import FORWARD, GATHERING, AssemblyState, HoldState
 from extender.holds.story import Line
 from extender.holds.table import Table
@@ -166,7 +166,9 @@ class Book:
                 return Refuse(Cause.GROUP_REPLACED, gang)
         if self._backoff.lasts(gang, now):
             return Refuse(Cause.BACKING_OFF, gang)
-        return verdict if self._facts.ticketed(uid) else Refuse(Cause.NO_TICKET, gang)
+        if self._facts.reserved_node(uid) is None:
+            return Refuse(Cause.NO_TICKET, gang)
+        return verdict
 
     def _admit(
         self, event: Arrived, waiter: Waiter, verdict: Entry, now: float
@@ -217,12 +219,14 @@ class Book:
         if bound:
             self._recent.remember(hold.uid, hold.node, now)
             yield Seat(hold.uid, hold.node)
-        elif event.outcome.result is not BindResult.UNKNOWN:
+        elif event.outcome.result is BindResult.LOST or (
+            event.outcome.result is BindResult.FAILED and assembly is None
+        ):
             # Of an unknown outcome the room stays taken until the mirror has shown the truth.
             yield Free(hold.uid)
         yield from self._answer_outcome(hold, event.outcome, now)
         if assembly is not None:
-            yield from self._gathering.settled(assembly, hold.uid, event.outcome.result, now)
+            yield from self._gathering.settled(assembly, hold, event.outcome.result, now)
 
     def _answer_outcome(
         self, hold: Hold, outcome: BindOutcome, now: float
@@ -274,9 +278,9 @@ class Book:
         assembly = self._table.assemblies.get(event.gang)
         if assembly is None or assembly.state not in GATHERING or event.uid in assembly.holds:
             return
-        if fits_no_node(self._facts.pod(event.uid)):
-            assembly.stuck.add(event.uid)
-            yield from self._gathering.member_changed(assembly, event.uid, now)
+        pod = self._facts.pod(event.uid)
+        if pod is not None:
+            yield from self._gathering.member_refused(assembly, pod, now)
 
     def _group_changed(self, event: GroupChanged, now: float) -> Iterator[Instruction]:
         assembly = self._table.assemblies.get(event.gang)

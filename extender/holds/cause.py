@@ -21,6 +21,7 @@ class Cause(Enum):
     SIBLING_UNSCHEDULABLE = "sibling_unschedulable"
     NOT_ENOUGH_MEMBERS = "not_enough_members"
     UNVERIFIED = "unverified"
+    TAKEN_BACK = "taken_back"
     GROUP_GONE = "group_gone"
     GROUP_REPLACED = "group_replaced"
     GROUP_UNUSABLE = "group_unusable"
@@ -51,6 +52,7 @@ BACKS_OFF = frozenset(
         Cause.NOT_ENOUGH_MEMBERS,
         Cause.UNVERIFIED,
         Cause.BIND_FAILED,
+        Cause.TAKEN_BACK,
     }
 )
 
@@ -62,6 +64,7 @@ _SENTENCES = {
     Cause.SIBLING_UNSCHEDULABLE: "a member that is needed fits no node",
     Cause.NOT_ENOUGH_MEMBERS: "too few members are left to reach minMember",
     Cause.UNVERIFIED: "its PodGroup could not be read from the API server in time",
+    Cause.TAKEN_BACK: "it could not be completed and what had started was taken back",
     Cause.GROUP_GONE: "its PodGroup does not exist",
     Cause.GROUP_REPLACED: "its PodGroup was replaced by another of the same name",
     Cause.GROUP_UNUSABLE: "its PodGroup cannot be used; see its events",

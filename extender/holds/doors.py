@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
+from extender.ports import EvictOrder
 
 
 class InFlight(Protocol):
@@ -20,6 +21,9 @@ class InFlight(Protocol):
 
     def bound(self, uid: PodUid, node: str) -> None:
         """Keep room for a bound pod until the mirror shows it."""
+
+    def keep(self, uid: PodUid, node: str) -> None:
+        """Let a pod whose binding failed keep its room as a ticket."""
 
     def release(self, uid: PodUid) -> None:
         """Give the room of a pod back; none may be kept."""
@@ -38,6 +42,13 @@ class Timer(Protocol):
         """Call back once, as soon as that thread has time."""
 
 
+class TakesBack(Protocol):
+    """Makes what was bound in part leave again; rarely asked, never waits."""
+
+    def take_back(self, gang: GangKey, orders: Sequence[EvictOrder]) -> None:
+        """Ask all of them to leave, or none when one of them would never come again."""
+
+
 class Observer(Protocol):
     """Hears what is worth counting."""
 
@@ -52,3 +63,6 @@ class Observer(Protocol):
 
     def peer_closed(self, age_s: float) -> None:
         """A caller gave up *age_s* after its call."""
+
+    def learnt_timeout(self, seconds: float | None) -> None:
+        """kube-scheduler seems to give up sooner than configured; None when it does not."""

@@ -34,8 +34,8 @@ class Facts(Protocol):
     def seated_in_role(self, key: GangKey, role: str) -> int:
         """Count the members of one role that `seated` counts."""
 
-    def ticketed(self, uid: PodUid) -> bool:
-        """Ask whether room is reserved for this pod."""
+    def reserved_node(self, uid: PodUid) -> str | None:
+        """Give the node on which room is kept for this pod, None without any."""
 
     def node(self, name: str) -> Node | None:
         """Give a node as last seen."""

@@ -11,15 +11,23 @@ from extender.holds.assembly import Assembly, Hold
 from extender.holds.backoff import Backoff
 from extender.holds.cause import BACKS_OFF, Cause
 from extender.holds.facts import Facts
-from extender.holds.instructions import BackOff, Free, Instruction, ReportPartial, Verify
+from extender.holds.instructions import (
+    BackOff,
+    Free,
+    Instruction,
+    Keep,
+    ReportPartial,
+    TakeBack,
+    Verify,
+)
 from extender.holds.patience import Patience
 from extender.holds.quorum import Seats
-from extender.holds.standing import group_objection, objection
+from extender.holds.standing import fits_no_node, group_objection, objection
 from extender.holds.states import GATHERING, AssemblyState, HoldState
 from extender.holds.table import Table
 from extender.model.gang import GangKey, PodGroup
-from extender.model.pod import PodUid
-from extender.ports import BindResult
+from extender.model.pod import SEATED_SET, Pod, PodUid
+from extender.ports import BindResult, EvictOrder
 
 
 class Gathering:
@@ -69,7 +77,8 @@ class Gathering:
             verify_by=now + limits.hold_s + limits.verify_s,
             give_up=now + limits.bind_timeout_s - limits.margin_s,
         )
-        self._table.enrol(assembly, (pod.uid for pod in self._facts.pods_of(group.key)))
+        members = ((pod.uid, pod.refusal) for pod in self._facts.pods_of(group.key))
+        self._table.enrol(assembly, members)
         self._remind(assembly, assembly.deadline)
         return assembly
 
@@ -144,13 +153,17 @@ class Gathering:
         self._remind(assembly, assembly.reread_at)
 
     def settled(
-        self, assembly: Assembly, uid: PodUid, result: BindResult, now: float
+        self, assembly: Assembly, hold: Hold, result: BindResult, now: float
     ) -> Iterator[Instruction]:
         """Count an outcome; the last one tells whether the gang has started."""
         if result is BindResult.BOUND:
-            assembly.bound.add(uid)
+            assembly.bound.add(hold.uid)
         elif result is BindResult.UNKNOWN:
             assembly.unsure = True
+        elif result is BindResult.FAILED:
+            # It comes again in a moment, and what it was promised must still be there.
+            assembly.failed.add(hold.uid)
+            yield Keep(hold.uid, hold.node)
         if assembly.holds:
             return
         if assembly.is_complete:
@@ -162,10 +175,13 @@ class Gathering:
     def _fall_short(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
         """Go on forward if a member may have started; otherwise nothing has happened."""
         if not assembly.bound and not assembly.unsure:
+            for uid in sorted(assembly.failed):
+                yield Free(uid)
             yield from self.end(assembly, Cause.BIND_FAILED, now)
             return
         self._table.turn(assembly, AssemblyState.BROKEN, now)
-        assembly.deadline = now + self._patience.limits(now).broken_s
+        limits = self._patience.limits(now)
+        assembly.deadline = now + (limits.take_back_s or limits.broken_s)
         self._remind(assembly, assembly.deadline)
         yield ReportPartial(assembly.key)
 
@@ -195,11 +211,27 @@ class Gathering:
 
     def member_changed(self, assembly: Assembly, uid: PodUid, now: float) -> Iterator[Instruction]:
         """Weigh anew, and doubt if this member will not come."""
-        self._table.enrol(assembly, (uid,))
+        self._table.enrol(assembly, ((uid, ""),))
         pod = self._facts.pod(uid)
-        if pod is None or not quorum.may_come(pod, assembly):
+        if pod is None or not quorum.may_come(pod, assembly, self._facts):
             self._doubt(assembly, now)
         yield from self.weigh(assembly, now)
+
+    def member_refused(self, assembly: Assembly, pod: Pod, now: float) -> Iterator[Instruction]:
+        """Doubt if kube-scheduler found no node for a member since the assembly began.
+
+        What it said before does not count: the member was woken since, and looked at again or
+        about to be. (If it finds no node for the same reasons it writes nothing; then the
+        deadline must do.)
+        """
+        if pod.refusal == assembly.siblings.get(pod.uid, ""):
+            return
+        assembly.siblings[pod.uid] = pod.refusal
+        if fits_no_node(pod):
+            assembly.stuck.add(pod.uid)
+        else:
+            assembly.stuck.discard(pod.uid)
+        yield from self.member_changed(assembly, pod.uid, now)
 
     def member_left(self, assembly: Assembly, uid: PodUid, now: float) -> None:
         """Forget a member that is gone, or in another gang by now."""
@@ -256,19 +288,40 @@ class Gathering:
     def time_passed(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
         """Do what is due for one assembly."""
         if assembly.state is AssemblyState.BROKEN:
-            self._give_up_broken(assembly, now)
+            yield from self._while_broken(assembly, now)
         elif assembly.state is AssemblyState.VERIFYING:
             yield from self._while_verifying(assembly, now)
         elif assembly.state is AssemblyState.ASSEMBLING:
             yield from self._while_assembling(assembly, now)
 
-    def _give_up_broken(self, assembly: Assembly, now: float) -> None:
+    def _while_broken(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
         if now < assembly.deadline:
             return
+        limits = self._patience.limits(now)
+        group = self._facts.group(assembly.key) or assembly.group
         if assembly.holds:
-            self._remind(assembly, now + self._patience.limits(now).commit_s)
+            self._remind(assembly, now + limits.commit_s)
+        elif limits.take_back_s and not quorum.is_satisfied(
+            group, quorum.seats(group, self._facts)
+        ):
+            yield from self._take_back(assembly, now)
         else:
             self._table.turn(assembly, AssemblyState.DISSOLVED, now)
+
+    def _take_back(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
+        """Stop waiting for the rest: what occupies nodes for nothing leaves again."""
+        for uid in sorted(assembly.failed - assembly.bound):
+            yield Free(uid)
+        yield from self.end(assembly, Cause.TAKEN_BACK, now)
+        why = Cause.TAKEN_BACK.text(assembly.key)
+        yield TakeBack(
+            assembly.key,
+            tuple(
+                EvictOrder(uid=pod.uid, namespace=pod.namespace, name=pod.name, why=why)
+                for pod in self._facts.pods_of(assembly.key)
+                if pod.status in SEATED_SET
+            ),
+        )
 
     def _while_verifying(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
         """Let a verification that began in time finish, but not for ever."""

@@ -9,7 +9,7 @@ from extender.holds.cause import Cause
 from extender.holds.events import CallId
 from extender.model.gang import GangKey, PodGroup
 from extender.model.pod import PodUid
-from extender.ports import BindOrder
+from extender.ports import BindOrder, EvictOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,14 @@ class Free:
 
 
 @dataclass(frozen=True, slots=True)
+class Keep:
+    """Let the pod keep its room as a ticket: its binding failed, its gang has begun to start."""
+
+    uid: PodUid
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """Answer one bind call; an empty *error* is success."""
 
@@ -77,6 +85,14 @@ class ReportPartial:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeBack:
+    """Ask the members of a gang that did get bound to leave again."""
+
+    gang: GangKey
+    orders: tuple[EvictOrder, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ReportPeerClosed:
     """A caller gave up *age_s* after its call."""
 
@@ -84,5 +100,15 @@ class ReportPeerClosed:
 
 
 Instruction: TypeAlias = (
-    Park | Verify | Bind | Seat | Free | Answer | BackOff | ReportPartial | ReportPeerClosed
+    Park
+    | Verify
+    | Bind
+    | Seat
+    | Free
+    | Keep
+    | Answer
+    | BackOff
+    | ReportPartial
+    | TakeBack
+    | ReportPeerClosed
 )

@@ -25,12 +25,20 @@ class Limits:
     reread_s: float = 0.5
     #: How long a gang that was bound only in part is completed without holding its members.
     broken_s: float = 600.0
+    #: After so long without the rest, what was bound is taken back instead; None: never.
+    take_back_s: float | None = None
     max_holds: int = 10_000
     backoff_s: float = 10.0
     max_backoff_s: float = 120.0
 
     @classmethod
-    def within(cls, hold_s: float, bind_timeout_s: float, max_holds: int = 10_000) -> Limits:
+    def within(
+        cls,
+        hold_s: float,
+        bind_timeout_s: float,
+        max_holds: int = 10_000,
+        take_back_s: float | None = None,
+    ) -> Limits:
         """Split what *bind_timeout_s* leaves after *hold_s*: 15 s give 2 + 10 + 3."""
         rest = bind_timeout_s - hold_s
         return cls(
@@ -39,6 +47,7 @@ class Limits:
             commit_s=rest * 10 / 15,
             margin_s=rest * 3 / 15,
             max_holds=max_holds,
+            take_back_s=take_back_s,
         )
 
     @property

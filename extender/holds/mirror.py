@@ -42,9 +42,10 @@ class MirrorFacts:
             return None  # an ordinary pod's shadow gang appears with its pod
         return _gang_of(uid, self._cluster, self._passers)
 
-    def ticketed(self, uid: PodUid) -> bool:
-        """Ask whether room is reserved for this pod."""
-        return self._cluster.inflight.of(uid) is not None
+    def reserved_node(self, uid: PodUid) -> str | None:
+        """Give the node on which room is kept for this pod, None without any."""
+        reservation = self._cluster.inflight.of(uid)
+        return reservation.node if reservation else None
 
 
 class Promises:
@@ -74,6 +75,12 @@ class Promises:
     def bound(self, uid: PodUid, node: str) -> None:
         """Keep room for a bound pod until the mirror shows it."""
         self._inflight.advance(uid, Stage.BOUND, node)
+
+    def keep(self, uid: PodUid, node: str) -> None:
+        """Let a pod whose binding failed keep its room as a ticket."""
+        known = self._inflight.of(uid)
+        if known is not None and self._inflight.release(uid):
+            self._inflight.reserve(known.pod, known.gang, node, self._clock.monotonic())
 
     def release(self, uid: PodUid) -> None:
         """Give the room of a pod back."""

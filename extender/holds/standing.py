@@ -30,12 +30,12 @@ def objection(hold: Hold, facts: Facts) -> Cause | None:
     return None if will_take(facts.node(hold.node), pod) else Cause.NODE_LOST
 
 
-def fits_no_node(pod: Pod | None) -> bool:
+def fits_no_node(pod: Pod) -> bool:
     """Ask whether kube-scheduler itself found no node for a pod.
 
     One that we refused is not lost: it is woken when its turn comes.
     """
-    if pod is None or pod.status is not Status.PENDING or not pod.refusal:
+    if pod.status is not Status.PENDING or not pod.refusal:
         return False
     return not any(word in pod.refusal for word in _OUR_WORDS)
 

@@ -29,7 +29,7 @@ class AssemblyState(Enum):
     COMMITTING = "Every held member is being bound; late members are bound as they come."
     DONE = "At least minMember members are bound; the attempt is over."
     BROKEN = "Some got bound, but fewer than minMember; missing ones are bound as they come."
-    ABORTED = "No member got bound: all were refused together; the gang may have to back off."
+    ABORTED = "All were refused together, and nothing stays bound; the gang may have to back off."
     DISSOLVED = "The last held member left by itself; the gang starts anew when one comes."
 
 
@@ -61,7 +61,9 @@ ASSEMBLY_MOVES: Mapping[AssemblyState, frozenset[AssemblyState]] = {
     AssemblyState.COMMITTING: frozenset(
         {AssemblyState.DONE, AssemblyState.BROKEN, AssemblyState.ABORTED}
     ),
-    AssemblyState.BROKEN: frozenset({AssemblyState.DONE, AssemblyState.DISSOLVED}),
+    AssemblyState.BROKEN: frozenset(
+        {AssemblyState.DONE, AssemblyState.ABORTED, AssemblyState.DISSOLVED}
+    ),
     AssemblyState.DONE: frozenset(),
     AssemblyState.ABORTED: frozenset(),
     AssemblyState.DISSOLVED: frozenset(),

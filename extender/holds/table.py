@@ -32,15 +32,18 @@ class Table:
         assembly = self.assemblies.get(hold.gang) if hold.gang else None
         return assembly if assembly is not None and hold.uid in assembly.holds else None
 
-    def enrol(self, assembly: Assembly, uids: Iterable[PodUid]) -> None:
-        """Remember who belongs to an assembly: once a pod is gone, nobody else can tell."""
-        for uid in uids:
-            assembly.siblings.add(uid)
+    def enrol(self, assembly: Assembly, pods: Iterable[tuple[PodUid, str]]) -> None:
+        """Remember who belongs to an assembly: once a pod is gone, nobody else can tell.
+
+        With each goes what kube-scheduler has said of it so far.
+        """
+        for uid, refusal in pods:
+            assembly.siblings.setdefault(uid, refusal)
             self.siblings[uid] = assembly.key
 
     def expel(self, assembly: Assembly, uid: PodUid) -> None:
         """Forget that a pod belongs to an assembly."""
-        assembly.siblings.discard(uid)
+        assembly.siblings.pop(uid, None)
         assembly.stuck.discard(uid)
         self.siblings.pop(uid, None)
 
@@ -52,7 +55,7 @@ class Table:
     def park(self, hold: Hold, assembly: Assembly, now: float) -> Iterator[Instruction]:
         """Hold a new arrival in its assembly."""
         self.holds[hold.uid] = assembly.holds[hold.uid] = hold
-        self.enrol(assembly, (hold.uid,))
+        self.enrol(assembly, ((hold.uid, ""),))
         assembly.stuck.discard(hold.uid)
         self.move(hold, HoldState.HELD, now)
         yield Park(hold.uid, hold.node)

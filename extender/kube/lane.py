@@ -132,8 +132,12 @@ class Lane(asyncio.Protocol):
         # uvloop's TLS transport writes, but is no subclass of asyncio's: no isinstance here.
         self._transport = cast(asyncio.WriteTransport, transport)
         self._parser = httptools.HttpResponseParser(self)
-        self._unsent = deque(each for each in self._unsent if each.is_wanted())
+        waited, unwanted = tuple(self._unsent), deque[Exchange]()
+        self._unsent.clear()
+        for exchange in waited:
+            (self._unsent if exchange.is_wanted() else unwanted).append(exchange)
         self._flush(self._transport)
+        self._give_back(unwanted, UNSENT)
 
     def data_received(self, data: bytes) -> None:
         """Read answers; the parser calls `on_body` and `on_message_complete`."""

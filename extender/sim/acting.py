@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from extender.model.gang import GangKey
 from extender.ports import EvictOrder, EvictOutcome, EvictResult, Notice, Subject
 from extender.sim.cluster import Object, SimCluster
 
@@ -24,6 +25,17 @@ class SimEvictor:
 
     def stop(self) -> None:
         """Nothing is on its way."""
+
+
+class SimUndo:
+    """Takes a gang that was bound in part off its nodes; whoever made its pods makes new ones."""
+
+    def __init__(self, evictor: SimEvictor) -> None:
+        self._evictor = evictor
+
+    def take_back(self, gang: GangKey, orders: Sequence[EvictOrder]) -> None:
+        """Ask all of them to leave."""
+        self._evictor.evict(orders)
 
 
 class SimStatus:

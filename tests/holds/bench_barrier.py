@@ -29,7 +29,7 @@ from extender.kube.client import Access
 from extender.kube.pipeline import Pipeline
 from extender.model.gang import GangKey
 
-from .doubles import Notebook, SpokenReader
+from .doubles import Notebook, SpokenReader, SpokenUndo
 from .world import World
 
 _ANSWER = b"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: 85\r\n\r\n"
@@ -80,6 +80,7 @@ async def _measure(port: int, ca: Path, pods: int, size: int) -> tuple[float, fl
         binder=PipelinedBinder(pipeline),
         groups=reader,
         inflight=world,
+        undo=SpokenUndo(),
         timer=LoopTimer(loop),
         clock=_Clock(),
         observer=Notebook(),

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from itertools import count
 
 from extender.model.gang import GangKey, PodGroup
-from extender.ports import BindOrder, BindOutcome, BindResult
+from extender.ports import BindOrder, BindOutcome, BindResult, EvictOrder
 
 
 class TurnedClock:
@@ -80,6 +80,16 @@ class SpokenReader:
         future.set_result(group)
 
 
+class SpokenUndo:
+    """Notes what is to be taken back."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[GangKey, list[str]]] = []
+
+    def take_back(self, gang: GangKey, orders: Sequence[EvictOrder]) -> None:
+        self.taken.append((gang, [order.uid for order in orders]))
+
+
 class Notebook:
     """Writes down what the barrier reports."""
 
@@ -88,6 +98,7 @@ class Notebook:
         self.ended: list[tuple[str, float]] = []
         self.partial: list[GangKey] = []
         self.closed: list[float] = []
+        self.learnt: float | None = None
 
     def holding(self, holds: int) -> None:
         self.holds = holds
@@ -100,3 +111,6 @@ class Notebook:
 
     def peer_closed(self, age_s: float) -> None:
         self.closed.append(age_s)
+
+    def learnt_timeout(self, seconds: float | None) -> None:
+        self.learnt = seconds

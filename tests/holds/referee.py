@@ -5,7 +5,7 @@ from __future__ import annotations
 from extender.holds.cause import Cause
 from extender.holds.entry import UNSEATED_SET
 from extender.holds.events import CallId, Event, Verified
-from extender.holds.instructions import Answer, Bind, Instruction, Park
+from extender.holds.instructions import Answer, Bind, Instruction, Park, TakeBack
 from extender.holds.limits import Limits
 from extender.model.gang import GangKey, PodGroup
 from extender.model.pod import PodUid
@@ -39,11 +39,16 @@ class Referee:
     def check(self, instruction: Instruction, event: Event) -> None:
         match instruction:
             case Park(uid):
-                assert self.mirror.ticketed(uid), "I6: held without room"
+                assert self.mirror.reserved_node(uid) is not None, "I6: held without room"
             case Bind(orders):
                 self.check_bind(orders, event)
             case Answer():
                 self.check_answer(instruction)
+            case TakeBack(gang, orders):
+                group = self.mirror.group(gang)
+                assert group is None or len(self.seats(gang)) < group.min_member, "P4: it runs"
+                assert gang in self.begun, "P4: nothing of it was begun by us"
+                assert {order.uid for order in orders} <= self.seats(gang)
 
     def check_bind(self, orders: tuple[BindOrder, ...], event: Event) -> None:
         needed = LIMITS.commit_needs_s(len(orders)) if isinstance(event, Verified) else 0.0

@@ -14,17 +14,22 @@ from extender.holds.book import Book
 from extender.holds.cause import Cause
 from extender.holds.limits import Limits
 from extender.holds.states import AssemblyState
+from extender.model.gang import GangKey
 from extender.model.pod import PodUid, Status
 from extender.ports import BindOutcome, BindResult
 
-from .doubles import Notebook, SpokenBinder, SpokenReader, TurnedClock
-from .world import BOUND, GANG, LOST, World
+from .doubles import Notebook, SpokenBinder, SpokenReader, SpokenUndo, TurnedClock
+from .world import BOUND, FAILED, GANG, LOST, World
+
+OTHER = GangKey("team/other")
 
 
 class Scene:
     """A gang of w-0, w-1, ... before a barrier."""
 
-    def __init__(self, members: int, min_member: int | None = None) -> None:
+    def __init__(
+        self, members: int, min_member: int | None = None, limits: Limits | None = None
+    ) -> None:
         self.world = World()
         self.world.add_node("n-1")
         self.world.add_group(members if min_member is None else min_member)
@@ -33,13 +38,15 @@ class Scene:
         self.clock = TurnedClock()
         self.binder = SpokenBinder()
         self.reader = SpokenReader()
+        self.undo = SpokenUndo()
         self.notebook = Notebook()
-        self.book = Book(self.world, Limits(), chance=lambda: 0.0)
+        self.book = Book(self.world, limits, chance=lambda: 0.0)
         self.barrier = Barrier(
             self.book,
             binder=self.binder,
             groups=self.reader,
             inflight=self.world,
+            undo=self.undo,
             timer=self.clock,
             clock=self.clock,
             observer=self.notebook,
@@ -242,6 +249,35 @@ def test_a_partial_commit_is_reported():
     assert scene.barrier.state_of(GANG) is AssemblyState.BROKEN
 
 
+def test_a_gang_bound_in_part_is_taken_back_if_that_was_asked_for():
+    scene = Scene(2, limits=Limits(take_back_s=60))
+    scene.start_gang(2)
+    scene.binder.say("w-0")
+    scene.binder.say("w-1", FAILED)
+    scene.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
+    scene.clock.turn(60)
+
+    assert scene.undo.taken == [(GANG, ["w-0"])]
+
+
+def test_losing_the_lease_refuses_what_waits_and_lets_what_was_sent_finish():
+    scene = Scene(3, min_member=2)
+    sent = scene.start_gang(2)
+    scene.world.add_group(2, OTHER, uid="g-2")
+    scene.world.add_pod("o-0", OTHER)
+    waiting = scene.bind("o-0")
+    scene.barrier.lose_lease()
+
+    assert waiting.result(0) == Cause.LEASE_LOST.text(OTHER)
+    assert scene.barrier.closed == Cause.LEASE_LOST.text()
+    assert not any(each.done() for each in sent)
+    for uid in ("w-0", "w-1"):
+        scene.binder.say(uid)
+    assert [each.result(0) for each in sent] == ["", ""]
+    scene.barrier.open()
+    assert scene.barrier.closed is None
+
+
 def test_shutting_down_waits_for_what_was_sent():
     scene = Scene(2)
     first, second = scene.start_gang(2)
@@ -284,12 +320,16 @@ def test_a_too_short_timeout_of_kube_scheduler_is_learnt_and_told(caplog):
         scene.barrier.peer_gone(waiting)
         scene.clock.turn(2)
 
-    assert scene.barrier.learnt_timeout_s == pytest.approx(5.0)
+    assert scene.barrier.learnt_timeout_s == scene.notebook.learnt == pytest.approx(5.0)
     assert "kube-scheduler gives up binds sooner than configured" in caplog.text
     scene.world.add_pod("w-0")
     waiting = scene.bind("w-0")
     scene.clock.turn(5 * 30 / 45 + 0.01)
     assert waiting.result(0) == Cause.DEADLINE.text(GANG)
+    scene.clock.turn(600)
+    scene.world.add_pod("w-0")
+    scene.bind("w-0")
+    assert scene.notebook.learnt is None, "a mended configuration shows"
 
 
 def test_many_threads_bring_one_gang_and_it_is_bound_once():

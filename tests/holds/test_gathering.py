@@ -8,14 +8,14 @@ import pytest
 
 from extender.holds.cause import Cause
 from extender.holds.events import GroupChanged, NodeChanged, VerifyFailed
-from extender.holds.instructions import Answer, BackOff, Bind, Park, ReportPartial, Seat, Verify
+from extender.holds.instructions import Answer, Bind, Park, ReportPartial, Seat, Verify
 from extender.holds.limits import Limits
 from extender.holds.states import AssemblyState
 from extender.model.gang import Phase
 from extender.model.pod import PodUid, Status, Toleration
 from extender.ports import BindOrder, BindOutcome, BindResult
 
-from .world import BOUND, FAILED, GANG, LOST, SHAPE, a_gang_of, bound_uids, the
+from .world import BOUND, FAILED, GANG, SHAPE, a_gang_of, bound_uids, the
 
 
 def test_the_last_member_asks_for_the_live_group_before_anything_is_sent():
@@ -295,59 +295,6 @@ def test_a_huge_gang_is_not_begun_when_kube_scheduler_would_give_up_midway():
     assert {desk.cause_of(call) for call in (1, 2, 3)} == {Cause.TOO_LATE}
 
 
-def test_a_gang_bound_short_of_its_minimum_is_reported_and_completed_forward():
-    desk = a_gang_of(3)
-    desk.arrives("w-0")
-    desk.arrives("w-1")
-    desk.commits(desk.arrives("w-2"))
-    desk.settled("w-0")
-    desk.settled("w-1", LOST)
-    out = desk.settled("w-2")
-
-    assert out[-1] == ReportPartial(GANG)
-    assert desk.book.state_of(GANG) is AssemblyState.BROKEN
-    desk.world.add_pod("w-9", ticket=False)
-    assert bound_uids(desk.arrives("w-9")) == ["w-9"]
-    desk.settled("w-9")
-    assert desk.book.state_of(GANG) is None
-
-
-def test_a_gang_of_which_nothing_got_bound_starts_anew_as_a_gang():
-    desk = a_gang_of(2)
-    desk.arrives("w-0")
-    desk.commits(desk.arrives("w-1"))
-    desk.settled("w-0", FAILED)
-    out = desk.settled("w-1", FAILED)
-
-    assert out[-1] == BackOff(GANG, desk.limits.backoff_s)
-    assert desk.book.state_of(GANG) is None
-    desk.passes(desk.limits.backoff_s)
-    desk.world.add_pod("w-0")
-    assert desk.arrives("w-0") == [Park(PodUid("w-0"), "n-1")]
-
-
-def test_a_gang_of_which_something_may_be_bound_goes_forward():
-    desk = a_gang_of(2)
-    desk.arrives("w-0")
-    desk.commits(desk.arrives("w-1"))
-    desk.settled("w-0", FAILED)
-    out = desk.settled("w-1", BindOutcome(BindResult.UNKNOWN, "the API server does not answer"))
-
-    assert out[-1] == ReportPartial(GANG)
-    assert desk.book.state_of(GANG) is AssemblyState.BROKEN
-
-
-def test_a_replaced_group_ends_the_completion_of_the_broken_one():
-    desk = a_gang_of(3, min_member=2)
-    desk.arrives("w-0")
-    desk.commits(desk.arrives("w-1"))
-    desk.settled("w-0")
-    desk.settled("w-1", LOST)
-    desk.world.add_group(3, uid="g-2")
-
-    assert desk.arrives("w-2") == [Park(PodUid("w-2"), "n-1")]
-
-
 def test_a_failed_surplus_member_does_not_break_the_gang():
     desk = a_gang_of(3, min_member=2)
     desk.arrives("w-0")
@@ -368,28 +315,6 @@ def test_members_that_come_during_the_commit_are_bound_as_they_come():
     desk.commits(desk.arrives("w-1"))
 
     assert bound_uids(desk.arrives("w-2")) == ["w-2"]
-
-
-def test_a_broken_gang_is_not_completed_for_ever():
-    desk = a_gang_of(2)
-    desk.arrives("w-0")
-    desk.commits(desk.arrives("w-1"))
-    desk.settled("w-0")
-    desk.settled("w-1", LOST)
-    desk.passes(desk.limits.broken_s)
-
-    assert desk.book.state_of(GANG) is None
-
-
-def test_a_broken_gang_whose_group_is_deleted_is_forgotten():
-    desk = a_gang_of(2)
-    desk.arrives("w-0")
-    desk.commits(desk.arrives("w-1"))
-    desk.settled("w-0")
-    desk.settled("w-1", FAILED)
-    desk.tell(GroupChanged(GANG, None))
-
-    assert desk.book.state_of(GANG) is None
 
 
 def test_an_unknown_outcome_is_an_error_but_keeps_its_room():

@@ -18,7 +18,7 @@ from extender.model.node import Node
 from extender.model.pod import Pod, PodUid, Shape, Status
 from extender.model.resources import NOTHING
 
-from .doubles import Notebook, SpokenBinder, SpokenReader, TurnedClock
+from .doubles import Notebook, SpokenBinder, SpokenReader, SpokenUndo, TurnedClock
 
 GANG = GangKey("team/train")
 MEMBER = Membership(key=GANG, named=True)
@@ -45,6 +45,7 @@ class Scene:
             binder=self.binder,
             groups=self.reader,
             inflight=Promises(self.cluster, self.passers, self.clock),
+            undo=SpokenUndo(),
             timer=self.clock,
             clock=self.clock,
             observer=Notebook(),

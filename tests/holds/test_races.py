@@ -11,7 +11,6 @@ from extender.holds.events import (
     Closed,
     GroupChanged,
     NodeChanged,
-    SiblingUnschedulable,
     Verified,
 )
 from extender.holds.instructions import BackOff, Verify
@@ -19,7 +18,6 @@ from extender.holds.limits import Limits
 from extender.holds.states import AssemblyState
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid, Status
-from extender.model.reason import Reason
 
 from .world import GANG, LOST, Desk, World, a_gang_of, bound_uids, the
 
@@ -314,55 +312,6 @@ def test_the_first_arrival_rules_the_deadline_of_all():
     desk.passes(10)
 
     assert {desk.cause_of(1), desk.cause_of(2)} == {Cause.DEADLINE}
-
-
-def test_a_needed_sibling_that_fits_no_node_ends_the_wait_early():
-    desk = a_gang_of(3)
-    desk.arrives("w-0")
-    desk.arrives("w-1")
-    desk.tell(SiblingUnschedulable(desk.world.refuse_pod("w-2"), GANG))
-    desk.passes(desk.limits.grace_s)
-
-    assert {desk.cause_of(1), desk.cause_of(2)} == {Cause.SIBLING_UNSCHEDULABLE}
-
-
-def test_a_sibling_that_is_not_needed_may_stay_unschedulable():
-    desk = a_gang_of(4, min_member=3)
-    desk.arrives("w-0")
-    desk.tell(SiblingUnschedulable(desk.world.refuse_pod("w-3"), GANG))
-    desk.passes(desk.limits.grace_s)
-
-    assert desk.cause_of(1) is None
-
-
-def test_a_sibling_that_we_refused_ourselves_is_not_lost():
-    desk = a_gang_of(2)
-    desk.arrives("w-0")
-    words = f"0/3 nodes are available: 3 {Reason.BEHIND_IN_ORDER.sentence}."
-    desk.tell(SiblingUnschedulable(desk.world.refuse_pod("w-1", words), GANG))
-    desk.passes(desk.limits.grace_s)
-
-    assert desk.cause_of(1) is None
-
-
-def test_a_sibling_for_which_room_is_being_made_is_waited_for():
-    desk = a_gang_of(2)
-    desk.arrives("w-0")
-    desk.world.change_pod("w-1", nominated="n-2")
-    desk.tell(SiblingUnschedulable(desk.world.refuse_pod("w-1"), GANG))
-    desk.passes(desk.limits.grace_s)
-
-    assert desk.cause_of(1) is None
-
-
-def test_a_sibling_that_comes_within_the_grace_is_welcome():
-    desk = a_gang_of(3)
-    desk.arrives("w-0")
-    desk.tell(SiblingUnschedulable(desk.world.refuse_pod("w-1"), GANG))
-    desk.arrives("w-1")
-    desk.passes(desk.limits.grace_s)
-
-    assert desk.cause_of(1) is None
 
 
 def test_a_ticket_taken_back_while_held_does_not_matter_any_more():

@@ -24,6 +24,7 @@ from extender.holds.instructions import (
     Bind,
     Free,
     Instruction,
+    Keep,
     Park,
     Seat,
     Verify,
@@ -136,8 +137,8 @@ class World:
     def seated_in_role(self, key: GangKey, role: str) -> int:
         return sum(self._is_seated(pod) for pod in self.pods_of(key) if pod.role == role)
 
-    def ticketed(self, uid: PodUid) -> bool:
-        return uid in self.flight
+    def reserved_node(self, uid: PodUid) -> str | None:
+        return self.flight[uid][1] if uid in self.flight else None
 
     def node(self, name: str) -> Node | None:
         return self.nodes.get(name)
@@ -147,6 +148,21 @@ class World:
 
     # InFlight
 
+    def take_note(self, instruction: Instruction) -> None:
+        """Keep room in flight as the barrier would."""
+        match instruction:
+            case Park(uid, node):
+                self.held(uid, node)
+            case Bind(orders):
+                for order in orders:
+                    self.committing(order.uid, order.node)
+            case Seat(uid, node):
+                self.bound(uid, node)
+            case Free(uid):
+                self.release(uid)
+            case Keep(uid, node):
+                self.keep(uid, node)
+
     def held(self, uid: PodUid, node: str) -> None:
         self.flight[uid] = ("held", node)
 
@@ -155,6 +171,10 @@ class World:
 
     def bound(self, uid: PodUid, node: str) -> None:
         self.flight[uid] = ("bound", node)
+
+    def keep(self, uid: PodUid, node: str) -> None:
+        if uid in self.flight:
+            self.flight[uid] = ("passed", node)
 
     def release(self, uid: PodUid) -> None:
         self.flight.pop(uid, None)
@@ -182,16 +202,8 @@ class Desk:
         return instructions
 
     def _carry_out(self, instruction: Instruction) -> None:
+        self.world.take_note(instruction)
         match instruction:
-            case Park(uid, node):
-                self.world.held(uid, node)
-            case Bind(orders):
-                for order in orders:
-                    self.world.committing(order.uid, order.node)
-            case Seat(uid, node):
-                self.world.bound(uid, node)
-            case Free(uid):
-                self.world.release(uid)
             case BackOff(gang, span_s):
                 self.world.back_off(gang, self.now + span_s)
             case Answer(id):

@@ -163,6 +163,7 @@ def test_what_nobody_wants_any_more_is_not_sent_when_the_connection_comes_at_las
             await peer.has_heard(b"b;")
 
             assert peer.heard == b"b;"
+            assert ("late", UNSENT) in asker.replies
 
     play(scene())
 

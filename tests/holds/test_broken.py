@@ -1,0 +1,150 @@
+"""A gang of which only a part got bound: forward, unless it was decided to take it back."""
+
+from __future__ import annotations
+
+from extender.holds.cause import Cause
+from extender.holds.events import GroupChanged
+from extender.holds.instructions import BackOff, Park, ReportPartial, TakeBack
+from extender.holds.limits import Limits
+from extender.holds.states import AssemblyState
+from extender.model.pod import PodUid, Status
+from extender.ports import BindOutcome, BindResult
+
+from .world import BOUND, FAILED, GANG, LOST, Desk, a_gang_of, bound_uids, the
+
+UNKNOWN = BindOutcome(BindResult.UNKNOWN, "the API server does not answer")
+
+
+def broken_gang(second: BindOutcome = FAILED, limits: Limits | None = None) -> Desk:
+    """Give a gang of two of which w-0 got bound and w-1 did not."""
+    desk = a_gang_of(2, limits=limits)
+    desk.arrives("w-0")
+    desk.commits(desk.arrives("w-1"))
+    desk.settled("w-0")
+    desk.settled("w-1", second)
+    desk.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
+    return desk
+
+
+def test_a_gang_bound_short_of_its_minimum_is_reported_and_completed_forward():
+    desk = a_gang_of(3)
+    desk.arrives("w-0")
+    desk.arrives("w-1")
+    desk.commits(desk.arrives("w-2"))
+    desk.settled("w-0")
+    desk.settled("w-1", LOST)
+    out = desk.settled("w-2")
+
+    assert out[-1] == ReportPartial(GANG)
+    assert desk.book.state_of(GANG) is AssemblyState.BROKEN
+    desk.world.add_pod("w-9", ticket=False)
+    assert bound_uids(desk.arrives("w-9")) == ["w-9"]
+    desk.settled("w-9")
+    assert desk.book.state_of(GANG) is None
+
+
+def test_a_gang_of_which_nothing_got_bound_starts_anew_as_a_gang():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    desk.commits(desk.arrives("w-1"))
+    desk.settled("w-0", FAILED)
+    out = desk.settled("w-1", FAILED)
+
+    assert out[-1] == BackOff(GANG, desk.limits.backoff_s)
+    assert desk.book.state_of(GANG) is None
+    desk.passes(desk.limits.backoff_s)
+    desk.world.add_pod("w-0")
+    assert desk.arrives("w-0") == [Park(PodUid("w-0"), "n-1")]
+
+
+def test_a_gang_of_which_something_may_be_bound_goes_forward():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    desk.commits(desk.arrives("w-1"))
+    desk.settled("w-0", FAILED)
+    out = desk.settled("w-1", BindOutcome(BindResult.UNKNOWN, "the API server does not answer"))
+
+    assert out[-1] == ReportPartial(GANG)
+    assert desk.book.state_of(GANG) is AssemblyState.BROKEN
+
+
+def test_a_replaced_group_ends_the_completion_of_the_broken_one():
+    desk = a_gang_of(3, min_member=2)
+    desk.arrives("w-0")
+    desk.commits(desk.arrives("w-1"))
+    desk.settled("w-0")
+    desk.settled("w-1", LOST)
+    desk.world.add_group(3, uid="g-2")
+
+    assert desk.arrives("w-2") == [Park(PodUid("w-2"), "n-1")]
+
+
+def test_a_broken_gang_is_not_completed_for_ever():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    desk.commits(desk.arrives("w-1"))
+    desk.settled("w-0")
+    desk.settled("w-1", LOST)
+    desk.passes(desk.limits.broken_s)
+
+    assert desk.book.state_of(GANG) is None
+
+
+def test_a_broken_gang_whose_group_is_deleted_is_forgotten():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    desk.commits(desk.arrives("w-1"))
+    desk.settled("w-0")
+    desk.settled("w-1", FAILED)
+    desk.tell(GroupChanged(GANG, None))
+
+    assert desk.book.state_of(GANG) is None
+
+
+def test_a_member_whose_binding_failed_keeps_its_room_and_is_bound_when_it_comes_again():
+    desk = broken_gang()
+
+    assert desk.world.flight[PodUid("w-1")] == ("passed", "n-1")
+    assert bound_uids(desk.arrives("w-1")) == ["w-1"]
+    desk.settled("w-1", BOUND)
+    assert desk.book.state_of(GANG) is None
+
+
+def test_a_gang_of_which_nothing_got_bound_gives_all_its_room_back():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    desk.commits(desk.arrives("w-1"))
+    desk.settled("w-0", FAILED)
+    desk.settled("w-1", FAILED)
+
+    assert desk.world.flight == {}
+
+
+def test_a_broken_gang_is_taken_back_after_its_grace_if_that_was_asked_for():
+    desk = broken_gang(limits=Limits(take_back_s=60))
+    assert desk.passes(59) == []
+    out = desk.passes(1)
+
+    assert [order.uid for order in the(TakeBack, out).orders] == ["w-0"]
+    assert the(BackOff, out).gang == GANG
+    assert PodUid("w-1") not in desk.world.flight
+    desk.arrives("w-1")
+    assert desk.cause_of(3) is Cause.BACKING_OFF
+
+
+def test_a_gang_that_was_completed_meanwhile_is_not_taken_back():
+    desk = broken_gang(second=UNKNOWN, limits=Limits(take_back_s=60))
+    desk.world.change_pod("w-1", status=Status.RUNNING, node="n-1")
+
+    assert desk.passes(60) == []
+    assert desk.book.state_of(GANG) is None
+
+
+def test_a_broken_gang_is_not_taken_back_while_a_member_is_being_bound():
+    desk = broken_gang(limits=Limits(take_back_s=60))
+    desk.passes(59)
+    desk.arrives("w-1")
+    assert desk.passes(1) == []
+    desk.settled("w-1")
+
+    assert desk.passes(60) == []

@@ -1,0 +1,102 @@
+"""A needed sibling that fits no node: the others are not held to the deadline for it."""
+
+from __future__ import annotations
+
+from extender.holds.cause import Cause
+from extender.holds.events import SiblingUnschedulable
+from extender.model.pod import PodUid
+from extender.model.reason import Reason
+
+from .world import GANG, Desk, a_gang_of
+
+
+def refused(desk: Desk, uid: str, words: str = "0/3 nodes: 3 Insufficient cpu") -> None:
+    """kube-scheduler writes why it found no node; then the grace passes."""
+    desk.tell(SiblingUnschedulable(desk.world.refuse_pod(uid, words), GANG))
+    desk.passes(desk.limits.grace_s)
+
+
+def test_a_needed_sibling_that_fits_no_node_ends_the_wait_early():
+    desk = a_gang_of(3)
+    desk.arrives("w-0")
+    desk.arrives("w-1")
+    desk.tell(SiblingUnschedulable(desk.world.refuse_pod("w-2"), GANG))
+    desk.passes(desk.limits.grace_s)
+
+    assert {desk.cause_of(1), desk.cause_of(2)} == {Cause.SIBLING_UNSCHEDULABLE}
+
+
+def test_a_sibling_that_is_not_needed_may_stay_unschedulable():
+    desk = a_gang_of(4, min_member=3)
+    desk.arrives("w-0")
+    desk.tell(SiblingUnschedulable(desk.world.refuse_pod("w-3"), GANG))
+    desk.passes(desk.limits.grace_s)
+
+    assert desk.cause_of(1) is None
+
+
+def test_a_sibling_that_we_refused_ourselves_is_not_lost():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    words = f"0/3 nodes are available: 3 {Reason.BEHIND_IN_ORDER.sentence}."
+    desk.tell(SiblingUnschedulable(desk.world.refuse_pod("w-1", words), GANG))
+    desk.passes(desk.limits.grace_s)
+
+    assert desk.cause_of(1) is None
+
+
+def test_a_sibling_for_which_room_is_being_made_is_waited_for():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    desk.world.change_pod("w-1", nominated="n-2")
+    desk.tell(SiblingUnschedulable(desk.world.refuse_pod("w-1"), GANG))
+    desk.passes(desk.limits.grace_s)
+
+    assert desk.cause_of(1) is None
+
+
+def test_a_sibling_that_comes_within_the_grace_is_welcome():
+    desk = a_gang_of(3)
+    desk.arrives("w-0")
+    desk.tell(SiblingUnschedulable(desk.world.refuse_pod("w-1"), GANG))
+    desk.arrives("w-1")
+    desk.passes(desk.limits.grace_s)
+
+    assert desk.cause_of(1) is None
+
+
+def test_a_nomination_that_we_wrote_ourselves_does_not_count():
+    desk = a_gang_of(2)
+    desk.world.flight[PodUid("w-1")] = ("ticketed", "n-2")
+    desk.arrives("w-0")
+    desk.world.change_pod("w-1", nominated="n-2")
+    refused(desk, "w-1")
+
+    assert desk.cause_of(1) is Cause.SIBLING_UNSCHEDULABLE
+
+
+def test_what_kube_scheduler_said_before_the_assembly_began_is_no_news():
+    desk = a_gang_of(2)
+    desk.world.refuse_pod("w-1")
+    desk.arrives("w-0")
+    refused(desk, "w-1")
+
+    assert desk.cause_of(1) is None
+
+
+def test_other_words_about_a_sibling_are_news():
+    desk = a_gang_of(2)
+    desk.world.refuse_pod("w-1")
+    desk.arrives("w-0")
+    refused(desk, "w-1", "0/3 nodes: 3 didn't match pod affinity rules")
+
+    assert desk.cause_of(1) is Cause.SIBLING_UNSCHEDULABLE
+
+
+def test_a_sibling_that_we_refuse_after_kube_scheduler_did_is_not_lost_any_more():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    desk.tell(SiblingUnschedulable(desk.world.refuse_pod("w-1"), GANG))
+    refused(desk, "w-1", f"0/3 nodes are available: 3 {Reason.BEHIND_IN_ORDER.sentence}.")
+
+    assert desk.cause_of(1) is None
