@@ -29,8 +29,12 @@ log = logging.getLogger(__name__)
 
 #: A burst of changes becomes one pass.
 DEBOUNCE_S = 0.02
-#: After a pass we rest for so many times its duration: hooks share the interpreter with it.
-REST = 3.0
+#: After a pass we rest for so many times its duration, because hooks share the interpreter with
+#: it and let in by themselves whom nobody waits ahead of; but not for longer than this, unless
+#: the pass itself took half of that.
+REST = 20.0
+LONGEST_REST_S = 0.25
+LEAST_REST = 2.0
 TICK_S = 1.0
 #: Without any change we look again after this long, for what only time changes.
 QUIET_S = 5.0
@@ -116,7 +120,7 @@ class Cycle:
         self._changed = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cycle", daemon=True)
-        self._took_s = 0.0
+        self._rest_until = float("-inf")
         self._woken: dict[PodUid, float] = {}
         self._lapses: dict[GangKey, int] = {}
         self._cleaned_at = 0.0
@@ -140,8 +144,8 @@ class Cycle:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            self._changed.wait(TICK_S)
-            self._stopping.wait(max(DEBOUNCE_S, REST * self._took_s))
+            self._changed.wait(TICK_S if self._is_settled else DEBOUNCE_S)
+            self._stopping.wait(max(DEBOUNCE_S, self._rest_until - self._clock.monotonic()))
             self._changed.clear()
             if self._readiness() or not self._is_due():
                 continue
@@ -149,7 +153,7 @@ class Cycle:
             started = self._clock.monotonic()
             try:
                 self.run_once()
-                self._took_s = self._clock.monotonic() - started
+                self._rest_until = rest_until(started, self._clock.monotonic())
             except Exception:
                 # A pass that fails must not end planning; the next change brings another.
                 log.exception("cycle failed")
@@ -294,6 +298,12 @@ class Cycle:
             # A pod that filter saw before our watch did is not gone, only new.
             if (pod is None or pod.node) and self._gate.passers.get(uid) is None:
                 self._gate.parked.discard(uid)
+
+
+def rest_until(started: float, ended: float) -> float:
+    """Say when the next pass may begin."""
+    took = ended - started
+    return ended + max(min(REST * took, LONGEST_REST_S), LEAST_REST * took)
 
 
 def _order(place: Reservation) -> WakeOrder:

@@ -15,6 +15,7 @@ import uvicorn
 from extender.settings import Settings
 from extender.sim.cluster import SimCluster
 from extender.web.edge import Receive, Scope, Send
+from extender.web.hookport import HookPort
 from extender.wiring import Runtime, SystemClock, embed, read_group
 
 
@@ -76,8 +77,12 @@ class Embedded:
     async def _live(self) -> None:
         self._runtime = embed(self._settings, asyncio.get_running_loop(), self.cluster)
         self._runtime.start()
+        hooks, ops = self._sockets
+        port = HookPort(self._runtime.hooks, asyncio.get_running_loop())
+        await port.listen(hooks)
         self._up.set()
-        await self._server.serve(sockets=self._sockets)
+        await self._server.serve(sockets=[ops])
+        await port.close(grace_s=0)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._runtime is not None:

@@ -1,7 +1,7 @@
 """What do we answer? Filter, prioritize and preempt, from the published plan and the live mirror.
 
 Rule 1: nothing here plans, waits or does I/O; these calls sit in kube-scheduler's serial loop.
-Rule 2: an answer is a subset of the question, and every dropped node has a reason.
+Rule 2: an answer is a subset of the question; where no node is left, every one has a reason.
 Rule 3: the only trace a call leaves is tentative: a reservation that passed, moved or fell.
 """
 
@@ -148,7 +148,8 @@ class Gate:
         self._inflight.advance(pod.uid, Stage.PASSED)
         self.parked.discard(pod.uid)
         self.passers.note(pod, member)
-        return Filtered([node], _refusals(offered, (node,), Reason.ADMITTED), "steered")
+        # Why the others are left out matters only where no node is left.
+        return Filtered((node,), outcome="steered")
 
     def _has_room(self, pod: Pod, name: str) -> bool:
         slots = self._cluster.slots(name, pod.shape, self._plan().fences.get(name, NOTHING))

@@ -11,7 +11,9 @@ import asyncio
 import ctypes
 import logging
 import signal
+import socket
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from gunicorn.app.base import BaseApplication
@@ -20,14 +22,13 @@ from uvicorn.config import Config
 from uvicorn.server import Server
 from uvicorn_worker import UvicornWorker
 
-from extender.settings import Settings
+from extender.settings import Settings, address
 from extender.web.edge import Message, Receive, Scope, Send
+from extender.web.hookport import KEEP_ALIVE_S, HookPort
 from extender.wiring import Runtime, build
 
 log = logging.getLogger(__name__)
 
-#: kube-scheduler keeps idle connections for 90 s and does not resend a POST on one we closed.
-KEEP_ALIVE_S = 120
 #: How long the interpreter lets one thread run. With the default of 5 ms a filter call beside a
 #: busy planning thread took 11 ms; with 0.2 ms it takes 1 ms.
 SWITCH_INTERVAL_S = 0.0002
@@ -48,6 +49,9 @@ class Application:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._runtime: Runtime | None = None
+        self._hook_port: HookPort | None = None
+        #: The socket of the hooks; None when they share a port with the pages.
+        self.hook_socket: socket.socket | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request, or start and stop with the server."""
@@ -56,16 +60,31 @@ class Application:
         elif scope["type"] == "http" and self._runtime is not None:
             await self._runtime.edge(scope, receive, send)
 
-    def drain(self) -> None:
-        """Refuse what waits, so that the server can close."""
+    def take_hook_socket(self, listening: Sequence[Any]) -> list[Any]:
+        """Keep the socket of the hooks for ourselves; give the others."""
+        settings = self._settings
+        if settings.listen == settings.ops_listen:
+            return list(listening)
+        port = address(settings.listen, "--listen")[1]
+        ours = [each for each in listening if each.getsockname()[1] == port]
+        self.hook_socket = ours[0].sock
+        return [each for each in listening if each not in ours]
+
+    async def drain(self) -> None:
+        """Refuse what waits, so that the server can close; what is being bound may finish."""
         if self._runtime is not None:
             self._runtime.drain()
+        if self._hook_port is not None:
+            await self._hook_port.close(GRACE_S)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
         try:
             self._runtime = build(self._settings, asyncio.get_running_loop())
             self._runtime.start()
+            if self.hook_socket is not None:
+                self._hook_port = HookPort(self._runtime.hooks, asyncio.get_running_loop())
+                await self._hook_port.listen(self.hook_socket)
         except Exception as error:
             log.exception("start failed")
             await send({"type": "lifespan.startup.failed", "message": str(error)})
@@ -88,7 +107,7 @@ class _DrainingServer(Server):
     async def shutdown(self, sockets: Any = None) -> None:
         # uvicorn waits for open requests before it tells the application that the end has come,
         # and held binds are open requests.
-        self._application.drain()
+        await self._application.drain()
         await super().shutdown(sockets=sockets)
 
 
@@ -122,7 +141,7 @@ class Worker(UvicornWorker):  # type: ignore[misc]
         self.config.app = self.wsgi
         server = _DrainingServer(self.config, self.wsgi)
         self._install_sigquit_handler()
-        await server.serve(sockets=self.sockets)
+        await server.serve(sockets=self.wsgi.take_hook_socket(self.sockets))
         if not server.started:
             sys.exit(3)
 
@@ -149,7 +168,7 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
             "bind": list(dict.fromkeys(binds)),
             "workers": 1,
             "worker_class": "extender.server.Worker",
-            "keepalive": KEEP_ALIVE_S,
+            "keepalive": int(KEEP_ALIVE_S),
             "timeout": 60,
             "graceful_timeout": GRACE_S + 5,
             "backlog": 4096,

@@ -223,6 +223,11 @@ class Runtime:
             ops_port=address(settings.ops_listen, "--ops-listen")[1],
         )
 
+    @property
+    def holds(self) -> int:
+        """Count the binds that wait or are under way."""
+        return self._barrier.holds
+
     def start(self) -> None:
         """Listen to the cluster, plan, and tell."""
         self._doors.source.start()

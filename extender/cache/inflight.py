@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, KeysView
-from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
@@ -43,8 +42,7 @@ class Stage(IntEnum):
     BOUND = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reservation:
+class Reservation(NamedTuple):
     """One pod's place on one node, *since_monotonic* at this stage."""
 
     pod: Pod
@@ -171,9 +169,7 @@ class Inflight:
             known = self._by_uid.get(pod.uid)
             if not self._needs_a_place(pod.uid) or (known and known.stage > stage):
                 return False
-            self._put(
-                Reservation(pod=pod, gang=gang, node=node, stage=stage, since_monotonic=now), known
-            )
+            self._put(Reservation(pod, gang, node, stage, now), known)
             return True
 
     def move(self, uid: PodUid, node: str) -> bool:
@@ -182,7 +178,7 @@ class Inflight:
             known = self._by_uid.get(uid)
             if known is None or known.stage >= Stage.COMMITTING:
                 return False
-            self._put(replace(known, node=node), known)
+            self._put(known._replace(node=node), known)
             return True
 
     def advance(self, uid: PodUid, stage: Stage, node: str | None = None) -> bool:
@@ -191,10 +187,10 @@ class Inflight:
             known = self._by_uid.get(uid)
             if known is None or (known.stage >= Stage.COMMITTING and stage < known.stage):
                 return False
-            since = known.since_monotonic if known.stage is stage else self._monotonic()
-            further = replace(known, stage=stage, node=node or known.node, since_monotonic=since)
-            if further != known:
-                self._put(further, known)
+            node = node or known.node
+            if known.stage is not stage or known.node != node:
+                since = known.since_monotonic if known.stage is stage else self._monotonic()
+                self._put(Reservation(known.pod, known.gang, node, stage, since), known)
             return True
 
     def take_over(self, spare: PodUid, pod: Pod) -> bool:
@@ -204,7 +200,7 @@ class Inflight:
             if known is None or pod.uid in self._by_uid or not self._needs_a_place(pod.uid):
                 return False
             now = self._monotonic()
-            self._put(replace(known, pod=pod, since_monotonic=now), None)
+            self._put(known._replace(pod=pod, since_monotonic=now), None)
             self._drop(spare)
             return True
 

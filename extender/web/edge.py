@@ -12,15 +12,13 @@ from concurrent.futures import Future
 from typing import Any, TypeAlias
 
 from extender.web import wire
-from extender.web.hooks import BODY_LIMIT, VERBS, Hooks
+from extender.web.hooks import BODY_LIMIT, VERB_OF, Hooks
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-_VERB_OF = {f"{prefix}/{verb}": verb for prefix in ("", "/v1") for verb in VERBS}
 
 
 class TooLarge(Exception):
@@ -42,7 +40,7 @@ class Edge:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request."""
-        verb = _VERB_OF.get(scope["path"])
+        verb = VERB_OF.get(scope["path"])
         port = scope["server"][1]
         if verb and port == self._hook_port:
             await self._serve_hook(verb, scope, receive, send)

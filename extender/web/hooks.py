@@ -11,6 +11,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Protocol, TypeAlias
 
+from prometheus_client import Counter
+
 from extender.errors import ExtenderError, NotReady
 from extender.gate import Gate
 from extender.logs import event
@@ -28,6 +30,8 @@ PodReader: TypeAlias = Callable[[bytes], tuple[Pod, Membership]]
 Readiness: TypeAlias = Callable[[], list[str]]
 
 VERBS = ("filter", "prioritize", "preempt", "bind")
+#: By path.
+VERB_OF = {f"{prefix}/{verb}": verb for prefix in ("", "/v1") for verb in VERBS}
 
 #: A pod may be 1.5 MiB in etcd and 5,000 node names come on top.
 BODY_LIMIT = 4 * 1024 * 1024
@@ -62,6 +66,7 @@ class Hooks:
         self._clock = clock
         self._metrics = metrics
         self._asked_at = float("-inf")
+        self._counters: dict[tuple[str, str], Counter] = {}
         self._seconds = {verb: metrics.hook_seconds.labels(verb) for verb in VERBS}
         self._answers = {
             "filter": self._filter,
@@ -138,7 +143,11 @@ class Hooks:
             raise NotReady(f"the extender is not ready: {sentence}")
 
     def _count(self, verb: str, outcome: str) -> None:
-        self._metrics.hook_answers.labels(verb, outcome).inc()
+        counter = self._counters.get((verb, outcome))
+        if counter is None:
+            counter = self._metrics.hook_answers.labels(verb, outcome)
+            self._counters[verb, outcome] = counter
+        counter.inc()
 
 
 def _apology(verb: str, message: str) -> bytes:

@@ -1,12 +1,15 @@
-"""The hooks behind both doors: the Flask app and the ASGI edge, on a simulated cluster."""
+"""The hooks behind all doors: Flask, the ASGI edge and the hook port, on a simulated cluster."""
 
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
+import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +19,7 @@ from extender.settings import Settings
 from extender.sim.cluster import SimCluster
 from extender.sim.story import _node, _pod, _pod_group
 from extender.web.app import create_app
+from extender.web.hookport import HookPort
 from extender.wiring import Runtime, SystemClock, embed, read_group
 
 HOOKS, OPS = 8888, 8889
@@ -44,20 +48,28 @@ class World:
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         settings = Settings(listen=f"127.0.0.1:{HOOKS}", ops_listen=f"127.0.0.1:{OPS}")
         self.runtime: Runtime = embed(settings, self.loop, self.cluster)
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.hook_port: int = self._listening.getsockname()[1]
+        self.port = HookPort(self.runtime.hooks, self.loop)
 
     def __enter__(self) -> World:
         self._thread.start()
         self.runtime.start()
+        self._wait_for(self.port.listen(self._listening))
         while "not ready" in str(self.runtime.hooks.answer("filter", _QUESTION)):
             time.sleep(0.01)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.runtime.drain()
+        self._wait_for(self.port.close(grace_s=5))
         self.runtime.stop()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
+
+    def _wait_for(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self.loop).result(20)
 
     def node(self, name: str, cpus: int = 4) -> None:
         self.cluster.create(_node(name, cpus))
@@ -80,10 +92,11 @@ def world() -> Iterator[World]:
         yield made
 
 
-@pytest.fixture(params=["flask", "asgi"])
+@pytest.fixture(params=["flask", "asgi", "port"])
 def call(request: pytest.FixtureRequest, world: World) -> Door:
-    """Call a hook through one of the two doors: `call("filter", body)`."""
-    return through_flask(world) if request.param == "flask" else through_asgi(world)
+    """Call a hook through one of the three doors: `call("filter", body)`."""
+    doors = {"flask": through_flask, "asgi": through_asgi, "port": through_port}
+    return doors[request.param](world)
 
 
 def through_flask(world: World) -> Door:
@@ -92,6 +105,17 @@ def through_flask(world: World) -> Door:
     def call(verb: str, body: bytes | Any, method: str = "POST") -> Reply:
         reply = client.open(f"/{verb}", method=method, data=_bytes(body))
         return Reply(reply.status_code, reply.data)
+
+    return call
+
+
+def through_port(world: World) -> Door:
+    def call(verb: str, body: bytes | Any, method: str = "POST") -> Reply:
+        connection = http.client.HTTPConnection("127.0.0.1", world.hook_port, timeout=20)
+        with closing(connection):
+            connection.request(method, f"/{verb}", _bytes(body))
+            reply = connection.getresponse()
+            return Reply(reply.status, reply.read())
 
     return call
 
