@@ -144,11 +144,11 @@ def to_queue(raw: RawQueue) -> Queue:
     guarantee, no_guarantee = _amounts(guaranteed, "guarantee")
     weight = 1 if spec.weight is None else spec.weight
     problem = no_capability or no_deserved or no_guarantee
-    if weight < 1:
-        problem = f"its weight is {weight}; write 1 or more"
+    if weight < 0:
+        problem = f"its weight is {weight}; write 0 or more"
     return Queue(
         name=meta.name,
-        weight=max(1, weight),
+        weight=max(0, weight),
         capability=capability,
         guarantee=guarantee,
         deserved=deserved,

@@ -33,7 +33,8 @@ def _figures(session: Session, queue: QueueState, used: Resources) -> QueueFigur
         allocated=used,
         requested=queue.requested,
         share=session.maths.share(used, due) if due is not None else 0.0,
-        overused=due is not None and not session.maths.within(used, due),
+        overused=due is not None
+        and any(not session.maths.within({name: used.amount(name)}, due) for name in due),
     )
 
 

@@ -61,6 +61,7 @@ class Ledger:
         self.coming: Amounts = table.releasing.copy()
         #: Whether `coming` differs from zero anywhere.
         self.anything_coming = bool(self.coming.any())
+        self._doubtful: Amounts | None = None
         self.all_rows: Rows = np.arange(len(table.used), dtype=np.intp)
         #: Rows whose room changed, in the order of the changes.
         self.touched: list[Rows] = []
@@ -70,6 +71,18 @@ class Ledger:
         self._rows: dict[Shape, Amounts] = {}
         self._journal: list[Callable[[], None]] = []
         self._open_trials = 0
+
+    def distrust_coming(self, name: str) -> None:
+        """Take what was being released of *name* before this cycle for not surely coming."""
+        if name in self.columns:
+            doubtful = np.zeros_like(self.coming)
+            doubtful[:, self.columns[name]] = self.table.releasing[:, self.columns[name]]
+            self._doubtful = doubtful
+
+    @property
+    def surely_coming(self) -> Amounts:
+        """Give what is being released and may be built upon."""
+        return self.coming if self._doubtful is None else self.coming - self._doubtful
 
     def need(self, shape: Shape) -> Amounts | None:
         """Give what *shape* asks for as a row; None when no node has such a resource at all."""
@@ -119,18 +132,23 @@ class Ledger:
         self._expect(row, -self.row(pod.shape))
         gang.pipelined.append((pod, row))
         self._book(gang, pod.requests)
+        empty = gang.empty
+        gang.empty = [each for each in empty if each.uid != pod.uid]
 
         def undo() -> None:
             self._expect(row, self.row(pod.shape))
             gang.pipelined.pop()
+            gang.empty = empty
             self._unbook(gang, pod.requests)
 
         self._journal.append(undo)
 
-    def unpipeline(self, gang: GangState, pod: Pod, row: int) -> None:
-        """Take back for good what was promised to *pod*."""
+    def unpipeline(self, gang: GangState, pod: Pod, row: int, *, counts: bool) -> None:
+        """Take back for good what was promised to *pod*; it may count even while it waits."""
         self._expect(row, self.row(pod.shape))
         gang.pipelined.remove((pod, row))
+        if counts:
+            gang.empty = [*gang.empty, pod]
         self._unbook(gang, pod.requests)
 
     def evict(self, departure: Departure) -> None:

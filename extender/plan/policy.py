@@ -72,11 +72,15 @@ def parse(text: str, source: str = "policy") -> Policy:
     _check_mapping(document, source)
     _check_keys(document, _KEYS, source)
     tiers = _read_tiers(document.get("tiers"), source) if "tiers" in document else _default_tiers()
+    rules = VOLCANO if _is_volcanos(document.get("compatibility"), source) else OURS
+    if rules is OURS:
+        # In Volcano the order of the plugins settles who divides.
+        _check_hierarchy(tiers, source)
     return Policy(
         actions=_read_actions(document["actions"], source) if "actions" in document else ACTIONS,
         tiers=tiers,
         configurations=_read_configurations(document.get("configurations"), source),
-        rules=VOLCANO if _is_volcanos(document.get("compatibility"), source) else OURS,
+        rules=rules,
         starvation=_read_starvation(document.get("starvation"), source),
     )
 
@@ -101,7 +105,6 @@ def _read_tiers(written: object, source: str) -> tuple[tuple[PluginOption, ...],
         _check_keys(tier, ("plugins",), place)
         options = _sequence(tier.get("plugins"), place, "plugins")
         tiers.append(tuple(_read_plugin(option, place) for option in options))
-    _check_hierarchy(tiers, source)
     return tuple(tiers)
 
 

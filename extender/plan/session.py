@@ -16,7 +16,7 @@ import numpy.typing as npt
 from extender.model.gang import GangKey
 from extender.model.pod import Pod, Shape, Status
 from extender.model.reason import Problem, Reason
-from extender.model.resources import Resources
+from extender.model.resources import PODS, Resources
 from extender.plan import plugins
 from extender.plan.arguments import Arguments
 from extender.plan.arithmetic import Arithmetic, Vector
@@ -24,6 +24,7 @@ from extender.plan.census import Census
 from extender.plan.ledger import Fence, Ledger
 from extender.plan.options import Policy
 from extender.plan.plugins.plugin import Candidate, Claim, Plugin, Stage, Vote
+from extender.plan.plugins.predicates import Predicates
 from extender.plan.prospect import Prospect, Scores
 from extender.plan.slots import Slots
 from extender.plan.state import GangState, QueueState
@@ -60,6 +61,9 @@ class Session:
         self._open_plugins()
         if not policy.rules.members_need_nodes:
             self._count_empty_members()
+        if not policy.rules.exact and any(isinstance(p, Predicates) for p in self._predicates()):
+            # Volcano's predicate counts pods that are leaving against a node's limit of pods.
+            self.ledger.distrust_coming(PODS)
         if policy.rules.only_enqueue_keeps_out and "enqueue" not in policy.actions:
             for gang in census.contenders.values():
                 gang.let_in()
@@ -109,6 +113,9 @@ class Session:
         self._blockers = flat("obstacles", "Predicate")
         self._scorers = flat("scores", "NodeOrder")
         self._deserved = flat("deserved")
+
+    def _predicates(self) -> list[object]:
+        return [blocker.__self__ for blocker in self._blockers]
 
     def _count_empty_members(self) -> None:
         for gang in self.census.contenders.values():
@@ -160,12 +167,17 @@ class Session:
         return sorted(candidates, key=key)
 
     def waiting_tasks(self, gang: GangState) -> list[Pod]:
-        """List the members of *gang* that wait, in task order, best-effort ones last."""
+        """List the members of *gang* that wait, in task order.
+
+        Best-effort ones come last, unless they count without a node anyway.
+        """
         memo = gang.gang.memo
         key = ("tasks", self.policy)
         if key not in memo:
             tasks = sorted(gang.gang.waiting, key=self.task_key)
-            memo[key] = sorted(tasks, key=lambda pod: self.is_empty(pod.shape))
+            if self.rules.members_need_nodes:
+                tasks.sort(key=lambda pod: self.is_empty(pod.shape))
+            memo[key] = tasks
         known: list[Pod] = memo[key]  # type: ignore[assignment]
         given = len(gang.placed) + len(gang.pipelined)
         if not given or given == len(known):
@@ -207,6 +219,11 @@ class Session:
     def is_pipelined(self, gang: GangState) -> bool:
         """Ask whether *gang* could start once the room promised to it is released."""
         return _settle(self._pipelined, gang) is None
+
+    @property
+    def minds_pipelining(self) -> bool:
+        """Ask whether any plugin judges what is kept for gangs that cannot start yet."""
+        return any(self._pipelined)
 
     def is_starving(self, gang: GangState) -> bool:
         """Ask whether others may have to leave for *gang*."""

@@ -83,7 +83,7 @@ class Slots:
         """Choose a row whose room suffices once what is being released is free."""
         if not self._ledger.anything_coming:
             return None
-        room = self._ledger.idle + self._ledger.coming
+        room = self._ledger.idle + self._ledger.surely_coming
         fitting = (room[:, self._asked] >= self._least).all(axis=1) & self._usable
         rows = np.flatnonzero(fitting & self.without_clash())
         return int(rows[self._scores(rows).argmax()]) if len(rows) else None
@@ -105,7 +105,7 @@ class Slots:
 
     def fits(self, row: int, *, coming: bool = False) -> bool:
         """Ask whether one more pod fits into the idle room of *row*, or, if so said, the coming."""
-        room = self._ledger.idle[row] + self._ledger.coming[row]
+        room = self._ledger.idle[row] + self._ledger.surely_coming[row]
         if not coming:
             room = np.minimum(room, self._ledger.idle[row])
         enough = bool((room[self._asked] >= self._least).all())

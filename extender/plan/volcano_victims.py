@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from extender.model.node import Amounts
 from extender.model.pod import Pod, Shape
 from extender.plan.ledger import Departure
 from extender.plan.occupants import Occupants
@@ -116,13 +117,17 @@ class NodeByNode:
             return self._fits(gang, pod, row)
 
     def _fits(self, gang: GangState, pod: Pod, row: int) -> bool:
-        return self._session.may_take(gang, pod.shape) and self._suffices(pod, row, ())
+        room = self._ledger.idle[row] + self._ledger.surely_coming[row]
+        return self._session.may_take(gang, pod.shape) and self._fits_into(room, pod)
 
     def _suffices(self, pod: Pod, row: int, victims: Sequence[Candidate]) -> bool:
         """Ask whether *pod* fits on *row* once *victims* and whoever is leaving are gone."""
         room = self._ledger.idle[row] + self._ledger.coming[row]
         for victim in victims:
             room = room + self._ledger.row(victim.pod.shape)
+        return self._fits_into(room, pod)
+
+    def _fits_into(self, room: Amounts, pod: Pod) -> bool:
         need = self._ledger.need(pod.shape)
         return need is not None and bool((room >= need)[need > 0].all())
 

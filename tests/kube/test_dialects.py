@@ -136,8 +136,7 @@ def test_a_queue_without_a_state_is_open(status: dict[str, Any], state: QueueSta
 @pytest.mark.parametrize(
     ("spec", "complaint"),
     [
-        ({"weight": -2}, "its weight is -2; write 1 or more"),
-        ({"weight": 0}, "its weight is 0"),
+        ({"weight": -2}, "its weight is -2; write 0 or more"),
         ({"capability": {"cpu": "all"}}, "capability cannot be read"),
         ({"deserved": {"cpu": "-1"}}, "an amount in deserved is negative"),
         ({"guarantee": {"resource": {"cpu": "x"}}}, "guarantee cannot be read"),
@@ -145,4 +144,10 @@ def test_a_queue_without_a_state_is_open(status: dict[str, Any], state: QueueSta
 )
 def test_a_queue_that_makes_no_sense_says_why(spec: dict[str, Any], complaint: str) -> None:
     assert complaint in queue(**spec).problem
-    assert queue(**spec).weight >= 1
+    assert queue(**spec).weight >= 0
+
+
+def test_a_queue_may_have_no_weight_at_all() -> None:
+    assert queue(weight=0).weight == 0
+    assert queue(weight=0).problem == ""
+    assert queue().weight == 1

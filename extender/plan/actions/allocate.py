@@ -112,8 +112,11 @@ def _hand_out(session: Session) -> None:
 
 
 def _may_have_a_turn(session: Session, gang: GangState) -> bool:
-    """Leave out who has everything, waits for room already, or has room kept for it."""
-    waits = gang.pipelined and session.lacking(gang)
+    """Leave out who has everything, waits for room already, or has room kept for it.
+
+    In Volcano the rest of a gang that waits for room goes on looking for some.
+    """
+    waits = gang.pipelined and session.rules.gangs_leave_whole and session.lacking(gang)
     return bool(gang.runs) and not waits and gang.key not in session.fenced
 
 
@@ -137,8 +140,8 @@ def _take_turn(session: Session, gang: GangState, *, alone: bool) -> bool:
 
 def _is_hopeless(session: Session, gang: GangState, lacking: int, allowed: int | Problem) -> bool:
     """See cheaply that a gang of identical members cannot find room for its minimum."""
-    if lacking <= 1 or len(gang.runs) > 1:
-        return False
+    if lacking <= 1 or len(gang.runs) > 1 or not session.minds_pipelining:
+        return False  # where nobody minds, a gang keeps even a part of its room until the end
     if isinstance(allowed, Problem):
         gang.blocked = allowed
         return True

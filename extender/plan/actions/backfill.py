@@ -16,6 +16,8 @@ def backfill(session: Session) -> None:
             if session.is_ready(gang):
                 gang.commit()
                 trial.keep()
+            elif not session.rules.members_need_nodes:
+                trial.keep()  # in Volcano they keep the place until the cycle ends
 
 
 def in_order(session: Session) -> list[tuple[GangState, list[Pod]]]:
@@ -45,11 +47,13 @@ def _stop_waiting_for_room(session: Session, gang: GangState) -> None:
     """Take back what was promised to best-effort members: they need nobody to leave."""
     for pod, row in list(gang.pipelined):
         if session.is_empty(pod.shape):
-            session.ledger.unpipeline(gang, pod, row)
+            counts = not session.rules.members_need_nodes
+            session.ledger.unpipeline(gang, pod, row, counts=counts)
 
 
 def _place(session: Session, gang: GangState, pod: Pod) -> None:
-    if not session.may_take(gang, pod.shape):
+    # Volcano does not ask the queue here: not even a closed one keeps such pods from starting.
+    if session.rules.members_need_nodes and not session.may_take(gang, pod.shape):
         return
     rows = session.slots(pod.shape).best(1)
     if rows:
