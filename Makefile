@@ -49,8 +49,10 @@ cluster-matrix: $(READY)
 	@for minor in $(MINORS); do \
 		echo "kube-scheduler $$minor"; \
 		TEST_KUBE_SCHEDULER=kube-scheduler@$$minor $(BIN)/python -m pytest -q \
-			tests/cluster/test_gangs.py tests/cluster/test_crash.py \
-			tests/cluster/test_crowds.py tests/cluster/test_hooks.py || exit 1; \
+			tests/cluster/test_gangs.py tests/cluster/test_hooks.py \
+			tests/cluster/test_races.py tests/cluster/test_commit_races.py \
+			tests/cluster/test_timeouts.py tests/cluster/test_crash.py \
+			tests/cluster/test_crowds.py || exit 1; \
 	done
 
 # The state machine of the holds, one hundred thousand stories long (ten minutes on two cores).

@@ -98,6 +98,17 @@ def test_the_deadline_refuses_everybody_and_backs_the_gang_off():
     assert scene.notebook.ended == [("deadline", 30.0), ("deadline", 30.0)]
 
 
+def test_a_jump_of_the_wall_clock_moves_no_deadline():
+    scene = Scene(2)
+    waiting = scene.bind("w-0")
+    scene.clock.now = lambda: 0.0
+    scene.clock.turn(Limits().hold_s - 1)
+    assert not waiting.done()
+    scene.clock.turn(1)
+
+    assert waiting.result(0) == Cause.DEADLINE.text(GANG)
+
+
 def test_time_goes_on_after_an_early_alarm():
     scene = Scene(3)
     gone, stays = scene.bind("w-0"), scene.bind("w-1")

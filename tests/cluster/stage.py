@@ -1,0 +1,116 @@
+"""Gangs that wait at the barrier, and a kube-scheduler played by hand beside the real one."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import urllib3
+
+from . import objects
+from .api import Api, Object
+from .conftest import GangScheduler, Pool
+from .extender_process import Extender
+from .waiting import wait_for
+
+#: The pods of a test's own pair; `gang-scheduler` belongs to the shared one.
+SCHEDULER = "race-scheduler"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One gang `train` in one namespace, before the barrier of one extender."""
+
+    api: Api
+    pair: GangScheduler
+    namespace: str
+    pool: Pool
+
+    @property
+    def extender(self) -> Extender:
+        return self.pair.extender
+
+    def hold(self, count: int, minimum: int, **pod: Any) -> None:
+        """Make a gang that needs *minimum* members, and bring *count* of them to the barrier."""
+        self.api.create(objects.pod_group("train", self.namespace, minimum))
+        self.add(*range(count), **pod)
+        self.wait_until_held(count)
+
+    def add(self, *indexes: int, **pod: Any) -> None:
+        """Create members of the gang."""
+        self.api.create(*(self.member(index, **pod) for index in indexes))
+
+    def member(self, index: int, **pod: Any) -> Object:
+        facts = {"scheduler": SCHEDULER, "node_selector": self.pool.selector, **pod}
+        return objects.pod(f"train-{index}", self.namespace, gang="train", **facts)
+
+    def delete(self, index: int) -> None:
+        self.api.delete("pods", f"train-{index}", self.namespace, grace_seconds=0)
+
+    def set_minimum(self, minimum: int) -> None:
+        spec = {"spec": {"minMember": minimum}}
+        self.api.patch(objects.POD_GROUPS, "train", spec, self.namespace)
+
+    def wait_until_held(self, count: int) -> None:
+        extender = self.extender
+        wait_for(
+            lambda: extender.held == count,
+            20,
+            f"{count} binds are held",
+            every_s=0.01,
+            seeing=lambda: extender.held,
+        )
+
+    def released(self, cause: str) -> int:
+        """Count the binds that ended for *cause*, whosever they were."""
+        return int(self.extender.metric("gang_extender_hold_seconds_count", cause=cause))
+
+    @property
+    def bound(self) -> list[str]:
+        """Name the members that are on a node."""
+        pods = self.api.list("pods", self.namespace)
+        return sorted(pod["metadata"]["name"] for pod in pods if objects.node_of(pod))
+
+    def refusals(self, pod: str) -> str:
+        """Give all that kube-scheduler said about a pod that did not start."""
+        events = self.api.list("events", self.namespace, fields=f"involvedObject.name={pod}")
+        return " ".join(each["message"] for each in events if each["reason"] != "Scheduled")
+
+    def wait_until_told(self, pod: str, words: str) -> None:
+        wait_for(
+            lambda: words in self.refusals(pod),
+            20,
+            f"{pod} is refused with: {words}",
+            seeing=lambda: self.refusals(pod),
+        )
+
+
+class ByHand:
+    """Calls the bind hook as kube-scheduler does, for a `with` block."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._http = urllib3.PoolManager(retries=False, timeout=60)
+        self._callers = ThreadPoolExecutor(4)
+
+    def __enter__(self) -> ByHand:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._callers.shutdown(wait=False, cancel_futures=True)
+        self._http.clear()
+
+    def bind(self, pod: Object, node: str) -> Future[str]:
+        """Give the error of the answer, empty when the pod is bound."""
+        about = pod["metadata"]
+        call = {
+            "PodName": about["name"],
+            "PodNamespace": about["namespace"],
+            "PodUID": about["uid"],
+            "Node": node,
+        }
+        url = f"{self._stage.extender.url}/bind"
+        return self._callers.submit(
+            lambda: self._http.request("POST", url, json=call).json()["Error"]
+        )
