@@ -21,6 +21,9 @@ from extender.model.reason import Reason
 from extender.model.resources import NOTHING
 from extender.plan.decision import Plan, Standing
 
+#: kube-scheduler's scale for extenders goes from 0 to 10.
+TOP_SCORE = 10
+
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
@@ -41,6 +44,7 @@ class Gate:
         arrivals: Arrivals,
         plan: Callable[[], Plan],
         lost_its_node: Callable[[GangKey], None],
+        prefer: str = "nothing",
     ) -> None:
         self._cluster = cluster
         self._inflight = cluster.inflight
@@ -48,6 +52,8 @@ class Gate:
         self._plan = plan
         #: Told when a reservation could not be honoured, so that its gang is planned anew.
         self._lost_its_node = lost_its_node
+        #: pack, spread or nothing: see the setting.
+        self._prefer = prefer
         #: Pods we let pass, for a bind that is quicker than our watch.
         self.passers = Passers()
         #: Pods we refused: parked in kube-scheduler until somebody wakes them.
@@ -85,10 +91,25 @@ class Gate:
         return self._refuse(pod, offered, self._why(member.key, group.min_member))
 
     def prioritize(self, pod: Pod, offered: Sequence[str]) -> dict[str, int]:
-        """Prefer the reserved node; leave everything else to kube-scheduler's own scores."""
+        """Prefer the reserved node, then what was configured, beside kube-scheduler's scores."""
         reservation = self._inflight.of(pod.uid)
-        reserved = reservation.node if reservation else ""
-        return {name: 10 if name == reserved else 0 for name in offered}
+        scores = self._scores(offered)
+        if reservation is not None and reservation.node in scores:
+            scores[reservation.node] = TOP_SCORE
+        return scores
+
+    def _scores(self, offered: Sequence[str]) -> dict[str, int]:
+        """Score from the emptiest to the fullest, or the other way; small differences count."""
+        if self._prefer == "nothing":
+            return dict.fromkeys(offered, 0)
+        full = {name: self._cluster.fullness(name) for name in offered}
+        least, most = min(full.values(), default=0.0), max(full.values(), default=0.0)
+        span = (most - least) or 1.0
+        packs = self._prefer == "pack"
+        return {
+            name: round((TOP_SCORE - 1) * ((each - least) if packs else (most - each)) / span)
+            for name, each in full.items()
+        }
 
     def preempt(
         self, pod: Pod, member: Membership, victims: Mapping[str, Sequence[str]]

@@ -15,6 +15,7 @@ from typing import Any
 from extender.errors import BadConfiguration
 
 PREFIX = "GANG_EXTENDER_"
+PREFERENCES = ("nothing", "pack", "spread")
 
 
 def setting(default: Any, why: str) -> Any:
@@ -77,6 +78,11 @@ class Settings:
         "Make every namespace without a queue of its own an implicit queue of weight 1, instead of"
         " sharing the default one.",
     )
+    prefer: str = setting(
+        "nothing",
+        "Where ordinary pods and surplus members go among the nodes that fit: `pack` fills nodes"
+        " up, `spread` evens them out, `nothing` leaves it to kube-scheduler's own scores.",
+    )
     dry_run: bool = setting(
         False, "Evict nobody; only say in log, events and metrics who would have had to leave."
     )
@@ -88,6 +94,10 @@ class Settings:
     def __post_init__(self) -> None:
         address(self.listen, "--listen")
         address(self.ops_listen, "--ops-listen")
+        if self.prefer not in PREFERENCES:
+            raise BadConfiguration(
+                f"--prefer {self.prefer!r} is not one of {', '.join(PREFERENCES)}"
+            )
         if self.bind_timeout_s <= self.hold_s:
             raise BadConfiguration(
                 f"--bind-timeout-s {self.bind_timeout_s:g} leaves no time to bind after --hold-s"

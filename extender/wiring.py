@@ -137,7 +137,11 @@ class Runtime:
         journal = Journal()
         arrivals = Arrivals(cluster, clock)
         gate = Gate(
-            cluster, arrivals, published, lost_its_node=lambda gang: self._cycle.give_back(gang)
+            cluster,
+            arrivals,
+            published,
+            lost_its_node=lambda gang: self._cycle.give_back(gang),
+            prefer=settings.prefer,
         )
         self._doors = doors
         self._commit_s = limits_of(settings).commit_s

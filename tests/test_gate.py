@@ -35,13 +35,15 @@ NODES = ["n1", "n2"]
 class World:
     """A cluster with a gate in front of it, and a plan to set."""
 
-    def __init__(self, *items: Any, plan: Plan | None = None) -> None:
+    def __init__(self, *items: Any, plan: Plan | None = None, prefer: str = "nothing") -> None:
         self.cluster: Cluster = cluster(node("n1"), node("n2"), *items)
         self.plan = plan or Plan(open_queues={"default": None})
         self.given_back: list[GangKey] = []
         arrivals = Arrivals(self.cluster, StoppedClock())
         arrivals.allowance.renew(self.plan)
-        self.gate = Gate(self.cluster, arrivals, lambda: self.plan, self.given_back.append)
+        self.gate = Gate(
+            self.cluster, arrivals, lambda: self.plan, self.given_back.append, prefer=prefer
+        )
 
     def filter(self, name: str, gang: str = "train", offered: list[str] = NODES) -> Filtered:
         return self.gate.filter(bare_pod(name), member_of(gang), offered)
@@ -219,6 +221,25 @@ def test_the_reserved_node_scores_highest() -> None:
     world.reserve("p0", "n2")
 
     assert world.gate.prioritize(bare_pod("p0"), NODES) == {"n1": 0, "n2": 10}
+
+
+@pytest.mark.parametrize(
+    ("prefer", "scores"),
+    [("nothing", {"n1": 0, "n2": 0}), ("pack", {"n1": 9, "n2": 0}), ("spread", {"n1": 0, "n2": 9})],
+)
+def test_ordinary_pods_are_packed_or_spread_as_configured(
+    prefer: str, scores: dict[str, int]
+) -> None:
+    world = World(lone("old", on="n1"), prefer=prefer)
+    world.reserve("p0", "n1")
+
+    assert world.gate.prioritize(bare_pod("web"), NODES) == scores
+
+
+def test_a_node_we_have_not_heard_of_counts_as_full() -> None:
+    world = World(prefer="spread")
+
+    assert world.gate.prioritize(bare_pod("web"), ["n1", "new"]) == {"n1": 9, "new": 0}
 
 
 class TestPreempt:

@@ -33,6 +33,11 @@ def test_a_bind_timeout_that_leaves_no_time_to_bind_is_refused() -> None:
         Settings(hold_s=30, bind_timeout_s=30)
 
 
+def test_an_unknown_preference_is_refused_with_the_words_there_are() -> None:
+    with pytest.raises(BadConfiguration, match="'packed' is not one of nothing, pack, spread"):
+        Settings(prefer="packed")
+
+
 def test_a_misspelt_variable_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(BadConfiguration, match="did you mean GANG_EXTENDER_LISTEN"):
         check_environment({"GANG_EXTENDER_LISTN": "x"})

@@ -30,7 +30,7 @@ from extender.model.node import UNLIMITED, Node
 from extender.model.pod import Pod, PodUid, Shape
 from extender.model.queue import Queue
 from extender.model.reason import Problem
-from extender.model.resources import NOTHING, Resources
+from extender.model.resources import CPU, MEMORY, NOTHING, Resources
 from extender.model.snapshot import DisruptionBudget, Snapshot
 from extender.ports import Clock
 
@@ -231,6 +231,20 @@ class Cluster:
             return most
 
         return self.inflight.while_still(count_slots)
+
+    def fullness(self, name: str) -> float:
+        """Give how full a node is with everything promised, from 0 to 1; 1 for an unknown one."""
+        node = self._nodes.get(name)
+        room = self.room(name)
+        if node is None or room is None:
+            return 1.0
+        free = room - self.inflight.reserved_on(name)
+        parts = [
+            1 - free.amount(each) / node.allocatable.amount(each)
+            for each in (CPU, MEMORY)
+            if node.allocatable.amount(each) > 0
+        ]
+        return min(1.0, max(0.0, sum(parts) / len(parts))) if parts else 1.0
 
     def queue_of(self, group: PodGroup) -> tuple[str, Problem | None]:
         """Give the queue of a gang and, if it may not be there, the reason."""

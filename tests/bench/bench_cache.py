@@ -46,6 +46,7 @@ class WallClock:
 @contextmanager
 def canned_api(size: Size) -> Iterator[int]:
     arguments = [f"--nodes={size.nodes}", f"--pods={size.pods}", f"--waiting={size.waiting}"]
+    arguments.append(f"--waiting-cpu={size.waiting_cpu}")
     command = [sys.executable, "-m", "tests.bench.canned_api", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None

@@ -1,29 +1,32 @@
 """The hooks of the real server over a large mirrored cluster: how quick, how dear, how steady.
 
 `gang-extender serve` mirrors a canned API server; a raw socket asks filter as kube-scheduler
-does, one call after the other: with nothing else to do, while changes pour in and cycles run
-without pause, and while a thousand binds are held.
+does, one call after the other: with nothing else to do, while binds are held, and while changes
+pour in and full cycles run one after the other (750 of 1,000 gangs find no room, every time).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
 import socket
 import tempfile
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tests.bench.bench_cache import _pour, canned_api, percentile
-from tests.bench.bench_gangs import cpu_s
+from tests.bench.bench_gangs import cpu_s, family
 from tests.bench.canned_api import GANG, Size, pod
 from tests.cluster.extender_process import Extender
 
-HELD = 1000
+HELD = (1_000, 5_000)
 NAMES = 500  # what kube-scheduler offers at 5,000 nodes
 
 
@@ -39,8 +42,10 @@ class Caller:
         self.send(verb, body)
         return self.read()
 
-    def send(self, verb: str, body: bytes) -> None:
-        head = f"POST /{verb} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+    def send(self, path: str, body: bytes) -> None:
+        """Send a call; without a body it is a GET."""
+        method = "POST" if body else "GET"
+        head = f"{method} /{path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
         head += "Content-Type: application/json\r\n\r\n"
         self._socket.sendall(head.encode() + body)
 
@@ -58,32 +63,85 @@ class Caller:
         return answer
 
 
+class Asker:
+    """Asks filter again and again, and prints a line about it."""
+
+    def __init__(self, extender: Extender, size: Size, calls: int) -> None:
+        self._extender = extender
+        self._calls = calls
+        self._hooks, self._ops = (Caller(port) for port in extender.ports)
+        self.names = [f"node-{number:05d}" for number in range(NAMES)]
+        waiting = [json.loads(pod(size, size.pods - 1 - number)) for number in range(200)]
+        self._members = [self._call(each) for each in waiting]
+        self._ordinary = [self._call(ordinary_pod(waiting[0]))]
+
+    def show(self, what: str, *, ordinary: bool = False, for_s: float = 0.0) -> None:
+        """Ask about members of gangs that wait, in turn, or about an ordinary pod."""
+        bodies = self._ordinary if ordinary else self._members
+        self._show(what, self._hooks, "filter", bodies, for_s)
+
+    def show_healthz(self, what: str) -> None:
+        """Ask the probe."""
+        self._show(what, self._ops, "healthz", [b""])
+
+    def _show(
+        self, what: str, caller: Caller, path: str, bodies: list[bytes], for_s: float = 0.0
+    ) -> None:
+        times: list[float] = []
+        before, end = cpu_s(self._extender), time.perf_counter() + for_s
+        while len(times) < self._calls or time.perf_counter() < end:
+            began = time.perf_counter()
+            caller.ask(path, bodies[len(times) % len(bodies)])
+            times.append(time.perf_counter() - began)
+        cpu_ms = (cpu_s(self._extender) - before) * 1000 / len(times)
+        p50, p99 = percentile(times, 0.5), percentile(times, 0.99)
+        print(f"{what:44} {p50:5.2f} ms {p99:5.2f} ms {cpu_ms:6.2f} ms", flush=True)
+
+    def _call(self, asked: Any) -> bytes:
+        return json.dumps({"Pod": asked, "Nodes": None, "NodeNames": self.names}).encode()
+
+
 def main(size: Size, calls: int) -> None:
-    """Measure and print."""
-    with ExitStack() as running:
-        api = running.enter_context(canned_api(size))
-        folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
-        extender = Extender("bench", folder, kubeconfig=write_kubeconfig(folder, api))
+    """Measure a cluster with room for all who wait, then one in which most wait in vain."""
+    print(f"{'':44} {'p50':>8} {'p99':>8} {'CPU/call':>9}")
+    with serving(size) as (extender, _):
+        asker = Asker(extender, size, calls)
+        asker.show("filter, ordinary pod, nothing else to do", ordinary=True)
+        asker.show("filter, gang member, nothing else to do")
+        asker.show_healthz("/healthz, nothing held")
+        for wanted in HELD:
+            with ExitStack() as held:
+                count = hold(held, extender, size, asker.names, wanted)
+                asker.show(f"filter, ordinary pod, {count} binds held", ordinary=True)
+                asker.show_healthz(f"/healthz, {count} binds held")
+                print(f"{'':44} {resident_mb(extender):.0f} MB resident", flush=True)
+    crowded = replace(size, waiting_cpu=20)
+    with serving(crowded) as (extender, api):
+        asker = Asker(extender, crowded, calls)
+        before = cycles(extender)
+        _pour(api, 2000, 240_000)
+        asker.show("filter, gang member, full cycles run", for_s=20)
+        count, seconds = (b - a for a, b in zip(before, cycles(extender), strict=True))
+        each_ms = seconds / max(count, 1) * 1000
+        print(f"{'':44} {count:.0f} cycles meanwhile, {each_ms:.0f} ms each", flush=True)
+
+
+@contextmanager
+def serving(size: Size) -> Iterator[tuple[Extender, int]]:
+    """Run the server in front of a canned API server; gives it, and the port of the can."""
+    with canned_api(size) as api, tempfile.TemporaryDirectory() as folder:
+        kubeconfig = write_kubeconfig(Path(folder), api)
+        extender = Extender("bench", Path(folder), kubeconfig=kubeconfig)
         extender.start_s = 120
         began = time.monotonic()
-        running.enter_context(extender)
-        print(f"{size.nodes} nodes, {size.pods} pods: ready in {time.monotonic() - began:.1f} s")
-        caller = Caller(extender.ports[0])
-        names = [f"node-{number:05d}" for number in range(NAMES)]
-        waits = [json.loads(pod(size, size.pods - 1 - number)) for number in range(200)]
-        ordinary = ordinary_pod(waits[0])
-        print(f"{'filter':40} {'p50':>8} {'p99':>8} {'CPU/call':>9}")
-        show("ordinary pod, idle", extender, caller, [ordinary], names, calls)
-        show("gang members, idle", extender, caller, waits, names, calls)
-        with ExitStack() as held:
-            count = hold(held, extender, size, names)
-            show(f"ordinary pod, {count} binds held", extender, caller, [ordinary], names, calls)
-        _pour(api, 2000, 60_000)
-        show("gang members, 2,000 changes/s and cycles", extender, caller, waits, names, calls)
+        with extender:
+            took = time.monotonic() - began
+            print(f"{size.nodes} nodes, {size.pods} pods: ready in {took:.1f} s", flush=True)
+            yield extender, api
 
 
-def hold(held: ExitStack, extender: Extender, size: Size, names: list[str]) -> int:
-    """Bring all but the last member of as many gangs to the barrier as make a thousand binds."""
+def hold(held: ExitStack, extender: Extender, size: Size, names: list[str], wanted: int) -> int:
+    """Bring all but the last member of as many gangs to the barrier as make so many binds."""
     asker, count = Caller(extender.ports[0]), 0
     for number in range(size.pods - size.waiting, size.pods):
         if number % GANG == GANG - 1:
@@ -100,32 +158,23 @@ def hold(held: ExitStack, extender: Extender, size: Size, names: list[str]) -> i
         held.callback(caller.close)
         caller.send("bind", json.dumps(call).encode())
         count += 1
-        if count == HELD:
+        if count == wanted:
             break
-    return count
+    return extender.held
 
 
-def show(
-    what: str,
-    extender: Extender,
-    caller: Caller,
-    pods: list[Any],
-    names: list[str],
-    calls: int,
-) -> None:
-    """Ask *calls* times about *pods* in turn and print a line."""
-    bodies = [
-        json.dumps({"Pod": each, "Nodes": None, "NodeNames": names}).encode() for each in pods
-    ]
-    times = []
-    before = cpu_s(extender)
-    for number in range(calls):
-        began = time.perf_counter()
-        caller.ask("filter", bodies[number % len(bodies)])
-        times.append(time.perf_counter() - began)
-    cpu_ms = (cpu_s(extender) - before) * 1000 / calls
-    p50, p99 = percentile(times, 0.5), percentile(times, 0.99)
-    print(f"{what:40} {p50:5.2f} ms {p99:5.2f} ms {cpu_ms:6.2f} ms", flush=True)
+def cycles(extender: Extender) -> tuple[float, float]:
+    """Give how many cycles were made, and what they took in all."""
+    count = extender.metric("gang_extender_cycle_seconds_count", step="plan")
+    steps = ("snapshot", "plan", "publish", "report")
+    return count, sum(extender.metric("gang_extender_cycle_seconds_sum", step=s) for s in steps)
+
+
+def resident_mb(extender: Extender) -> float:
+    """Give the memory of the worker."""
+    worker = list(family(extender.pid))[-1]
+    pages = int(Path(f"/proc/{worker}/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 2**20
 
 
 def ordinary_pod(member: Any) -> Any:
@@ -161,4 +210,6 @@ if __name__ == "__main__":
     parser.add_argument("--waiting", type=int, default=20_000)
     parser.add_argument("--calls", type=int, default=3_000)
     given = parser.parse_args()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 20_000), hard))
     main(Size(given.nodes, given.pods, given.waiting), given.calls)

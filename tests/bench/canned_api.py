@@ -25,18 +25,19 @@ BOOKMARK = {"k8s.io/initial-events-end": "true"}
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large the cluster is; *waiting* of the pods have no node."""
+    """How large the cluster is; *waiting* of the pods have no node and want *waiting_cpu*."""
 
     nodes: int
     pods: int
     waiting: int
+    waiting_cpu: int = 2
 
 
 def template() -> dict[str, Any]:
     """A pod as it is in real clusters: 4 KB, most of which no scheduler reads."""
     managed = {f"f:{field}": {} for field in ("image", "name", "resources", "env", "volumeMounts")}
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "~OWNER~", "uid": "~OWNER~"}
-    given = {"cpu": "2", "memory": "4Gi"}
+    given = {"cpu": "~CPU~", "memory": "4Gi"}
     return {
         "metadata": {
             "name": "~NAME~",
@@ -121,6 +122,7 @@ def pod(size: Size, number: int, *, version: int = 1, phase: str = "") -> bytes:
         "OWNER": owner,
         "TEAM": str(number // GANG % 50),
         "UID": f"{number:012d}",
+        "CPU": str(size.waiting_cpu if waits else 2),
         "VERSION": str(version),
         "GROUP": owner,
         "SCHEDULER": "default-scheduler" if number // GANG % 10 == 9 else "gang-scheduler",
@@ -195,6 +197,9 @@ class Server(ThreadingHTTPServer):
         self.left = 0
         self.tap = threading.Event()
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of readers that were killed."""
+
     def changes(self) -> Iterator[bytes]:
         """Pods that turn from Running to Unknown and back, at the rate that was asked for."""
         told, running = 0, self.size.pods - self.size.waiting
@@ -232,7 +237,15 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self._answer(200, _page(objects, query))
 
+    def do_PATCH(self) -> None:
+        """Take status, wake-ups and events, and forget them."""
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self._answer(200, b"{}")
+
     def do_POST(self) -> None:
+        if not self.path.startswith("/tap"):
+            self.do_PATCH()
+            return
         query = parse_qs(urlsplit(self.path).query)
         self.server.rate = int(query["rate"][0])
         self.server.left = int(query["count"][0])
@@ -286,8 +299,9 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, required=True)
     parser.add_argument("--pods", type=int, required=True)
     parser.add_argument("--waiting", type=int, default=0)
+    parser.add_argument("--waiting-cpu", type=int, default=2)
     given = parser.parse_args()
-    server = Server(Size(given.nodes, given.pods, given.waiting))
+    server = Server(Size(given.nodes, given.pods, given.waiting, given.waiting_cpu))
     print(server.server_port, flush=True)
     sys.setswitchinterval(0.0005)
     server.serve_forever()

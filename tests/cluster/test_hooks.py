@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 import urllib3
 
+from . import objects
+from .api import Api
 from .components import answers
-from .conftest import GangScheduler
+from .conftest import GangScheduler, Pool
+from .control_plane import ControlPlane
+
+Nodes = Callable[..., Pool]
 
 
 @pytest.mark.parametrize("verb", ["filter", "preempt", "bind"])
@@ -72,3 +78,22 @@ def test_hooks_and_operations_do_not_answer_on_each_others_port(
     with urllib3.PoolManager(retries=False, timeout=5) as http:
         assert http.request("POST", f"{gang_scheduler.extender.ops_url}/bind").status == 404
         assert http.request("GET", f"{gang_scheduler.extender.url}/metrics").status == 404
+
+
+def test_ordinary_pods_are_packed_where_that_is_configured(
+    plane: ControlPlane, api: Api, namespace: str, nodes: Nodes
+) -> None:
+    pool = nodes(3)
+    own = "--scheduler-name=packing-scheduler"
+    with (
+        plane.extender(own, "--prefer=pack") as extender,
+        plane.scheduler(plane.scheduler_config(extender, own)),
+        plane.binds(namespace) as binds,
+    ):
+        for pod in objects.pods(
+            3, "web", namespace, scheduler="packing-scheduler", node_selector=pool.selector
+        ):
+            api.create(pod)
+            binds.wait_for(1, 10, prefix=pod["metadata"]["name"])
+
+        assert len({bind.node for bind in binds.wait_for(3, 10)}) == 1
