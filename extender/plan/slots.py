@@ -135,7 +135,7 @@ class Slots:
         room = self._ledger.idle[where]
         if self._ledger.anything_coming:
             # Room promised beyond what is being released is not idle any more.
-            room = np.minimum(room, room + self._ledger.coming[where])
+            room = np.minimum(room, room + self._ledger.surely_coming[where])
         # Column by column: reducing along so short an axis is slow.
         counts: Amounts = room[:, self._asked[0]] // self._least[0]
         for column, least in zip(self._asked[1:], self._least[1:], strict=True):

@@ -129,6 +129,9 @@ class Verdicts:
         queue = gang.queue
         due = self._session.deserved(queue) or {}
         for shape, wanted in self._wanted(gang).items():
+            allowed = self._session.allowance(gang, shape)
+            if isinstance(allowed, Problem) and allowed.reason is Reason.QUEUE_AT_CAPABILITY:
+                return allowed  # its due is no more than its ceiling: raising that would help
             for name, amount in shape.requests.items():
                 used = queue.allocated.amount(name)
                 deserved = due.get(name, inf)

@@ -43,12 +43,13 @@ def policy_file(case: Case, compatibility: str = "") -> dict[str, Any]:
 
 def _plugin(written: Mapping[str, Any]) -> dict[str, Any]:
     enabled = written.get("enable", [])
-    flags = {_flag(callback): _flag(callback) in enabled for callback in CALLBACKS}
+    flags = {flag(callback): flag(callback) in enabled for callback in CALLBACKS}
     flags["enableHierarchy"] = "enableHierarchy" in enabled
     return {"name": written["name"], **flags, "arguments": written.get("arguments", {})}
 
 
-def _flag(callback: str) -> str:
+def flag(callback: str) -> str:
+    """Spell the switch of a callback as Volcano does."""
     return f"enabled{callback}" if callback in _ODD else f"enable{callback}"
 
 
@@ -92,7 +93,7 @@ def _queue(written: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "apiVersion": _VOLCANO,
         "kind": "Queue",
-        "metadata": {"name": written["name"], "annotations": annotations},
+        "metadata": {"name": written["name"], "annotations": annotations, **_born(written)},
         "spec": spec,
         "status": {"state": written.get("state", "Open")},
     }
@@ -119,7 +120,11 @@ def _group(written: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "apiVersion": _VOLCANO,
         "kind": "PodGroup",
-        "metadata": {"name": written["name"], "namespace": written["namespace"]},
+        "metadata": {
+            "name": written["name"],
+            "namespace": written["namespace"],
+            **_born(written),
+        },
         "spec": spec,
         "status": {"phase": written.get("phase", "")},
     }
@@ -135,6 +140,7 @@ def _pod(written: Mapping[str, Any]) -> dict[str, Any]:
     }
     if "priority" in written:
         spec["priority"] = written["priority"]
+    leaving = {"deletionTimestamp": written["leaves"]} if "leaves" in written else {}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -144,10 +150,16 @@ def _pod(written: Mapping[str, Any]) -> dict[str, Any]:
             "uid": key,
             "labels": written.get("labels", {}),
             "annotations": {"scheduling.k8s.io/group-name": written["group"]},
+            **_born(written),
+            **leaving,
         },
         "spec": spec,
         "status": {"phase": written["phase"]},
     }
+
+
+def _born(written: Mapping[str, Any]) -> dict[str, str]:
+    return {"creationTimestamp": written["created"]} if "created" in written else {}
 
 
 def _amounts(written: Mapping[str, Any]) -> dict[str, str]:
