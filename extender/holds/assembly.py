@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from extender.holds.events import CallId
@@ -81,11 +80,6 @@ class Assembly:
     def key(self) -> GangKey:
         """Name the gang."""
         return self.group.key
-
-    @property
-    def held(self) -> Iterator[Hold]:
-        """Give the members that wait."""
-        return (hold for hold in self.holds.values() if hold.state is HoldState.HELD)
 
     @property
     def is_complete(self) -> bool:

@@ -17,9 +17,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from extender.holds import entry, invariants
+from extender.holds.alarms import Alarms
 from extender.holds.assembly import Hold, Waiter
 from extender.holds.backoff import Backoff
 from extender.holds.cause import Cause
+from extender.holds.ending import Ending
 from extender.holds.entry import BindNow, Entry, Present, Refuse, Wait
 from extender.holds.events import (
     Arrived,
@@ -37,8 +39,17 @@ from extender.holds.events import (
     VerifyFailed,
 )
 from extender.holds.facts import Facts
+from extender.holds.forward import Forward
 from extender.holds.gathering import Gathering
-from extender.holds.instructions import Answer, Free, Instruction, Park, ReportPeerClosed, Seat
+from extender.holds.instructions import (
+    Answer,
+    Free,
+    Instruction,
+    Keep,
+    Park,
+    ReportPeerClosed,
+    Seat,
+)
 from extender.holds.limits import Limits
 from extender.holds.patience import Patience
 from extender.holds.recent import Recent
@@ -70,7 +81,12 @@ class Book:
         self._table = Table()
         self._max_holds = limits.max_holds
         self._backoff = Backoff(limits, chance)
-        self._gathering = Gathering(self._table, facts, self.patience, self._backoff)
+        self._alarms = Alarms()
+        self._ending = Ending(self._table, self._backoff)
+        self._gathering = Gathering(self._table, facts, self.patience, self._alarms, self._ending)
+        self._forward = Forward(
+            self._table, facts, self.patience, self._backoff, self._alarms, self._ending
+        )
         self._recent = Recent()
         self._reactions: dict[type, Callable[[Any, float], Iterator[Instruction]]] = {
             Arrived: self._arrived,
@@ -94,7 +110,7 @@ class Book:
     @property
     def due(self) -> float | None:
         """When the next `Tick` is wanted."""
-        return self._gathering.due
+        return self._alarms.due
 
     @property
     def holds(self) -> int:
@@ -218,15 +234,10 @@ class Book:
         self._table.drop(hold)
         if bound:
             self._recent.remember(hold.uid, hold.node, now)
-            yield Seat(hold.uid, hold.node)
-        elif event.outcome.result is BindResult.LOST or (
-            event.outcome.result is BindResult.FAILED and assembly is None
-        ):
-            # Of an unknown outcome the room stays taken until the mirror has shown the truth.
-            yield Free(hold.uid)
+        yield from _room_after(hold, event.outcome.result, in_a_gang=assembly is not None)
         yield from self._answer_outcome(hold, event.outcome, now)
         if assembly is not None:
-            yield from self._gathering.settled(assembly, hold, event.outcome.result, now)
+            yield from self._forward.settled(assembly, hold.uid, event.outcome.result, now)
 
     def _answer_outcome(
         self, hold: Hold, outcome: BindOutcome, now: float
@@ -311,7 +322,12 @@ class Book:
             yield from self._gathering.verify_failed(assembly, now)
 
     def _tick(self, event: Tick, now: float) -> Iterator[Instruction]:
-        yield from self._gathering.tick(now)
+        for gang in self._alarms.ring(now):
+            assembly = self._table.assemblies.get(gang)
+            if assembly is None:
+                continue
+            side = self._gathering if assembly.state in GATHERING else self._forward
+            yield from side.time_passed(assembly, now)
 
     def _opened(self, event: Opened, now: float) -> Iterator[Instruction]:
         self.closed = None
@@ -321,4 +337,18 @@ class Book:
         self.closed = event.cause
         for assembly in tuple(self._table.assemblies.values()):
             if assembly.state in GATHERING:
-                yield from self._gathering.end(assembly, event.cause, now)
+                yield from self._ending.end(assembly, event.cause, now)
+
+
+def _room_after(hold: Hold, result: BindResult, *, in_a_gang: bool) -> Iterator[Instruction]:
+    """Say what becomes of the room that was kept for a pod whose binding was sent.
+
+    Of an unknown outcome it stays taken until the mirror has shown the truth. A member of a gang
+    that failed comes again in a moment, and what it was promised must still be there.
+    """
+    if result is BindResult.BOUND:
+        yield Seat(hold.uid, hold.node)
+    elif result is BindResult.FAILED and in_a_gang:
+        yield Keep(hold.uid, hold.node)
+    elif result is not BindResult.UNKNOWN:
+        yield Free(hold.uid)

@@ -1,50 +1,41 @@
-"""How an assembly comes together, is verified and committed, or falls apart."""
+"""How an assembly comes together, is verified, and commits or falls apart.
+
+Until the bindings are sent; what becomes of them is in `forward`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import heappop, heappush
 from itertools import count
 
 from extender.holds import quorum
+from extender.holds.alarms import Alarms
 from extender.holds.assembly import Assembly, Hold
-from extender.holds.backoff import Backoff
-from extender.holds.cause import BACKS_OFF, Cause
+from extender.holds.cause import Cause
+from extender.holds.ending import Ending
 from extender.holds.facts import Facts
-from extender.holds.instructions import (
-    BackOff,
-    Free,
-    Instruction,
-    Keep,
-    ReportPartial,
-    TakeBack,
-    Verify,
-)
+from extender.holds.instructions import Free, Instruction, Verify
 from extender.holds.patience import Patience
 from extender.holds.quorum import Seats
 from extender.holds.standing import fits_no_node, group_objection, objection
 from extender.holds.states import GATHERING, AssemblyState, HoldState
 from extender.holds.table import Table
 from extender.model.gang import GangKey, PodGroup
-from extender.model.pod import SEATED_SET, Pod, PodUid
-from extender.ports import BindResult, EvictOrder
+from extender.model.pod import Pod, PodUid
 
 
 class Gathering:
-    """The life of assemblies, from the first arrival to the last outcome."""
+    """The life of assemblies, from the first arrival to the moment their bindings are sent."""
 
-    def __init__(self, table: Table, facts: Facts, patience: Patience, backoff: Backoff) -> None:
+    def __init__(
+        self, table: Table, facts: Facts, patience: Patience, alarms: Alarms, ending: Ending
+    ) -> None:
         self._table = table
         self._facts = facts
         self._patience = patience
-        self._backoff = backoff
+        self._alarms = alarms
+        self._ending = ending
         self._epochs = count(1)
-        self._due: list[tuple[float, GangKey]] = []
-
-    @property
-    def due(self) -> float | None:
-        """When time matters next; may be earlier than needed, never later."""
-        return self._due[0][0] if self._due else None
 
     # Coming together
 
@@ -66,7 +57,7 @@ class Gathering:
         if assembly.state is AssemblyState.BROKEN:
             self._table.turn(assembly, AssemblyState.DISSOLVED, now, Cause.GROUP_REPLACED)
         else:
-            yield from self.end(assembly, Cause.GROUP_REPLACED, now)
+            yield from self._ending.end(assembly, Cause.GROUP_REPLACED, now)
 
     def _begin(self, group: PodGroup, now: float) -> Assembly:
         limits = self._patience.limits(now)
@@ -79,7 +70,7 @@ class Gathering:
         )
         members = ((pod.uid, pod.refusal) for pod in self._facts.pods_of(group.key))
         self._table.enrol(assembly, members)
-        self._remind(assembly, assembly.deadline)
+        self._alarms.set(assembly.deadline, assembly.key)
         return assembly
 
     def weigh(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
@@ -111,7 +102,7 @@ class Gathering:
             return
         cause = group_objection(group, assembly.group.uid)
         if group is None or cause is not None:
-            yield from self.end(assembly, cause or Cause.GROUP_GONE, now)
+            yield from self._ending.end(assembly, cause or Cause.GROUP_GONE, now)
             return
         assembly.group = group
         # A slow read may be older than what the mirror shows: both must be satisfied. Seats are
@@ -137,7 +128,7 @@ class Gathering:
     def _commit(self, assembly: Assembly, seated: Seats, now: float) -> Iterator[Instruction]:
         limits = self._patience.limits(now)
         if now + limits.commit_needs_s(len(assembly.holds)) > assembly.give_up:
-            yield from self.end(assembly, Cause.TOO_LATE, now)
+            yield from self._ending.end(assembly, Cause.TOO_LATE, now)
             return
         self._table.turn(assembly, AssemblyState.COMMITTING, now)
         assembly.seated_before = seated.total
@@ -148,42 +139,9 @@ class Gathering:
         self._table.turn(assembly, AssemblyState.ASSEMBLING, now, Cause.UNVERIFIED)
         assembly.reread_at = now + self._patience.limits(now).reread_s
         if assembly.reread_at >= assembly.deadline:
-            yield from self.end(assembly, Cause.UNVERIFIED, now)
+            yield from self._ending.end(assembly, Cause.UNVERIFIED, now)
             return
-        self._remind(assembly, assembly.reread_at)
-
-    def settled(
-        self, assembly: Assembly, hold: Hold, result: BindResult, now: float
-    ) -> Iterator[Instruction]:
-        """Count an outcome; the last one tells whether the gang has started."""
-        if result is BindResult.BOUND:
-            assembly.bound.add(hold.uid)
-        elif result is BindResult.UNKNOWN:
-            assembly.unsure = True
-        elif result is BindResult.FAILED:
-            # It comes again in a moment, and what it was promised must still be there.
-            assembly.failed.add(hold.uid)
-            yield Keep(hold.uid, hold.node)
-        if assembly.holds:
-            return
-        if assembly.is_complete:
-            self._table.turn(assembly, AssemblyState.DONE, now)
-            self._backoff.started(assembly.key)
-        elif assembly.state is AssemblyState.COMMITTING:
-            yield from self._fall_short(assembly, now)
-
-    def _fall_short(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
-        """Go on forward if a member may have started; otherwise nothing has happened."""
-        if not assembly.bound and not assembly.unsure:
-            for uid in sorted(assembly.failed):
-                yield Free(uid)
-            yield from self.end(assembly, Cause.BIND_FAILED, now)
-            return
-        self._table.turn(assembly, AssemblyState.BROKEN, now)
-        limits = self._patience.limits(now)
-        assembly.deadline = now + (limits.take_back_s or limits.broken_s)
-        self._remind(assembly, assembly.deadline)
-        yield ReportPartial(assembly.key)
+        self._alarms.set(assembly.reread_at, assembly.key)
 
     # Falling apart
 
@@ -242,17 +200,7 @@ class Gathering:
         """Give a gang that lost a member some grace: controllers replace pods quickly."""
         if assembly.doubt_at is None:
             assembly.doubt_at = now + self._patience.limits(now).grace_s
-            self._remind(assembly, assembly.doubt_at)
-
-    def end(self, assembly: Assembly, cause: Cause, now: float) -> Iterator[Instruction]:
-        """Refuse every held call together, with the same words."""
-        self._table.turn(assembly, AssemblyState.ABORTED, now, cause)
-        for hold in tuple(assembly.holds.values()):
-            yield from self._table.release(hold, cause, now)
-        if cause in BACKS_OFF:
-            yield BackOff(assembly.key, self._backoff.aborted(assembly.key, now))
-        elif cause in (Cause.GROUP_GONE, Cause.GROUP_REPLACED):
-            self._backoff.started(assembly.key)
+            self._alarms.set(assembly.doubt_at, assembly.key)
 
     def group_changed(
         self, assembly: Assembly, group: PodGroup | None, now: float
@@ -264,7 +212,7 @@ class Gathering:
         if assembly.state not in GATHERING:
             return
         if group is None or cause is not None:
-            yield from self.end(assembly, cause or Cause.GROUP_GONE, now)
+            yield from self._ending.end(assembly, cause or Cause.GROUP_GONE, now)
             return
         if assembly.state is AssemblyState.VERIFYING:
             if quorum.is_same_promise(group, assembly.seen):
@@ -277,72 +225,30 @@ class Gathering:
 
     # Time
 
-    def tick(self, now: float) -> Iterator[Instruction]:
-        """Look after every assembly whose time has come."""
-        while self._due and self._due[0][0] <= now:
-            _, gang = heappop(self._due)
-            assembly = self._table.assemblies.get(gang)
-            if assembly is not None:
-                yield from self.time_passed(assembly, now)
-
     def time_passed(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
         """Do what is due for one assembly."""
-        if assembly.state is AssemblyState.BROKEN:
-            yield from self._while_broken(assembly, now)
-        elif assembly.state is AssemblyState.VERIFYING:
+        if assembly.state is AssemblyState.VERIFYING:
             yield from self._while_verifying(assembly, now)
         elif assembly.state is AssemblyState.ASSEMBLING:
             yield from self._while_assembling(assembly, now)
 
-    def _while_broken(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
-        if now < assembly.deadline:
-            return
-        limits = self._patience.limits(now)
-        group = self._facts.group(assembly.key) or assembly.group
-        if assembly.holds:
-            self._remind(assembly, now + limits.commit_s)
-        elif limits.take_back_s and not quorum.is_satisfied(
-            group, quorum.seats(group, self._facts)
-        ):
-            yield from self._take_back(assembly, now)
-        else:
-            self._table.turn(assembly, AssemblyState.DISSOLVED, now)
-
-    def _take_back(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
-        """Stop waiting for the rest: what occupies nodes for nothing leaves again."""
-        for uid in sorted(assembly.failed - assembly.bound):
-            yield Free(uid)
-        yield from self.end(assembly, Cause.TAKEN_BACK, now)
-        why = Cause.TAKEN_BACK.text(assembly.key)
-        yield TakeBack(
-            assembly.key,
-            tuple(
-                EvictOrder(uid=pod.uid, namespace=pod.namespace, name=pod.name, why=why)
-                for pod in self._facts.pods_of(assembly.key)
-                if pod.status in SEATED_SET
-            ),
-        )
-
     def _while_verifying(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
         """Let a verification that began in time finish, but not for ever."""
         if now >= assembly.verify_by:
-            yield from self.end(assembly, Cause.UNVERIFIED, now)
+            yield from self._ending.end(assembly, Cause.UNVERIFIED, now)
         elif now >= assembly.deadline:
-            self._remind(assembly, assembly.verify_by)
+            self._alarms.set(assembly.verify_by, assembly.key)
 
     def _while_assembling(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
         if now >= assembly.deadline:
-            yield from self.end(assembly, Cause.DEADLINE, now)
+            yield from self._ending.end(assembly, Cause.DEADLINE, now)
             return
         if assembly.doubt_at is not None and now >= assembly.doubt_at:
             assembly.doubt_at = None
             if not quorum.is_within_reach(assembly, self._facts):
                 cause = Cause.SIBLING_UNSCHEDULABLE if assembly.stuck else Cause.NOT_ENOUGH_MEMBERS
-                yield from self.end(assembly, cause, now)
+                yield from self._ending.end(assembly, cause, now)
                 return
         if assembly.reread_at is not None and now >= assembly.reread_at:
             assembly.reread_at = None
             yield from self.weigh(assembly, now)
-
-    def _remind(self, assembly: Assembly, when: float) -> None:
-        heappush(self._due, (when, assembly.key))

@@ -151,8 +151,9 @@ def test_bindings_that_were_sent_finish_although_kube_scheduler_died(
         binds.wait_for(3, 20)
 
 
+@pytest.mark.parametrize("callers_are_gone", [False, True])
 def test_an_extender_told_to_stop_finishes_the_bindings_it_has_sent(
-    plane: ControlPlane, mortal_stage: Stage, doorman: Doorman
+    plane: ControlPlane, mortal_stage: Stage, doorman: Doorman, callers_are_gone: bool
 ) -> None:
     stage = mortal_stage
     stage.hold(2, minimum=3)
@@ -160,6 +161,9 @@ def test_an_extender_told_to_stop_finishes_the_bindings_it_has_sent(
     with plane.binds(stage.namespace) as binds:
         stage.add(2)
         doorman.wait_until_at_the_door("train-0", "train-1", "train-2")
+        if callers_are_gone:
+            stage.pair.scheduler.kill()
+            wait_for(lambda: stage.released("peer_gone") == 3, 10, "the callers have gone")
         os.kill(stage.extender.pid, signal.SIGTERM)
         wait_for(lambda: not stage.extender.is_ready(), 10, "it is not ready any more")
         doorman.let_all_in()
