@@ -15,7 +15,9 @@ from typing import Protocol
 from extender.arrivals import Arrivals
 from extender.cache.cluster import Cluster
 from extender.cache.inflight import Reservation
+from extender.cache.misfits import FITS_NOWHERE_S
 from extender.gate import Gate
+from extender.holds.standing import fits_no_node
 from extender.logs import event
 from extender.metrics import Metrics
 from extender.model.gang import Gang, GangKey
@@ -269,7 +271,13 @@ class Cycle:
 
     def _let_tickets_lapse(self) -> None:
         patience_s = self._ticket_s * (BUSY_FACTOR if self._is_busy() else 1)
-        for key in self._cluster.inflight.expire(self._clock.monotonic(), patience_s):
+        lapsed = self._cluster.inflight.expire(self._clock.monotonic(), patience_s)
+        for each in lapsed:
+            pod = self._cluster.pod(each.uid)
+            if pod is not None and fits_no_node(pod):
+                # Woken, and kube-scheduler did not even ask us: nothing it saw would do.
+                self._cluster.misfits.note(each.shape, each.node, FITS_NOWHERE_S)
+        for key in sorted({each.gang for each in lapsed}):
             self.give_back(key)
 
     def give_back(self, key: GangKey) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from extender.arrivals import Arrivals
 from extender.cache.cluster import Cluster
 from extender.cache.inflight import Reservation, Stage
+from extender.cache.misfits import PASSED_OVER_S
 from extender.cache.passers import Passers
 from extender.model.gang import GangKey, PodGroup
 from extender.model.membership import Membership
@@ -163,6 +164,7 @@ class Gate:
         if node not in offered:
             node = next((name for name in offered if self._has_room(pod, name)), "")
             if not node:
+                self._cluster.misfits.note(pod.shape, reservation.node, PASSED_OVER_S)
                 self._lost_its_node(reservation.gang)
                 return self._refuse(pod, offered, Reason.NOT_ENOUGH_ROOM)
             self._inflight.move(pod.uid, node)

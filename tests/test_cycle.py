@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import pytest
 
 from extender.arrivals import Arrivals
 from extender.cache.changes import Upsert
 from extender.cache.inflight import Stage
-from extender.cycle import Cycle, Published
+from extender.cycle import Cycle, Published, rest_until
 from extender.gate import Gate
 from extender.metrics import Metrics
+from extender.model.gang import GangKey, PodGroup
+from extender.model.pod import Shape
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan
 from extender.plan.planner import make_plan
@@ -18,6 +22,7 @@ from extender.ports import WakeOrder
 from tests.cache.building import (
     GANG,
     StoppedClock,
+    amounts,
     bare_pod,
     cluster,
     group,
@@ -28,6 +33,9 @@ from tests.cache.building import (
     uid,
 )
 
+#: Fills a node.
+BIG = Shape(requests=amounts(cpu=4))
+
 
 class World:
     """A cycle that is turned by hand, with a clock that is set by hand."""
@@ -36,7 +44,8 @@ class World:
         self.clock = StoppedClock()
         self.cluster = cluster(node("n1"), node("n2"), *items, clock=self.clock)
         self.published = Published()
-        arrivals = Arrivals(self.cluster, self.clock)
+        self.arrivals = arrivals = Arrivals(self.cluster, self.clock)
+        self.make_plan: Callable[[Snapshot], Plan] = make_plan
         self.gate = Gate(
             self.cluster, arrivals, self.published, lambda gang: self.cycle.give_back(gang)
         )
@@ -48,7 +57,7 @@ class World:
             published=self.published,
             gate=self.gate,
             arrivals=arrivals,
-            make_plan=make_plan,
+            make_plan=lambda snapshot: self.make_plan(snapshot),
             waker=self,
             departures=self,
             reporter=self,
@@ -138,6 +147,65 @@ def test_a_ticket_nobody_uses_is_given_back_and_its_gang_pauses_longer_each_time
         assert world.cluster.inflight.of_gang(GANG)
 
     assert pauses == [10, 20, 40]
+
+
+def test_a_node_on_which_kube_scheduler_would_not_have_a_pod_is_not_tried_again_at_once() -> None:
+    words = "0/2 nodes are available: volume node affinity conflict"
+    world = World(group(), pod("p0", refusal=words), pod("p1"))
+    world.turn()
+    first = world.cluster.inflight.of(uid("p0")).node
+
+    world.turn(after_s=21)
+    world.turn(after_s=11)
+
+    assert {each.node for each in world.cluster.inflight.of_gang(GANG)} == {"n1", "n2"} - {first}
+
+
+def test_a_ticket_is_not_issued_into_room_that_was_taken_while_it_was_planned() -> None:
+    world = World(group(), pod("p0", shape=BIG), pod("p1", shape=BIG))
+
+    def plan_while_another_gang_arrives(snapshot: Snapshot) -> Plan:
+        plan = make_plan(snapshot)
+        world.arrivals.allowance.renew(plan)
+        made = PodGroup(namespace="a", name="quick", min_member=4)
+        assert world.arrivals.admit(bare_pod("q0"), made, "default", ["n1"], {})
+        return plan
+
+    world.make_plan = plan_while_another_gang_arrives
+    world.turn()
+    assert not world.cluster.inflight.of_gang(GANG)
+    assert len(world.cluster.inflight.of_gang(GangKey("a/quick"))) == 4
+
+
+def test_a_gang_that_arrived_while_it_was_planned_keeps_the_places_it_took() -> None:
+    world = World(*complete_gang())
+
+    def plan_while_it_arrives(snapshot: Snapshot) -> Plan:
+        plan = make_plan(snapshot)
+        world.arrivals.allowance.renew(plan)
+        assert world.ask("p0")
+        return plan
+
+    world.make_plan = plan_while_it_arrives
+    world.turn()
+
+    assert len(world.cluster.inflight.of_gang(GANG)) == 2
+
+
+def test_members_refused_before_their_gang_was_let_in_are_woken() -> None:
+    world = World(group(min_member=3))
+    world.cluster.apply(Upsert(pod("p0")))
+    assert not world.ask("p0"), "there is no plan yet"
+    world.turn()
+    assert world.ask("p1")
+
+    assert world.turn() == ["p0"]
+
+
+def test_after_a_pass_hooks_have_the_interpreter_for_a_while() -> None:
+    assert rest_until(10.0, 10.002) == pytest.approx(10.042)
+    assert rest_until(10.0, 10.1) == pytest.approx(10.35)
+    assert rest_until(10.0, 10.5) == pytest.approx(11.5)
 
 
 def test_a_ticket_lasts_longer_while_kube_scheduler_works_through_its_queue() -> None:

@@ -87,6 +87,7 @@ def test_a_reservation_does_not_move_into_room_that_is_promised_to_others() -> N
     assert not answer.nodes
     assert answer.outcome == "NotEnoughRoom"
     assert world.given_back == [GANG]
+    assert world.cluster.misfits.by_shape() == {bare_pod("p0").shape: {"n2"}}
 
 
 def test_a_member_without_reservation_hears_the_verdict_on_its_gang() -> None:

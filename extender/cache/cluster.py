@@ -21,6 +21,7 @@ from extender.cache.freshness import Freshness
 from extender.cache.gangs import Gangs, assemble
 from extender.cache.inflight import Inflight, Stage
 from extender.cache.listeners import GroupListener, Listeners, News, NodeListener, PodListener
+from extender.cache.misfits import Misfits
 from extender.cache.pods import Pods
 from extender.cache.policy import Policy, QueuePolicy
 from extender.cache.rooms import Rooms
@@ -49,6 +50,8 @@ class Cluster:
         self._gangs = Gangs()
         #: What was promised or bound but not yet seen.
         self.inflight = Inflight(clock.monotonic, self.pod, self._freed)
+        #: Where kube-scheduler would not have a pod though we saw room.
+        self.misfits = Misfits(clock.monotonic)
         self._pods = Pods(self._rooms, self._gangs, self.inflight)
         self._nodes: Catalog[Node] = Catalog(self._node_changed)
         self._groups: Catalog[PodGroup] = Catalog(self._group_changed)
@@ -143,6 +146,7 @@ class Cluster:
                 ),
                 queues=self._queues or {},
                 budgets=self._sorted_budgets or (),
+                misfits=self.misfits.by_shape(),
             )
 
     def pod(self, uid: PodUid) -> Pod | None:

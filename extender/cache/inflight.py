@@ -234,8 +234,8 @@ class Inflight:
         if known is not None and known.stage <= Stage.PASSED:
             self.sighted(uid)
 
-    def expire(self, now_monotonic: float, ticket_s: float) -> list[GangKey]:
-        """Drop tickets nobody used and binds that never came to be; name the former's gangs."""
+    def expire(self, now_monotonic: float, ticket_s: float) -> list[Reservation]:
+        """Drop tickets nobody used and binds that never came to be; give the former."""
         over = [
             each
             for each in tuple(self._by_uid.values())
@@ -248,7 +248,7 @@ class Inflight:
                 self._drop(each.uid)
         if lapsed:
             self._freed()
-        return sorted({each.gang for each in lapsed if each.stage <= Stage.PASSED})
+        return [each for each in lapsed if each.stage <= Stage.PASSED]
 
     def _is_over(self, each: Reservation, now: float, ticket_s: float) -> bool:
         age = now - each.since_monotonic

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from extender.model.gang import Gang, GangKey
 from extender.model.node import NodeTable
-from extender.model.pod import PodUid
+from extender.model.pod import PodUid, Shape
 from extender.model.queue import Queue
 
 
@@ -47,3 +47,5 @@ class Snapshot:
     #: Pods that must not be asked to leave now, and why (a phrase for people): a budget forbade
     #: it, or their gang has only just started.
     spared: Mapping[PodUid, str] = field(default_factory=dict)
+    #: Nodes on which kube-scheduler would not have pods of a shape a moment ago.
+    misfits: Mapping[Shape, frozenset[str]] = field(default_factory=dict)

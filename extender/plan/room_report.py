@@ -40,7 +40,8 @@ class RoomReport:
         table = self._session.snapshot.nodes
         memo, key = table.facts.memo, ("slots if empty", self._session.policy, shape)
         if key not in memo:
-            memo[key] = self._count(table.allocatable, shape)
+            usable = self._session.usable_at_all(shape)
+            memo[key] = int(slots_in(self._session, table.allocatable, shape, usable).sum())
         return memo[key]  # type: ignore[return-value]
 
     def obstacles(self, shape: Shape) -> str:
@@ -60,6 +61,9 @@ class RoomReport:
         for word, mask in session.obstacles(shape).items():
             counts.append((int((mask & open_rows).sum()), word))
             open_rows &= ~mask
+        misfits = session.misfits(shape) & open_rows
+        counts.append((int(misfits.sum()), "refused by kube-scheduler"))
+        open_rows &= ~misfits
         for name in _in_order(shape.requests):
             column = session.ledger.columns.get(name)
             short = open_rows

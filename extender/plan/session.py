@@ -314,7 +314,20 @@ class Session:
         return known
 
     def usable(self, shape: Shape) -> Mask:
-        """Mark the nodes that *shape* may use at all; remembered until a node changes."""
+        """Mark the nodes that *shape* may use now."""
+        mask = self.usable_at_all(shape)
+        return mask & ~self.misfits(shape) if shape in self.snapshot.misfits else mask
+
+    def misfits(self, shape: Shape) -> Mask:
+        """Mark the nodes on which kube-scheduler would not have *shape* a moment ago."""
+        facts = self.snapshot.nodes.facts
+        mask = np.zeros(len(facts.nodes), dtype=bool)
+        names = self.snapshot.misfits.get(shape, ())
+        mask[[facts.index[name] for name in names if name in facts.index]] = True
+        return mask
+
+    def usable_at_all(self, shape: Shape) -> Mask:
+        """Mark the nodes that *shape* may use; remembered until a node changes."""
         memo = self.snapshot.nodes.facts.memo
         key = ("usable", self.policy, shape)
         mask = memo.get(key)

@@ -11,7 +11,7 @@ from extender.model.pod import Pod, Shape
 from extender.model.reason import Problem
 from extender.model.resources import NOTHING, Resources
 from extender.plan.plugins.plugin import Claim
-from extender.plan.session import Session
+from extender.plan.session import Mask, Session
 from extender.plan.state import GangState
 
 
@@ -70,10 +70,10 @@ class Wish:
         return found
 
 
-def slots_in(session: Session, room: Amounts, shape: Shape) -> Amounts:
-    """Count, for every row, how many pods of *shape* fit into *room*."""
+def slots_in(session: Session, room: Amounts, shape: Shape, usable: Mask | None = None) -> Amounts:
+    """Count, for every row (that is *usable*), how many pods of *shape* fit into *room*."""
     need = session.ledger.need(shape)
-    usable = session.usable(shape)
+    usable = session.usable(shape) if usable is None else usable
     if need is None:
         return np.zeros(len(usable), dtype=np.int64)
     asked = np.flatnonzero(need)

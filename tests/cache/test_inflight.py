@@ -276,7 +276,7 @@ def test_tickets_nobody_used_lapse_and_name_their_gangs() -> None:
     inflight.reserve(bare_pod("late"), GANG, "n", 10.0)
     inflight.reserve(bare_pod("fresh"), OTHER, "n", 25.0)
 
-    assert inflight.expire(30.0, ticket_s=15.0) == [GANG]
+    assert [each.gang for each in inflight.expire(30.0, ticket_s=15.0)] == [GANG]
     assert inflight.of(uid("late")) is None
     assert inflight.of(uid("fresh")) is not None
 
@@ -293,7 +293,7 @@ def test_a_stage_has_its_own_time() -> None:
 
     clock.time += 2
 
-    assert inflight.expire(clock.time, ticket_s=15.0) == [GANG]
+    assert [each.gang for each in inflight.expire(clock.time, ticket_s=15.0)] == [GANG]
 
 
 def test_a_held_bind_never_lapses_here() -> None:

@@ -1,0 +1,44 @@
+"""Nodes kube-scheduler would not have are left alone, and the verdict says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from extender.model.gang import Gang, GangKey
+from extender.model.reason import Reason
+from extender.model.snapshot import Snapshot
+from extender.plan.planner import make_plan
+from tests.builders import cluster, gang, nodes
+
+KEY = GangKey("a/train")
+
+
+def refused(train: Gang, *names: str, cpu: int = 4) -> Snapshot:
+    misfits = {pod.shape: frozenset(names) for pod in train.pods}
+    return replace(cluster(nodes(2, cpu=cpu), [train]), misfits=misfits)
+
+
+def test_a_gang_goes_where_kube_scheduler_would_have_it() -> None:
+    plan = make_plan(refused(gang("a/train", 2, cpu=1), "n1"))
+
+    assert set(plan.tickets[KEY].placements.values()) == {"n2"}
+
+
+def test_without_another_node_it_waits_and_says_who_refused() -> None:
+    plan = make_plan(refused(gang("a/train", 2, cpu=3), "n1"))
+
+    verdict = plan.verdicts[KEY]
+    assert verdict.reason is Reason.NOT_ENOUGH_ROOM
+    assert verdict.message == ("needs 2 x 3 cpu; 1 slots free: 1 node refused by kube-scheduler")
+
+
+def test_what_was_refused_for_a_moment_does_not_exceed_the_cluster() -> None:
+    plan = make_plan(refused(gang("a/train", 2, cpu=3), "n1", "n2"))
+
+    assert plan.verdicts[KEY].reason is Reason.NOT_ENOUGH_ROOM
+
+
+def test_a_node_that_is_gone_is_no_misfit() -> None:
+    plan = make_plan(refused(gang("a/train", 2, cpu=1), "n9"))
+
+    assert KEY in plan.tickets
