@@ -59,6 +59,11 @@ from extender.ports import Binder, BindOrder, BindOutcome, BindResult, Clock, Gr
 
 log = logging.getLogger(__name__)
 
+#: How long the answer about a deleted pod waits. Our watch may be quicker than kube-scheduler's; if
+#: it hears of the failed bind before it sees the deletion, a pod that preempted this one misses
+#: the moment its room became free, and sleeps on (1.33 and later, with asynchronous preemption).
+_BREATH_S = 0.3
+
 _NO_OUTCOME = BindOutcome(BindResult.UNKNOWN, "the outcome of the binding is not known")
 
 
@@ -294,7 +299,10 @@ class Barrier:
         waiting = self._answers.pop(order.id)
         del self._call_of[waiting]
         self._observer.released(order.cause.value, order.waited_s)
-        waiting.set_result(order.error)
+        if order.cause is Cause.POD_GONE:
+            self._timer.call_later(_BREATH_S, partial(waiting.set_result, order.error))
+        else:
+            waiting.set_result(order.error)
 
     def _back_off(self, order: BackOff) -> None:
         log_event(log, logging.INFO, "gang backs off", gang=order.gang, span_s=order.span_s)

@@ -143,7 +143,7 @@ def test_a_deleted_node_sends_its_members_back(
 
 
 def test_a_held_pod_that_is_preempted_is_let_go_and_nobody_starts_in_its_stead(
-    api: Api, pair: GangScheduler, namespace: str, nodes: Nodes, create: Create
+    plane: ControlPlane, api: Api, pair: GangScheduler, namespace: str, nodes: Nodes, create: Create
 ) -> None:
     stage = Stage(api, pair, namespace, nodes(1, cpu="3"))
     create(objects.priority_class(f"{namespace}-high", 1000))
@@ -156,11 +156,14 @@ def test_a_held_pod_that_is_preempted_is_let_go_and_nobody_starts_in_its_stead(
         priority=f"{namespace}-high",
         node_selector=stage.pool.selector,
     )
-    api.create(urgent)
+    with plane.binds(namespace) as binds:
+        api.create(urgent)
+        # Its room is free when kube-scheduler hears from us that the held pods failed.
+        binds.wait_for(1, 20, prefix="urgent")
 
     stage.wait_until_held(0)
-    wait_for(lambda: api.find("pods", "train-0", namespace) is None, 20, "the held pod is gone")
-    assert not any(pod.startswith("train") for pod in stage.bound)
+    assert stage.bound == ["urgent"]
+    assert api.find("pods", "train-0", namespace) is None
 
 
 def test_a_sibling_that_fits_no_node_sends_the_gang_back_though_we_nominated_it(

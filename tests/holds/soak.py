@@ -13,17 +13,20 @@ from multiprocessing import get_context
 
 from hypothesis import seed
 
-from . import test_machine, test_progress
+from . import test_filter_trace, test_machine, test_progress
 
 STORIES = 100_000
 SHARD = 2_500
 #: Of so many stories one is a whole afternoon of gangs in each other's way (I7).
 PER_AFTERNOON = 100
+#: And one of ten is about questions only (I10).
+PER_QUESTIONING = 10
 
 
 def play_shard(number: int, stories: int) -> int:
     try:
         test_machine.play(seed(number)(test_machine.BarrierMachine), stories)
+        test_filter_trace.play(stories // PER_QUESTIONING)
         for afternoon in range(stories // PER_AFTERNOON):
             test_progress.GreedyScheduler(number * 1_000_000 + afternoon).run()
     except BaseException:

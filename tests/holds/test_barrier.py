@@ -149,10 +149,22 @@ def test_nobody_can_cancel_a_bind_that_is_under_way():
 def test_news_of_the_mirror_are_worked_off_by_the_timer():
     scene = Scene(2)
     waiting = scene.bind("w-0")
-    scene.world.change_pod("w-0", status=Status.RELEASING)
+    scene.world.change_pod("w-0", gated=True)
     scene.barrier.pod_changed(PodUid("w-0"), GANG)
     assert not waiting.done()
     scene.clock.turn()
+
+    assert waiting.result(0) == Cause.POD_CHANGED.text(GANG)
+
+
+def test_the_answer_about_a_deleted_pod_waits_until_kube_scheduler_has_seen_it_too():
+    scene = Scene(2)
+    waiting = scene.bind("w-0")
+    scene.barrier.pod_changed(scene.world.remove_pod("w-0"), GANG)
+    scene.clock.turn()
+    assert scene.barrier.holds == 0
+    assert not waiting.done()
+    scene.clock.turn(0.3)
 
     assert waiting.result(0) == Cause.POD_GONE.text(GANG)
 
