@@ -28,8 +28,9 @@ from extender.ports import Clock
 GRACE_S = 5.0
 #: A larger gang is left to the plan: taking its places would hold up kube-scheduler.
 MOST_MEMBERS = 1_000
-#: Of so many nodes on offer the fullest are taken.
+#: Nodes looked at before a gang is left to the plan, and how many with room are choice enough.
 _MOST_NODES = 512
+_CHOICE = 16
 
 
 class Allowance:
@@ -153,19 +154,21 @@ class Arrivals:
     def _places(
         self, shape: Shape, count: int, offered: Sequence[str], fences: Mapping[str, Resources]
     ) -> list[str] | None:
-        """Choose nodes for *count* pods, the fullest first; None when there are too few."""
-        slots = []
+        """Choose nodes for *count* pods, of the first that will do the fullest; None without."""
+        slots: list[tuple[int, str]] = []
+        found = 0
         for name in islice(offered, _MOST_NODES):
             free = self._cluster.slots(name, shape, fences.get(name, NOTHING)) or 0
             if free > 0:
-                slots.append((min(free, 1) if shape.host_ports else free, name))
+                free = 1 if shape.host_ports else free
+                found += free
+                slots.append((free, name))
+            if found >= count and len(slots) >= _CHOICE:
+                break
+        if found < count:
+            return None
         slots.sort()
-        places: list[str] = []
-        for free, name in slots:
-            places += [name] * min(free, count - len(places))
-            if len(places) == count:
-                return places
-        return None
+        return [name for free, name in slots for _ in range(min(free, count))][:count]
 
     def _keep(self, pod: Pod, group: PodGroup, places: Sequence[str], now: float) -> None:
         spares = _Spares(pod.shape, [], group.min_member, now)

@@ -76,6 +76,16 @@ class Reservation(NamedTuple):
         """Give the status in which the plan sees the pod, which may be leaving already."""
         return Status.ALLOCATED if self.stage <= Stage.PASSED else Status.BINDING
 
+    def is_beside(self, other: Reservation) -> bool:
+        """Ask whether it takes the same room as *other* in the eyes of plan and kube-scheduler."""
+        return (
+            self.node == other.node
+            and self.pod.shape is other.pod.shape
+            and self.gang == other.gang
+            and (self.stage <= Stage.PASSED) is (other.stage <= Stage.PASSED)
+            and other.stage is not Stage.BOUND
+        )
+
 
 class Turn(NamedTuple):
     """The promises at one moment, and how they differ from those of the turn before."""
@@ -287,15 +297,19 @@ class Inflight:
         return seen is None or (not seen.node and seen.status is Status.PENDING)
 
     def _put(self, new: Reservation, old: Reservation | None) -> None:
-        # The new place is counted before the old one is given up: a reader in between sees too
-        # little room, never too much.
-        self._count(new, 1)
-        if old is not None:
-            self._count(old, -1)
-            self._leave(old)
-        self._by_uid[new.uid] = new
-        self._by_gang.setdefault(new.gang, {})[new.uid] = new
-        self._touched.add(new.gang)
+        if old is not None and new.is_beside(old):
+            # The same room, counted the same way: nobody but the hooks has to know.
+            self._by_uid[new.uid] = self._by_gang[new.gang][new.uid] = new
+        else:
+            # The new place is counted before the old one is given up: a reader in between sees
+            # too little room, never too much.
+            self._count(new, 1)
+            if old is not None:
+                self._count(old, -1)
+                self._leave(old)
+            self._by_uid[new.uid] = new
+            self._by_gang.setdefault(new.gang, {})[new.uid] = new
+            self._touched.add(new.gang)
         if new.stage is Stage.BOUND:
             self._bound[new.gang] = self._bound.get(new.gang, 0) + 1
 

@@ -17,7 +17,8 @@ from extender.plan.session import Session
 from extender.plan.state import GangState
 from extender.plan.wish import needed_pods
 
-_SETTLED = frozenset({Reason.RUNNING, Reason.ADMITTED})
+#: Reasons of gangs nobody decides for that depend on more than the gang itself.
+_FLEETING = frozenset({Reason.BACKING_OFF, Reason.QUEUE_NOT_FOUND})
 
 
 class Verdicts:
@@ -51,7 +52,7 @@ class Verdicts:
             return known.verdict
         problem = self._why_not_considered(gang)
         verdict = self._verdict(gang, None, problem)
-        if problem.reason in _SETTLED:
+        if problem.reason not in _FLEETING:
             gang.memo[key] = _Remembered(total, verdict)
         return verdict
 
