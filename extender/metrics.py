@@ -64,6 +64,11 @@ class Metrics:
             buckets=_HOOK_SECONDS,
             registry=registry,
         )
+        self.policy_refused = Gauge(
+            "gang_extender_policy_refused",
+            "1 while the policy file cannot be used and the last good one is in force.",
+            registry=registry,
+        )
         self.ready = Gauge(
             "gang_extender_ready", "1 while the mirror can be trusted.", registry=registry
         )

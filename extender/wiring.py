@@ -203,6 +203,7 @@ class Runtime:
             clock=clock,
             metrics=metrics,
         )
+        metrics.policy_refused.set_function(lambda: bool(policies.problem))
         metrics.registry.register(PlanSeries(lambda: journal.last))
         metrics.registry.register(WatchSeries(lambda: cluster.freshness.silence(clock.monotonic())))
 

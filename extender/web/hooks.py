@@ -91,6 +91,7 @@ class Hooks:
 
     def bind(self, body: bytes) -> Future[str]:
         """Start a bind; the future gives the text for `wire.write_error`."""
+        started = self._clock.monotonic()
         try:
             call = wire.read_bind(body)
             self._must_be_ready()
@@ -100,6 +101,8 @@ class Hooks:
         except Exception:
             log.exception("hook failed", extra={"facts": {"verb": "bind"}})
             return _settled("the extender failed to bind; its log has the details")
+        finally:
+            self._seconds["bind"].observe(self._clock.monotonic() - started)
 
     def idle_s(self) -> float:
         """Tell how long kube-scheduler has asked nothing of its serial loop."""

@@ -42,11 +42,13 @@ class Reply:
 class World:
     """A runtime without server: its event loop runs in a thread, its cluster is simulated."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: str = "") -> None:
         self.cluster = SimCluster(read_group, SystemClock())
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
-        settings = Settings(listen=f"127.0.0.1:{HOOKS}", ops_listen=f"127.0.0.1:{OPS}")
+        settings = Settings(
+            listen=f"127.0.0.1:{HOOKS}", ops_listen=f"127.0.0.1:{OPS}", config=config
+        )
         self.runtime: Runtime = embed(settings, self.loop, self.cluster)
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.hook_port: int = self._listening.getsockname()[1]
@@ -141,12 +143,30 @@ async def _converse(edge: Any, path: str, method: str, body: bytes, port: int) -
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": method, "path": path, "server": ("127.0.0.1", port)}
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "scheme": "http",
+        "method": method,
+        "root_path": "",
+        "path": path,
+        "query_string": b"",
+        "headers": [],
+        "server": ("127.0.0.1", port),
+    }
     await edge(scope, receive, send)
     headers = dict(sent[0]["headers"])
     answer = b"".join(message.get("body", b"") for message in sent[1:])
     assert int(headers[b"content-length"]) == len(answer)
     return Reply(sent[0]["status"], answer)
+
+
+def eventually(is_true: Callable[[], bool]) -> None:
+    """Wait for something that must come true soon."""
+    end = time.monotonic() + 10
+    while not is_true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def _bytes(body: bytes | Any) -> bytes:

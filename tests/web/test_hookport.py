@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 
 from extender.web import hookport
 from extender.web.hooks import BODY_LIMIT
-from tests.web.conftest import World
+from tests.web.conftest import World, eventually
 
 BOUND = b'{"Error":""}'
 
@@ -82,13 +81,6 @@ def hold(world: World, wire: Wire) -> None:
     wire.read(b"}")
     wire.send(bind(pod))
     eventually(lambda: world.runtime.holds == 1)
-
-
-def eventually(is_true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
-    while not is_true():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_a_connection_is_used_again_and_again(world: World, wire: Wire) -> None:
