@@ -105,6 +105,16 @@ class Gang:
         return sum(len(pods) for status, pods in self.by_status.items() if status in SEATED_SET)
 
     @cached_property
+    def on_nodes(self) -> int:
+        """Count the members that occupy a node or were promised one."""
+        return sum(len(pods) for status, pods in self.by_status.items() if status in ALLOCATED_SET)
+
+    @cached_property
+    def firm(self) -> int:
+        """Count the members that stand for `minMember` without any promise: seated, or done."""
+        return self.seated + len(self.by_status.get(Status.SUCCEEDED, ()))
+
+    @cached_property
     def allocated(self) -> Resources:
         """Add up what its members occupy (releasing ones not counted)."""
         total: dict[str, int] = {}

@@ -7,7 +7,6 @@ import numpy.typing as npt
 
 from extender.model.gang import Gang, GangKey, Phase
 from extender.model.node import NodeTable
-from extender.model.pod import ALLOCATED_SET
 from extender.model.quantity import LARGEST
 from extender.model.queue import DEFAULT_QUEUE, ROOT_QUEUE, Queue
 from extender.model.resources import NOTHING, Resources
@@ -105,8 +104,7 @@ def without_gated(gang: Gang, amounts: Resources) -> Resources:
 
 def _was_let_in(gang: Gang) -> bool:
     if gang.group.phase is Phase.RUNNING:
-        on_nodes = sum(len(gang.by_status.get(status, ())) for status in ALLOCATED_SET)
-        return on_nodes >= gang.group.min_member
+        return gang.on_nodes >= gang.group.min_member
     return gang.group.phase is Phase.INQUEUE
 
 

@@ -33,10 +33,12 @@ class Occupants:
         self._by_group: dict[tuple[str, int], list[GangKey]] = {}
         self._by_row: dict[int, list[Candidate]] | None = None
         self._orders: dict[GangKey, Key] = {}
+        self._queue_orders: dict[str, Key] = {}
         self._members: dict[GangKey, list[Candidate]] = {}
         #: What pods free that leave together, by who they are.
         self.frees: dict[tuple[PodUid, ...], tuple[Rows, Amounts]] = {}
         self._sorted: dict[tuple[str, int], list[GangState]] = {}
+        self._askable: dict[tuple[GangKey, bool, bool], list[Candidate]] = {}
         for key, gang in session.snapshot.gangs.items():
             if gang.seated and gang.queue in session.queues and gang.problem is None:
                 self._by_group.setdefault((gang.queue, gang.priority), []).append(key)
@@ -73,21 +75,24 @@ class Occupants:
         """Give the place of *gang* among all; whoever is last should leave first."""
         known = self._orders.get(gang.key)
         if known is None:
-            session = self._session
-            known = (session.queue_key(gang.queue), session.gang_key(gang))
+            queue = gang.queue
+            if queue.name not in self._queue_orders:
+                self._queue_orders[queue.name] = self._session.queue_key(queue)
+            known = (self._queue_orders[queue.name], self._session.gang_key(gang))
             self._orders[gang.key] = known
         return known
 
     def of(self, gang: GangState) -> list[Candidate]:
         """List the members of *gang* that are on nodes and stay so far, the last in order first."""
-        members = self._members.get(gang.key)
-        if members is None:
-            members = self._members[gang.key] = self._seated(gang)
-        if not gang.evicted:
-            return members
-        return [one for one in members if one.pod.uid not in gang.evicted]
+        return _staying(gang, self._seated(gang))
 
     def _seated(self, gang: GangState) -> list[Candidate]:
+        members = self._members.get(gang.key)
+        if members is None:
+            members = self._members[gang.key] = self._sort(gang)
+        return members
+
+    def _sort(self, gang: GangState) -> list[Candidate]:
         ledger, spared = self._session.ledger, self._session.snapshot.spared
         pods = [pod for pod in gang.gang.pods if pod.status in SEATED_SET]
         pods.sort(key=self._session.task_key, reverse=True)
@@ -96,6 +101,24 @@ class Occupants:
             for pod in pods
             if pod.uid not in spared and (row := ledger.row_of(pod)) >= 0
         ]
+
+    def askable(self, gang: GangState, *, bound: bool, empty: bool) -> list[Candidate]:
+        """List the members of *gang* that are not exempt and stay so far, the last first.
+
+        *bound* includes those that do not run yet; *empty* wants only those without requests.
+        """
+        key = (gang.key, bound, empty)
+        found = self._askable.get(key)
+        if found is None:
+            is_empty = self._session.is_empty
+            found = self._askable[key] = [
+                one
+                for one in self._seated(gang)
+                if one.pod.preemptable
+                and (bound or is_running(one))
+                and (not empty or is_empty(one.pod.shape))
+            ]
+        return _staying(gang, found)
 
     def on(self, row: int, wanted: Callable[[Candidate], bool]) -> list[Candidate]:
         """List who sits on *row* and is *wanted*, by name, those already leaving left out."""
@@ -115,6 +138,12 @@ class Occupants:
         for candidates in by_row.values():
             candidates.sort(key=lambda candidate: candidate.pod.key)
         return by_row
+
+
+def _staying(gang: GangState, members: list[Candidate]) -> list[Candidate]:
+    if not gang.evicted:
+        return members
+    return [one for one in members if one.pod.uid not in gang.evicted]
 
 
 def is_running(candidate: Candidate) -> bool:

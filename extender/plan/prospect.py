@@ -21,16 +21,12 @@ class Prospect:
     `rows` is one column of row numbers, so that `something[prospect.rows]` fits it.
     """
 
-    __slots__ = ("_columns", "_depth", "_fill", "_full", "_rows", "_step", "facts")
+    __slots__ = ("_depth", "_fill", "_ledger", "_need", "_rows", "facts")
 
     def __init__(self, ledger: Ledger, need: Scores, rows: Rows, depth: int) -> None:
         self.facts: NodeFacts = ledger.table.facts
-        self._columns = ledger.columns
-        # A slice is no copy, and when a shape is new all rows are looked at.
-        where = slice(None) if rows is ledger.all_rows else rows
-        self._full: Scores = ledger.full[where]
-        #: How much fuller one pod makes each node.
-        self._step: Scores = ledger.inverse[where] * need
+        self._ledger = ledger
+        self._need = need
         self._rows = rows
         self._depth = depth
         self._fill: dict[str, Scores] = {}
@@ -53,11 +49,15 @@ class Prospect:
         return known
 
     def _compute(self, name: str) -> Scores:
-        column = self._columns.get(name)
+        ledger = self._ledger
+        column = ledger.columns.get(name)
         if column is None:
             return self.nothing
-        full = self._full[:, column : column + 1]
-        step = self._step[:, column : column + 1]
+        # A slice is no copy, and when a shape is new all rows are looked at.
+        where = slice(None) if self._rows is ledger.all_rows else self._rows
+        full: Scores = ledger.full[where, column][:, None]
+        #: How much fuller one pod makes each node.
+        step: Scores = ledger.inverse[where, column][:, None] * self._need[column]
         return full + (step if self._depth == 1 else step * _TIMES[: self._depth])
 
 

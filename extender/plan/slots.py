@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heapreplace
-from math import isnan
 
 import numpy as np
 import numpy.typing as npt
@@ -48,18 +47,19 @@ class Slots:
         self._least = self._need[self._asked]
         self._weight: Scores = self._need.astype(np.float64)
         size = len(usable)
-        self._counts: Amounts = np.zeros(size, dtype=np.int64)
-        #: Smaller is better; infinite without a slot.
-        self._rank: Scores = np.full(size, np.inf)
         self._is_large = size > _POOL
-        #: By how much a further pod scores better, where somebody asked; only in a large cluster.
-        self._slope: Scores = np.full(size if self._is_large else 0, np.nan)
+        #: By how much a further pod scores better; in a large cluster, from the second gang on.
+        self._slope: Scores | None = None
+        self._is_new = True
         self._seen = len(ledger.touched)
-        self._pool = ledger.all_rows
+        rows = self._pool = ledger.all_rows
         self._pooled = np.zeros(size, dtype=bool)
+        self._counts: Amounts = self._count(rows)
+        #: Smaller is better; infinite without a slot.
+        self._rank: Scores = rows * _NUDGE - self._scores(rows)
+        self._rank[self._counts <= 0] = np.inf
         #: No row outside the pool ranks before this.
         self._bound = np.inf
-        self._look_at(self._pool)
         self._fill_pool()
 
     @property
@@ -155,24 +155,25 @@ class Slots:
         """Score *rows* with one, two, and so on, more pods on them."""
         return self._scorer(self._shape, Prospect(self._ledger, self._weight, rows, depth))
 
-    def _gets_better(self, rows: Rows) -> bool:
-        """Ask whether every further pod makes each of *rows* a better place for the next."""
-        least = float(self._slope[rows].min())
-        if isnan(least):
-            # The first gang of a shape may be the only one; if not, all rows will be asked for.
-            is_new = bool(np.isnan(self._slope).all())
-            asked = rows if is_new else self._ledger.all_rows
-            table = self._table(asked, 2)
-            self._slope[asked] = table[:, 1] - table[:, 0]
-            least = float(self._slope[rows].min())
-        return least >= 0
+    def _slopes(self, rows: Rows) -> Scores:
+        """Give by how much every further pod makes each of *rows* a better place for the next."""
+        if self._slope is not None:
+            return self._slope[rows]
+        # The first gang of a shape may be the only one; if not, all rows will be asked for.
+        asked = rows if self._is_new else self._ledger.all_rows
+        table = self._table(asked, 2)
+        slope: Scores = table[:, 1] - table[:, 0]
+        if self._is_new:
+            self._is_new = False
+            return slope
+        self._slope = slope
+        return slope[rows]
 
-    def _forecast(self, rows: Rows, depth: int) -> Scores:
+    def _forecast(self, rows: Rows, depth: int, slopes: Scores | None) -> Scores:
         """Score *rows* as they would be with more and more pods, ties settled as in the rank."""
-        if not self._is_large:
+        if slopes is None:
             return self._table(rows, depth) - (rows * _NUDGE)[:, None]
-        further = self._slope[rows][:, None] * _FURTHER[:depth]
-        forecast: Scores = further - self._rank[rows][:, None]
+        forecast: Scores = slopes[:, None] * _FURTHER[:depth] - self._rank[rows][:, None]
         return forecast
 
     def _fill_pool(self) -> None:
@@ -205,13 +206,14 @@ class Slots:
         return rows[order], rank[order]
 
     def _one_by_one(self, rows: Rows, wanted: int) -> list[int]:
-        if self._is_large and self._gets_better(rows):
+        slopes = self._slopes(rows) if self._is_large else None
+        if slopes is not None and slopes.min() >= 0:
             # Every pod makes its node better: the best one is filled, then the next.
             filled: list[int] = np.repeat(rows, self._counts[rows])[:wanted].tolist()
             return filled
         counts = self._counts[rows].tolist()
         depth = min(wanted, _DEPTH, max(counts))
-        table = self._forecast(rows, depth).tolist()
+        table = self._forecast(rows, depth, slopes).tolist()
         names = rows.tolist()
         heap = [(-line[0], place) for place, line in enumerate(table)]
         heapify(heap)

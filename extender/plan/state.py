@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from extender.model.gang import Gang, Phase
-from extender.model.pod import READY_SET, Pod, PodUid, Status
+from extender.model.pod import READY_SET, Pod, PodUid
 from extender.model.queue import Queue
 from extender.model.reason import Problem
 from extender.model.resources import NOTHING, Resources
@@ -119,8 +119,7 @@ class GangState:
     @property
     def firm(self) -> int:
         """Count the ready members that depend on no promise: on a node for all to see, or done."""
-        done = len(self.gang.by_status.get(Status.SUCCEEDED, ()))
-        return self.gang.seated + done - len(self.evicted)
+        return self.gang.firm - len(self.evicted)
 
     @property
     def is_pending(self) -> bool:

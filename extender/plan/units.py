@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from extender.model.node import Amounts
-from extender.model.pod import ALLOCATED_SET, PodUid
+from extender.model.pod import PodUid
 from extender.plan.ledger import Departure, Rows
-from extender.plan.occupants import Occupants, is_running
+from extender.plan.occupants import Occupants
 from extender.plan.plugins.plugin import Candidate
 from extender.plan.session import Session
 from extender.plan.state import GangState
@@ -54,6 +54,7 @@ class Units:
         self._ranks: dict[str, int] = {}
         self._singles: dict[PodUid, Unit] = {}
         self._wholes: dict[tuple[str, int], Unit] = {}
+        self._freed: dict[Unit, tuple[Rows, Amounts]] = {}
         self._members = self._find(pool)
 
     def __bool__(self) -> bool:
@@ -81,6 +82,12 @@ class Units:
 
     def frees(self, unit: Unit) -> tuple[Rows, Amounts]:
         """Give what *unit* frees by leaving: rows, and a line of amounts for each."""
+        freed = self._freed.get(unit)
+        if freed is None:
+            freed = self._freed[unit] = self._frees(unit)
+        return freed
+
+    def _frees(self, unit: Unit) -> tuple[Rows, Amounts]:
         # The same gang is weighed for one claim after the other.
         known = self._occupants.frees
         key = tuple([one.pod.uid for one in unit.members])
@@ -107,10 +114,9 @@ class Units:
     def whole(self, gang: GangState) -> Unit | None:
         """Give all that is left of *gang*, if all of it may leave."""
         left = self._left(gang)
-        by_status = gang.gang.by_status
-        present = sum(len(by_status.get(status, ())) for status in ALLOCATED_SET)
+        present = gang.gang.on_nodes - len(gang.evicted)
         is_ours = gang is self._wish.gang
-        if is_ours or self._is_busy(gang) or not left or len(left) < present - len(gang.evicted):
+        if is_ours or self._is_busy(gang) or not left or len(left) < present:
             return None
         key = (gang.key, len(gang.evicted))
         known = self._wholes.get(key)
@@ -155,7 +161,10 @@ class Units:
         return gang is not self._wish.gang and bool(gang.placed or gang.pipelined)
 
     def _left(self, gang: GangState) -> list[Candidate]:
-        return [one for one in self._members[gang.key] if one.pod.uid not in gang.evicted]
+        members = self._members[gang.key]
+        if not gang.evicted:
+            return members
+        return [one for one in members if one.pod.uid not in gang.evicted]
 
     def _find(self, pool: Callable[[GangState], bool] | None) -> dict[str, list[Candidate]]:
         """List who might be asked, by gang, the first to go first."""
@@ -185,14 +194,8 @@ class Units:
 
     def _askable(self, gang: GangState) -> list[Candidate]:
         """List members that are not exempt; a claimant without requests displaces only its like."""
-        is_empty = self._session.is_empty
-        return [
-            one
-            for one in self._occupants.of(gang)
-            if one.pod.preemptable
-            and (self._action == "preempt" or is_running(one))
-            and (not is_empty(self._wish.pods[0].shape) or is_empty(one.pod.shape))
-        ]
+        empty = self._session.is_empty(self._wish.pods[0].shape)
+        return self._occupants.askable(gang, bound=self._action == "preempt", empty=empty)
 
     def _spared(self, members: Sequence[Candidate]) -> list[Candidate]:
         if not members:

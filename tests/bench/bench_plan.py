@@ -29,10 +29,15 @@ from extender.model.resources import Resources
 from extender.plan.decision import Plan, Standing
 from extender.plan.planner import make_plan
 
-GI = 2**30
+MI, GI = 2**20, 2**30
 NODE = Resources({"cpu": 32_000, "memory": 128 * GI, "pods": 110})
 RUNNING = Shape(requests=Resources({"cpu": 1000, "memory": 4 * GI, "pods": 1}))
-BUDGET_MS = {"5000 nodes, 100000 running, 1000 x 20 waiting": 250, "one gang of 10000": 500}
+BUDGET_MS = {
+    "5000 nodes, 100000 running, 1000 x 20 waiting": 250,
+    "one gang of 10000": 500,
+    "1250 full nodes, 685 gangs want victims": 250,
+    "1000 gangs of 1000 shapes": 250,
+}
 
 
 @dataclass(frozen=True)
@@ -121,7 +126,8 @@ def _shapes(size: Size) -> list[Shape]:
                 requests=Resources(
                     {
                         "cpu": 1000 * (1 + number % size.cpu),
-                        "memory": (1 + number % 7) * GI,
+                        # No two are alike, however many there are.
+                        "memory": (1 + number % 7) * GI + number // 91 * MI,
                         "pods": 1,
                     }
                 )
@@ -181,6 +187,8 @@ ROWS: dict[str, Size] = {
     "5000 nodes, 100000 running, 1000 x 20 waiting": Size(),
     "one gang of 10000": Size(gangs=1, members=10_000),
     "room for a third, queues over their due": Size(cpu=12),
+    "1250 full nodes, 685 gangs want victims": Size(nodes=1_250, running=40_000, gangs=685),
+    "1000 gangs of 1000 shapes": Size(shapes=1_000, cpu=13),
     "nodes: 1250": Size(nodes=1_250, running=25_000, gangs=250),
     "nodes: 2500": Size(nodes=2_500, running=50_000, gangs=250),
     "nodes: 5000": Size(gangs=250),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from extender.model.node import NodeFacts
+from extender.model.node import NodeFacts, Taint
 from extender.model.pod import Shape
 from extender.model.resources import CPU, MEMORY
 from extender.plan.arguments import Arguments
@@ -63,16 +63,25 @@ def _affinity(shape: Shape, facts: NodeFacts) -> Scores:
 
 def _avoided(shape: Shape, facts: NodeFacts) -> Scores:
     """Count the taints of each node that ask to be avoided and are not tolerated."""
-    return np.array(
-        [
-            sum(
-                taint.effect == "PreferNoSchedule" and not tolerates(shape, taint)
-                for taint in node.taints
-            )
-            for node in facts.nodes
-        ],
-        dtype=float,
-    )
+    scores = np.zeros(len(facts.nodes))
+    for row in _with_soft_taints(facts):
+        taints = facts.nodes[row].taints
+        scores[row] = sum(_is_soft(taint) and not tolerates(shape, taint) for taint in taints)
+    return scores
+
+
+def _with_soft_taints(facts: NodeFacts) -> list[int]:
+    """List the few nodes with taints that ask to be avoided; remembered until a node changes."""
+    key = "soft taints"
+    if key not in facts.memo:
+        facts.memo[key] = [
+            row for row, node in enumerate(facts.nodes) if any(map(_is_soft, node.taints))
+        ]
+    return facts.memo[key]  # type: ignore[return-value]
+
+
+def _is_soft(taint: Taint) -> bool:
+    return taint.effect == "PreferNoSchedule"
 
 
 def _scaled(scores: Scores) -> Scores:
