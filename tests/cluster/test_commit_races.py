@@ -99,6 +99,23 @@ def test_a_gang_bound_in_part_is_completed_as_soon_as_the_api_server_allows_it(
         binds.wait_for(3, 40)
 
 
+def test_a_gang_of_which_every_binding_is_refused_starts_anew_as_a_gang(
+    plane: ControlPlane, stage: Stage, doorman: Doorman
+) -> None:
+    doorman.deny("train-0", "train-1", "train-2")
+    with plane.binds(stage.namespace) as binds:
+        stage.hold(2, minimum=3)
+        stage.add(2)
+        for index in range(3):
+            stage.wait_until_told(f"train-{index}", "the API server refused the binding")
+        assert stage.bound == []
+
+        doorman.let_all_in()
+        binds.wait_for(3, 60)
+
+        assert binds.spread_s() < 2
+
+
 def test_a_gang_bound_in_part_is_taken_back_if_that_was_asked_for(
     stage: Stage, doorman: Doorman
 ) -> None:

@@ -14,6 +14,7 @@ from .api import Api
 from .conftest import GangScheduler, Pool
 from .control_plane import ControlPlane
 from .stage import SCHEDULER, Stage
+from .volumes import SlowVolume
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]
@@ -179,6 +180,26 @@ def test_a_sibling_that_fits_no_node_sends_the_gang_back_though_we_nominated_it(
     # What wakes a pod nominates it, too; up to 1.34 kube-scheduler takes a nomination back.
     sibling = stage.api.get("pods", "train-2", stage.namespace)
     assert "gang-extender.io/woken" in sibling["metadata"]["annotations"]
+
+
+def test_a_member_whose_volume_takes_long_is_waited_for(
+    plane: ControlPlane, stage: Stage, create: Create
+) -> None:
+    volume = SlowVolume(stage.api, stage.namespace)
+    create(volume.storage_class)
+    stage.api.create(volume.claim)
+    with plane.binds(stage.namespace) as binds:
+        stage.hold(2, minimum=3)
+        stage.add(2, volumes=[volume.in_a_pod])
+        wait_for(volume.is_wanted, 20, "kube-scheduler asks for the volume before it binds")
+        assert stage.extender.held == 2
+        assert stage.bound == []
+
+        create(volume.provisioned())
+        volume.bind()
+        binds.wait_for(3, 30)
+
+        assert binds.spread_s() < 2
 
 
 def test_two_gangs_whose_last_members_cross_both_start_whole(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 from . import objects
@@ -32,6 +33,25 @@ def test_a_gang_that_does_not_assemble_in_time_is_sent_back_whole_and_starts_who
 
         stage.add(2)
         binds.wait_for(3, 60)
+
+        assert binds.spread_s() < 2
+
+
+def test_a_ticket_that_would_have_lapsed_does_not_matter_to_those_who_are_held(
+    plane: ControlPlane, api: Api, namespace: str, nodes: Nodes
+) -> None:
+    with (
+        plane.extender(OURS, "--ticket-s=6") as extender,
+        plane.scheduler(plane.scheduler_config(extender, OURS)) as scheduler,
+        plane.binds(namespace) as binds,
+    ):
+        stage = Stage(api, GangScheduler(extender, scheduler), namespace, nodes(1))
+        stage.hold(2, minimum=3)
+        threading.Event().wait(7.5)  # longer than a ticket lasts; nothing is waited for
+        assert extender.held == 2
+
+        stage.add(2)
+        binds.wait_for(3, 40)
 
         assert binds.spread_s() < 2
 
