@@ -203,6 +203,16 @@ class Inflight:
                 self._put(Reservation(known.pod, known.gang, node, stage, since), known)
             return True
 
+    def step_back(self, uid: PodUid, node: str) -> bool:
+        """Make a ticket again of the room of a pod whose binding failed; False when it has none."""
+        with self._lock:
+            known = self._by_uid.get(uid)
+            if known is None:
+                return False
+            now = self._monotonic()
+            self._put(Reservation(known.pod, known.gang, node, Stage.TICKETED, now), known)
+            return True
+
     def take_over(self, spare: PodUid, pod: Pod) -> bool:
         """Let *pod* have the place kept under *spare*; False when it is gone or not needed."""
         with self._lock:

@@ -78,9 +78,7 @@ class Promises:
 
     def keep(self, uid: PodUid, node: str) -> None:
         """Let a pod whose binding failed keep its room as a ticket."""
-        known = self._inflight.of(uid)
-        if known is not None and self._inflight.release(uid):
-            self._inflight.reserve(known.pod, known.gang, node, self._clock.monotonic())
+        self._inflight.step_back(uid, node)
 
     def release(self, uid: PodUid) -> None:
         """Give the room of a pod back."""

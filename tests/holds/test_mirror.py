@@ -17,6 +17,7 @@ from extender.model.membership import Membership
 from extender.model.node import Node
 from extender.model.pod import Pod, PodUid, Shape, Status
 from extender.model.resources import NOTHING
+from extender.ports import BindOutcome, BindResult
 
 from .doubles import Notebook, SpokenBinder, SpokenReader, SpokenUndo, TurnedClock
 
@@ -99,6 +100,20 @@ def test_a_gang_is_held_committed_and_seated_in_the_mirror(scene):
     assert [first.result(0), second.result(0)] == ["", ""]
     assert scene.cluster.seated(GANG) == 2
     assert scene.stage("w-0") is Stage.BOUND
+
+
+def test_a_member_that_failed_beside_one_that_did_not_has_its_ticket_again(scene):
+    for uid in ("w-0", "w-1"):
+        scene.barrier.bind(uid, "team", uid, "n-1")
+    scene.reader.confirm()
+    scene.binder.say("w-0")
+    scene.binder.say("w-1", BindOutcome(BindResult.FAILED, "refused"))
+
+    assert scene.stage("w-1") is Stage.TICKETED
+    again = scene.barrier.bind("w-1", "team", "w-1", "n-1")
+    assert scene.stage("w-1") is Stage.COMMITTING
+    scene.binder.say("w-1")
+    assert again.result(0) == ""
 
 
 def test_a_refusal_gives_the_room_back(scene):
