@@ -164,12 +164,6 @@ class Barrier:
         """Refuse what waits and whatever comes; what was sent finishes."""
         self._tell(Closed(Cause.LEASE_LOST))
 
-    @property
-    def closed(self) -> str | None:
-        """Say why no bind may come in, None while they may."""
-        cause = self._book.closed
-        return cause.text() if cause else None
-
     def shut_down(self) -> Future[None]:
         """Refuse what waits and whatever comes; done when what was sent has finished."""
         finished: Future[None] = Future()
@@ -189,6 +183,12 @@ class Barrier:
     def learnt_timeout_s(self) -> float | None:
         """The httpTimeout kube-scheduler seems to have, when it is shorter than ours."""
         return self._book.patience.learnt_timeout_s
+
+    @property
+    def closed(self) -> str | None:
+        """Say why no bind may come in, None while they may."""
+        cause = self._book.closed
+        return cause.text() if cause else None
 
     def state_of(self, gang: GangKey) -> AssemblyState | None:
         """Give how far the gang's attempt to start is, None without any."""
