@@ -21,6 +21,7 @@ from extender.model.pod import Pod, PodUid
 from extender.model.reason import Reason
 from extender.model.resources import NOTHING
 from extender.plan.decision import Plan, Standing
+from extender.preemption import Preemption
 
 #: kube-scheduler's scale for extenders goes from 0 to 10.
 TOP_SCORE = 10
@@ -55,6 +56,7 @@ class Gate:
         self._lost_its_node = lost_its_node
         #: pack, spread or nothing: see the setting.
         self._prefer = prefer
+        self._preemption = Preemption(cluster, plan)
         #: Pods we let pass, for a bind that is quicker than our watch.
         self.passers = Passers()
         #: Pods we refused: parked in kube-scheduler until somebody wakes them.
@@ -115,18 +117,8 @@ class Gate:
     def preempt(
         self, pod: Pod, member: Membership, victims: Mapping[str, Sequence[str]]
     ) -> dict[str, Sequence[str]]:
-        """Keep the candidate nodes whose victims may go; none at all is a veto.
-
-        A gang that holds no ticket gains nothing from one freed node, so nobody is evicted for it.
-        """
-        gated = not _passes_through(pod, member) and member.named
-        if gated and self._inflight.of(pod.uid) is None and not self._satisfied(member.key):
-            return {}
-        return {
-            node: uids
-            for node, uids in victims.items()
-            if uids and not self._tears_a_gang([PodUid(uid) for uid in uids])
-        }
+        """Keep the candidate nodes whose victims may go; none at all is a veto."""
+        return self._preemption.judge(pod, member, victims)
 
     def _lone(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
         """Let an ordinary pod pass as if we were not there, if its queue may start pods now."""
@@ -182,30 +174,6 @@ class Gate:
         """Ask whether no plan has looked at the gang as a whole yet."""
         verdict = self._plan().verdicts.get(key)
         return verdict is None or verdict.reason is Reason.NOT_ENOUGH_MEMBERS
-
-    def _satisfied(self, key: GangKey) -> bool:
-        group = self._cluster.group(key)
-        return group is not None and self._cluster.seated(key) >= group.min_member
-
-    def _tears_a_gang(self, victims: Sequence[PodUid]) -> bool:
-        """Ask whether evicting *victims* leaves some gang running below its minimum.
-
-        A victim whose bind is still held tears nothing: its gang has not started.
-        """
-        leaving: dict[GangKey, int] = {}
-        for uid in victims:
-            reservation = self._inflight.of(uid)
-            if reservation is not None and reservation.stage is Stage.COMMITTING:
-                return True
-            key, pod = self._cluster.gang_of(uid), self._cluster.pod(uid)
-            is_held = reservation is not None and reservation.stage < Stage.COMMITTING
-            if key is not None and pod is not None and pod.node and not is_held:
-                leaving[key] = leaving.get(key, 0) + 1
-        return any(self._is_torn(key, count) for key, count in leaving.items())
-
-    def _is_torn(self, key: GangKey, leaving: int) -> bool:
-        group, seated = self._cluster.group(key), self._cluster.seated(key)
-        return group is not None and leaving < seated < group.min_member + leaving
 
     def _why(self, key: GangKey, min_member: int) -> Reason:
         """Name the reason of a member without reservation; it may be newer than the plan."""

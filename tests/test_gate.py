@@ -241,33 +241,3 @@ def test_a_node_we_have_not_heard_of_counts_as_full() -> None:
     world = World(prefer="spread")
 
     assert world.gate.prioritize(bare_pod("web"), ["n1", "new"]) == {"n1": 9, "new": 0}
-
-
-class TestPreempt:
-    """Which of kube-scheduler's victims may go."""
-
-    def test_a_surplus_member_may(self) -> None:
-        world = World(group(), *(pod(f"p{index}", on="n1") for index in range(3)))
-
-        assert self.ask(world, ["p0"]) == {"n1": [uid("p0")]}
-
-    def test_a_member_its_gang_cannot_spare_may_not(self) -> None:
-        world = World(group(), *(pod(f"p{index}", on="n1") for index in range(2)))
-
-        assert self.ask(world, ["p0"]) == {}
-
-    def test_a_whole_gang_may(self) -> None:
-        world = World(group(), *(pod(f"p{index}", on="n1") for index in range(2)))
-
-        assert set(self.ask(world, ["p0", "p1"])) == {"n1"}
-
-    def test_a_pod_whose_binding_is_on_its_way_may_not(self) -> None:
-        world = World(group(min_member=1), pod("p0"))
-        world.reserve("p0", "n1")
-        world.cluster.inflight.advance(uid("p0"), Stage.COMMITTING)
-
-        assert self.ask(world, ["p0"]) == {}
-
-    def ask(self, world: World, victims: list[str]) -> dict[str, Any]:
-        chosen = {"n1": [uid(name) for name in victims]}
-        return world.gate.preempt(bare_pod("boss"), lone("boss").membership, chosen)

@@ -250,6 +250,10 @@ class Cluster:
         ]
         return min(1.0, max(0.0, sum(parts) / len(parts))) if parts else 1.0
 
+    def queue(self, name: str) -> Queue | None:
+        """Give a queue as last seen; None for one nobody wrote."""
+        return self._policy.queue(name)
+
     def queue_of(self, group: PodGroup) -> tuple[str, Problem | None]:
         """Give the queue of a gang and, if it may not be there, the reason."""
         return self._policy.place(group)

@@ -57,6 +57,10 @@ class Policy:
                 queues[name] = Queue(name=name)
         return {name: queues[name] for name in sorted(queues)}
 
+    def queue(self, name: str) -> Queue | None:
+        """Give a queue that somebody wrote."""
+        return self._queues.get(name)
+
     def place(self, group: PodGroup) -> tuple[str, Problem | None]:
         """Give the queue of a gang and, if it may not be there, the reason."""
         namespace = self._namespaces.get(group.namespace)

@@ -197,21 +197,43 @@ def test_a_preemption_of_kube_scheduler_that_would_tear_a_gang_is_vetoed(
     assert alive(api, namespace) == {"solid": 3}
 
 
-def test_a_preemption_of_kube_scheduler_that_takes_a_surplus_member_is_not(
-    plane: ControlPlane,
-    api: Api,
-    gang_scheduler: GangScheduler,
-    namespace: str,
-    nodes: Nodes,
-    create: Create,
+def test_a_preemption_of_kube_scheduler_that_takes_from_a_queue_within_its_due_is_vetoed(
+    api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes, create: Create
 ) -> None:
     pool = nodes(1, cpu="4")
     urgent = unreclaimable_gang(api, create, namespace, pool, "elastic", 4, min_member=3)
+    vetoes = preempt_answers(gang_scheduler, "vetoed")
 
-    with plane.binds(namespace) as binds:
-        api.create(objects.pod("alone", namespace, priority=urgent, node_selector=pool.selector))
-        binds.wait_for(1, 10, prefix="alone")
+    api.create(objects.pod("alone", namespace, priority=urgent, node_selector=pool.selector))
 
+    wait_for(
+        lambda: preempt_answers(gang_scheduler, "vetoed") > vetoes,
+        10,
+        "kube-scheduler has tried to preempt and was told no",
+    )
+    assert alive(api, namespace) == {"elastic": 4}
+
+
+def test_a_preemption_of_kube_scheduler_that_takes_a_surplus_member_of_the_queue_is_not(
+    plane: ControlPlane, api: Api, namespace: str, nodes: Nodes, create: Create
+) -> None:
+    pool, urgent = nodes(1, cpu="4"), f"urgent-{namespace}"
+    create(objects.priority_class(urgent, 1000))
+    own, rest = "--scheduler-name=surplus-scheduler", {"scheduler": "surplus-scheduler"}
+    with (
+        plane.extender(own, "--dry-run") as extender,  # so that only kube-scheduler evicts
+        plane.scheduler(plane.scheduler_config(extender, own)),
+        plane.binds(namespace) as binds,
+    ):
+        gang(api, "elastic", namespace, 4, pool, min_member=3, **rest)
+        wait_until_running(api, "elastic", namespace, 4)
+        alone = objects.pod(
+            "alone", namespace, priority=urgent, node_selector=pool.selector, **rest
+        )
+        api.create(alone)
+        binds.wait_for(1, 15, prefix="alone")
+
+        assert extender.metric("gang_extender_hook_answers_total", verb="preempt", outcome="passed")
     assert alive(api, namespace)["elastic"] == 3
 
 

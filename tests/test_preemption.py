@@ -1,0 +1,143 @@
+"""Which of kube-scheduler's victims may go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from extender.cache.changes import Upsert
+from extender.cache.inflight import Stage
+from extender.model.membership import Membership
+from extender.model.pod import Pod, Status
+from extender.model.queue import Queue
+from extender.model.resources import Resources
+from extender.plan.decision import Plan, QueueFigures
+from extender.preemption import Preemption
+from tests.cache.building import bare_pod, cluster, group, lone, member_of, node, pod, uid
+
+
+def cpus(count: int) -> Resources:
+    return Resources({"cpu": count * 1000})
+
+
+class World:
+    """One node, and a plan with the figures of two queues."""
+
+    def __init__(self, *items: Any, **figures: tuple[int, int]) -> None:
+        self.cluster = cluster(node("n1"), *items)
+        self.plan = Plan(
+            queues={
+                name: QueueFigures(name=name, weight=1, deserved=cpus(due), allocated=cpus(used))
+                for name, (used, due) in figures.items()
+            }
+        )
+        self.preemption = Preemption(self.cluster, lambda: self.plan)
+
+    def ask(self, *victims: str, by: Pod | None = None, of: Membership | None = None) -> list[str]:
+        """Give the victims on n1 that may go for an ordinary pod, or for *by*."""
+        chosen = {"n1": [uid(name) for name in victims]}
+        answer = self.preemption.judge(
+            by or bare_pod("boss"), of or lone("boss").membership, chosen
+        )
+        return [each.removeprefix("uid-") for each in answer.get("n1", ())]
+
+
+def running(count: int, **rest: Any) -> list[Any]:
+    return [pod(f"p{index}", on="n1", **rest) for index in range(count)]
+
+
+def test_a_surplus_member_may() -> None:
+    assert World(group(), *running(3)).ask("p0") == ["p0"]
+
+
+def test_a_member_its_gang_cannot_spare_may_not() -> None:
+    assert World(group(), *running(2)).ask("p0") == []
+
+
+def test_a_whole_gang_may() -> None:
+    assert World(group(), *running(2)).ask("p0", "p1") == ["p0", "p1"]
+
+
+def test_a_pod_whose_binding_is_on_its_way_may_not_even_for_a_critical_one() -> None:
+    world = World(group(min_member=1), pod("p0"))
+    world.cluster.inflight.reserve(bare_pod("p0"), member_of().key, "n1", 0.0)
+    world.cluster.inflight.advance(uid("p0"), Stage.COMMITTING)
+
+    assert world.ask("p0") == []
+    assert world.ask("p0", by=bare_pod("dns", namespace="kube-system")) == []
+
+
+def test_a_held_pod_may_because_its_gang_has_not_started() -> None:
+    world = World(group(), pod("p0"), pod("p1"))
+    for name in ("p0", "p1"):
+        world.cluster.inflight.reserve(bare_pod(name), member_of().key, "n1", 0.0)
+        world.cluster.inflight.advance(uid(name), Stage.HELD)
+
+    assert world.ask("p0") == ["p0"]
+
+
+def test_what_keeps_the_cluster_alive_may_tear_a_gang() -> None:
+    critical = bare_pod("dns", namespace="kube-system")
+
+    assert World(group(), *running(2)).ask("p0", by=critical) == ["p0"]
+
+
+def test_nobody_goes_for_a_gang_that_could_not_start_with_one_more_node() -> None:
+    hopeless = {"by": bare_pod("q0"), "of": member_of("second")}
+    world = World(group(), *running(3))
+    assert world.ask("p0", **hopeless) == []
+
+    world.cluster.inflight.reserve(bare_pod("q0"), member_of("second").key, "n1", 0.0)
+    assert world.ask("p0", **hopeless) == ["p0"]
+
+
+def test_a_surplus_member_of_a_running_gang_may_ask() -> None:
+    world = World(group(), *running(2), lone("other", on="n1"))
+
+    assert world.ask("other", by=bare_pod("p2"), of=member_of()) == ["other"]
+
+
+def test_victims_that_are_leaving_anyway_are_not_asked_again() -> None:
+    world = World(group(), *running(4))
+    world.cluster.apply(Upsert(pod("p0", on="n1", status=Status.RELEASING)))
+
+    assert world.ask("p0", "p1") == ["p1"]
+    assert world.ask("p0") == [], "it is enough to wait"
+
+
+def test_a_node_without_victims_is_no_candidate() -> None:
+    assert World().ask() == []
+
+
+def test_a_victim_we_do_not_know_is_kube_schedulers_business() -> None:
+    assert World().ask("stranger") == ["stranger"]
+
+
+class TestQueues:
+    """Another queue keeps its due."""
+
+    rich = group(queue="rich", min_member=1)
+
+    def world(self, *, reclaimable: bool = True, **figures: tuple[int, int]) -> World:
+        queue = Queue(name="rich", reclaimable=reclaimable)
+        return World(queue, self.rich, *running(3), **figures)
+
+    def test_what_is_beyond_its_due_may_be_taken_for_one_below(self) -> None:
+        assert self.world(rich=(3, 2), default=(0, 2)).ask("p0") == ["p0"]
+
+    def test_its_due_may_not(self) -> None:
+        assert self.world(rich=(3, 3), default=(0, 2)).ask("p0") == []
+        assert self.world(rich=(3, 2), default=(0, 2)).ask("p0", "p1") == []
+
+    def test_not_for_a_queue_that_has_its_own_due(self) -> None:
+        assert self.world(rich=(3, 2), default=(2, 2)).ask("p0") == []
+
+    def test_not_from_a_queue_nobody_may_take_from(self) -> None:
+        assert self.world(reclaimable=False, rich=(3, 2), default=(0, 2)).ask("p0") == []
+
+    def test_nor_before_a_plan_has_counted(self) -> None:
+        assert self.world().ask("p0") == []
+
+    def test_inside_a_queue_priority_decides(self) -> None:
+        world = self.world(rich=(3, 3))
+
+        assert world.ask("p0", by=bare_pod("p9"), of=member_of()) == ["p0"]
