@@ -19,6 +19,14 @@ _WANTS_ROOM = frozenset(
     {Reason.NOT_ENOUGH_ROOM, Reason.BEHIND_IN_ORDER, Reason.WAITING_FOR_VICTIMS}
 )
 
+#: Plugins whose say on who may start is kept without asking them again, while nobody waits:
+#: by the amounts given here, by kube-scheduler's own checks, or because they only order.
+_ORDERING = {"gang", "priority", "drf", "sla"}
+_SPARING = {"conformance", "pdb"}
+_PLACING = {"predicates", "nodeorder", "binpack"}
+_LIMITING = {"proportion", "capacity"}
+_KEPT = _ORDERING | _SPARING | _PLACING | _LIMITING
+
 
 def open_queues(
     session: Session, verdicts: Mapping[GangKey, Verdict]
@@ -26,8 +34,12 @@ def open_queues(
     """Name the queues that are open and in which nobody waits for room, with what is left in each.
 
     While somebody waits in another queue, that is the rest of its weighted part; otherwise the
-    rest of what it may use at all, None when nothing limits it.
+    rest of what it may use at all, None when nothing limits it. None is open while a plugin is
+    at work that would have to be asked about every gang.
     """
+    plugins = {option.name for tier in session.policy.tiers for option in tier}
+    if "allocate" not in session.policy.actions or not plugins <= _KEPT:
+        return {}
     crowded = {verdict.queue for verdict in verdicts.values() if verdict.reason in _WANTS_ROOM}
     queues = [state.queue for state in session.queues.values()]
     guarantees = guaranteed(queues)
