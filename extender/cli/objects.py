@@ -79,17 +79,20 @@ def _read_one(thing: Mapping[str, Any], path: str, saved: Saved, found: Objects)
         return
     place = f"{path}: {kind} {_name(thing)}"
     _check_amounts(thing, place)
-    changes = list(saved.changes(_usable(thing) if kind == "Node" else thing))
+    try:
+        changes = list(saved.changes(_usable(thing) if kind == "Node" else thing))
+    except BadInput as error:
+        raise BadInput(f"{place}: {error}") from error
     if not changes:
         found.passed_over[f"{kind} of {thing.get('apiVersion')}"] += 1
-    for change in changes:
-        _check_readable(change, place)
-        found.changes.append(change)
+    found.changes.extend(changes)
 
 
 def _usable(node: Mapping[str, Any]) -> Mapping[str, Any]:
     """Take a node that somebody wrote by hand, without conditions, for a ready one."""
     status = node.get("status") or {}
+    if not isinstance(status, Mapping):
+        return node
     usual = {
         "conditions": [{"type": "Ready", "status": "True"}],
         "allocatable": status.get("capacity", {}),
@@ -127,13 +130,17 @@ def _flat(document: Any, path: str) -> Iterator[Mapping[str, Any]]:
     if not isinstance(document, Mapping) or not isinstance(document.get("kind"), str):
         raise BadInput(f"{path}: holds something that is no Kubernetes object: it has no kind")
     kind = document["kind"]
-    if not kind.endswith("List") or not isinstance(document.get("items"), Sequence):
-        if not isinstance(document.get("metadata"), Mapping):
+    items = document.get("items", "") or ()
+    if not kind.endswith("List") or "items" not in document or not isinstance(items, Sequence):
+        metadata = document.get("metadata")
+        if not isinstance(metadata, Mapping):
             raise BadInput(f"{path}: {kind} without metadata is no Kubernetes object")
+        if not isinstance(metadata.get("name"), str) or not metadata["name"]:
+            raise BadInput(f"{path}: {kind}: metadata.name must be a text")
         yield document
         return
     usual = {"kind": kind.removesuffix("List"), "apiVersion": document.get("apiVersion", "")}
-    for item in document["items"]:
+    for item in items:
         yield from _flat({**usual, **item} if isinstance(item, Mapping) else item, path)
 
 
@@ -156,19 +163,6 @@ def _at(thing: Any, path: Sequence[str], where: str = "") -> Iterator[tuple[str,
             yield from _at(each, path[1:], f"{where}[{number}]")
     elif isinstance(thing, Mapping) and path[0] in thing:
         yield from _at(thing[path[0]], path[1:], f"{where}.{path[0]}".lstrip("."))
-
-
-def _check_readable(change: Upsert, place: str) -> None:
-    """Refuse what the live product would carry along as a spoilt object."""
-    item = change.item
-    problem = ""
-    if isinstance(item, SeenPod):
-        problem = item.membership.problem
-    elif isinstance(item, PodGroup | Queue):
-        problem = item.problem
-    _, spoilt, why = problem.partition("cannot be read: ")
-    if spoilt:
-        raise BadInput(f"{place}: {why}")
 
 
 def _check_parents(changes: Iterable[Upsert], paths: Sequence[str]) -> None:

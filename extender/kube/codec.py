@@ -89,10 +89,14 @@ class Codec(Generic[Raw]):
         generic: Any = _Event  # mypy does not subscript a class by a variable; msgspec does
         self._event: msgspec.json.Decoder[_Event[Any]] = msgspec.json.Decoder(generic[raw])
 
+    def read(self, data: bytes | msgspec.Raw) -> Item:
+        """Read one object, or raise whatever is wrong with it; `plain` says that in words."""
+        return self._read(self._object.decode(data))
+
     def item(self, data: bytes | msgspec.Raw) -> Item | None:
         """Read one object of a list; None when it is left out."""
         try:
-            return self._read(self._object.decode(data))
+            return self.read(data)
         except Exception as error:
             return self._make_do(data, error)
 
@@ -149,10 +153,10 @@ class Codec(Generic[Raw]):
             object=f"{meta.namespace}/{meta.name}",
             error=str(error),
         )
-        return self._stand_in(meta, _plain(error)) if meta.name else None
+        return self._stand_in(meta, plain(error)) if meta.name else None
 
 
-def _plain(error: Exception) -> str:
+def plain(error: Exception) -> str:
     """Say a decoder's complaint in Kubernetes' words: where, then what."""
     what, _, where = str(error).partition(" - at ")
     what = what.replace("`", "").replace("Expected", "expected")

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from extender.cache.changes import Upsert
+from extender.cache.changes import Item, Upsert
 from extender.errors import BadInput
-from extender.kube.codec import Codec
+from extender.kube.codec import Codec, plain
 from extender.kube.lists import resources
 
 _KINDS = {
@@ -45,9 +45,17 @@ class Saved:
                 yield from self.changes({**whole, **item} if isinstance(item, Mapping) else item)
             return
         codec = self._codecs.get((version.rpartition("/")[0], kind))
-        item = codec.item(_encode(document)) if codec else None
-        if codec is not None and item is not None:
-            yield Upsert(item, codec.dialect)
+        if codec is not None:
+            yield Upsert(_read(codec, document), codec.dialect)
+
+
+def _read(codec: Codec[Any], document: Mapping[Any, Any]) -> Item:
+    """Read *document*; unlike a live one, an object that cannot be read can be mended first."""
+    data = _encode(document)
+    try:
+        return codec.read(data)
+    except Exception as error:
+        raise BadInput(plain(error)) from error
 
 
 def _encode(document: Mapping[Any, Any]) -> bytes:

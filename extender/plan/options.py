@@ -9,6 +9,8 @@ from typing import Any
 from extender.plan.rules import OURS, Rules
 
 ACTIONS = ("enqueue", "allocate", "backfill", "reclaim", "preempt")
+#: An argument of preempt: weigh all nodes instead of taking the first that works.
+TOPOLOGY_AWARE = "enableTopologyAwarePreemption"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ import yaml
 from extender.errors import BadConfiguration
 from extender.plan import plugins
 from extender.plan.arguments import Arguments
-from extender.plan.options import ACTIONS, PluginOption, Policy, Starvation
+from extender.plan.options import ACTIONS, TOPOLOGY_AWARE, PluginOption, Policy, Starvation
 from extender.plan.rules import OURS, VOLCANO
 
 __all__ = ["DEFAULT", "DEFAULT_TEXT", "Policy", "parse"]
@@ -144,6 +144,8 @@ def _read_configurations(written: object, source: str) -> dict[str, Mapping[str,
         name = str(entry.get("name", ""))
         _check_word(name, ACTIONS, _FOREIGN_ACTIONS, place, "action")
         read[name] = _arguments(entry.get("arguments"), f"{place}, {name}")
+        # The one that is used later is read, so that an error shows now.
+        Arguments(f"{place}, {name}", read[name]).flag(TOPOLOGY_AWARE, default=False)
     return read
 
 

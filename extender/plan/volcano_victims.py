@@ -10,6 +10,7 @@ from extender.model.node import Amounts
 from extender.model.pod import Pod, Shape
 from extender.plan.ledger import Departure
 from extender.plan.occupants import Occupants
+from extender.plan.options import TOPOLOGY_AWARE
 from extender.plan.plugins.plugin import Candidate, Claim
 from extender.plan.session import Session
 from extender.plan.state import GangState
@@ -25,7 +26,7 @@ class NodeByNode:
         self._ledger = session.ledger
         self._occupants = occupants
         thorough = session.arguments("preempt")
-        self._weighs_nodes = thorough.flag("enableTopologyAwarePreemption", default=False)
+        self._weighs_nodes = thorough.flag(TOPOLOGY_AWARE, default=False)
 
     def preempt(self, gang: GangState, pod: Pod, wanted: Wanted) -> bool:
         """Make room for *pod* among its own queue; True when it has a node to wait for."""

@@ -66,6 +66,7 @@ def test_the_order_of_the_objects_does_not_matter(tmp_path: Path) -> None:
 
 
 NODE = "{apiVersion: v1, kind: Node, metadata: {name: n1}, status: {allocatable: %s}}"
+KIND = "{apiVersion: v1, kind: %s"
 QUEUES = """
 {apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {name: a}, spec: {parent: b}}
 ---
@@ -80,6 +81,26 @@ QUEUES = """
         pytest.param("hello: world", ["no Kubernetes object"], id="no object"),
         pytest.param(NODE % "{memory: 1.5.3Gi}", ["Node n1", "memory", "1.5.3Gi"], id="quantity"),
         pytest.param(QUEUES, ["Queue a", "spec.parent", "circle"], id="a circle of queues"),
+        pytest.param("[1, 2]", ["no Kubernetes object"], id="a list of numbers"),
+        pytest.param('{"kind": "Pod"', ["neither YAML nor JSON"], id="half of JSON"),
+        pytest.param(f"{KIND % 'Pod'}, metadata: [1]}}", ["Pod", "metadata"], id="odd metadata"),
+        pytest.param(f"{KIND % 'Pod'}, metadata: {{}}}}", ["metadata.name"], id="no name"),
+        pytest.param(NODE % "[1]", ["Node n1", "status.allocatable"], id="a list for amounts"),
+        pytest.param(
+            f"{KIND % 'Node'}, metadata: {{name: n1}}, status: 3}}", ["Node n1", "status"], id="3"
+        ),
+        pytest.param(
+            "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: top},"
+            " value: high}",
+            ["PriorityClass top", "value", "int"],
+            id="a word for a number",
+        ),
+        pytest.param(
+            "{apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {name: q},"
+            " spec: {weight: heavy}}",
+            ["Queue q", "spec.weight", "int"],
+            id="a word for a weight",
+        ),
     ],
 )
 def test_a_bad_object_is_named_with_file_and_field(
@@ -113,6 +134,24 @@ def test_a_bad_policy_is_answered_with_the_nearest_word(
 
     assert result.exit_code == 2
     assert f"did you mean '{word}'" in result.output
+
+
+def test_a_bad_argument_of_an_action_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    written = "{name: preempt, arguments: {enableTopologyAwarePreemption: maybe}}"
+    file.write_text(f"configurations: [{written}]")
+
+    result = plan("-f", str(EXAMPLE), "--config", str(file))
+
+    assert result.exit_code == 2
+    assert "preempt: enableTopologyAwarePreemption is 'maybe'" in result.output
+
+
+def test_an_empty_list_is_an_empty_cluster(tmp_path: Path) -> None:
+    file = tmp_path / "nothing.yaml"
+    file.write_text("{apiVersion: v1, kind: List, items: null}")
+
+    assert told(plan("-f", str(file), "-o", "json"))["gangs"] == []
 
 
 def test_a_missing_file_is_named() -> None:
