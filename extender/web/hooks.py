@@ -66,6 +66,7 @@ class Hooks:
         self._clock = clock
         self._metrics = metrics
         self._asked_at = float("-inf")
+        self._warned = False
         self._counters: dict[tuple[str, str], Counter] = {}
         self._seconds = {verb: metrics.hook_seconds.labels(verb) for verb in VERBS}
         self._answers = {
@@ -119,20 +120,21 @@ class Hooks:
 
     def _filter(self, body: bytes) -> bytes:
         call = wire.read_filter(body)
-        if call.sent_whole_nodes:
+        if call.sent_whole_nodes and not self._warned:
+            self._warned = True
             event(log, logging.WARNING, "kube-scheduler sends whole nodes; set nodeCacheCapable")
         pod, member = self._read_pod(call.pod)
         if pod.ours:
             self._must_be_ready()
-        answer = self._gate.filter(pod, member, call.offered)
+        answer = self._gate.filter(pod, member, call.offered())
         self._count("filter", answer.outcome)
-        return wire.write_filter(answer.nodes, answer.refused)
+        return wire.write_filter(call, answer.nodes, answer.refused)
 
     def _prioritize(self, body: bytes) -> bytes:
         call = wire.read_filter(body)
         pod, _ = self._read_pod(call.pod)
         self._count("prioritize", "passed")
-        return wire.write_scores(self._gate.prioritize(pod, call.offered))
+        return wire.write_scores(self._gate.prioritize(pod, call.offered()))
 
     def _preempt(self, body: bytes) -> bytes:
         call = wire.read_preempt(body)

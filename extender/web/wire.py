@@ -23,7 +23,7 @@ class _NodeMeta(msgspec.Struct):
 
 
 class _NodeList(msgspec.Struct):
-    items: list[_NodeMeta] = []
+    items: list[msgspec.Raw] = []
 
 
 class FilterCall(msgspec.Struct, rename="pascal"):
@@ -33,12 +33,17 @@ class FilterCall(msgspec.Struct, rename="pascal"):
     nodes: _NodeList | None = None
     node_names: list[str] | None = None
 
-    @property
     def offered(self) -> list[str]:
         """Name the nodes on offer, whichever way they were sent."""
-        if self.node_names is not None:
-            return self.node_names
-        return [node.metadata.name for node in self.nodes.items] if self.nodes else []
+        return self.node_names if self.node_names is not None else list(self.whole_nodes())
+
+    def whole_nodes(self) -> dict[str, msgspec.Raw]:
+        """Give the nodes that were sent as whole objects, as they were sent, by name."""
+        items = self.nodes.items if self.nodes else []
+        try:
+            return {_node_decoder.decode(item).metadata.name: item for item in items}
+        except msgspec.DecodeError as error:
+            raise _malformed("a node", error) from error
 
     @property
     def sent_whole_nodes(self) -> bool:
@@ -103,10 +108,10 @@ class BindCall(msgspec.Struct):
 
 
 class _FilterAnswer(msgspec.Struct, rename="pascal"):
-    node_names: Sequence[str]
+    node_names: Sequence[str] | None
     failed_and_unresolvable_nodes: Mapping[str, str]
     error: str = ""
-    nodes: None = None
+    nodes: _NodeList | None = None
     failed_nodes: Mapping[str, str] = {}
 
 
@@ -115,6 +120,7 @@ class _HostPriority(msgspec.Struct, rename="pascal"):
     score: int
 
 
+_node_decoder = msgspec.json.Decoder(_NodeMeta)
 _filter_decoder = msgspec.json.Decoder(FilterCall)
 _preempt_decoder = msgspec.json.Decoder(PreemptCall)
 _bind_decoder = msgspec.json.Decoder(BindCall)
@@ -152,9 +158,15 @@ def _malformed(what: str, error: Exception) -> MalformedCall:
     return MalformedCall(f"not {what} of kube-scheduler: {error}".replace("%", ""))
 
 
-def write_filter(nodes: Sequence[str], refused: Mapping[str, str]) -> bytes:
-    """Answer with the nodes that remain and the reason for every other one."""
-    return _encode(_FilterAnswer(nodes, refused))
+def write_filter(call: FilterCall, nodes: Sequence[str], refused: Mapping[str, str]) -> bytes:
+    """Answer with the nodes that remain and the reason for every other one.
+
+    Whoever sent whole nodes reads nothing but whole nodes.
+    """
+    if not call.sent_whole_nodes:
+        return _encode(_FilterAnswer(nodes, refused))
+    whole = call.whole_nodes()
+    return _encode(_FilterAnswer(None, refused, nodes=_NodeList([whole[name] for name in nodes])))
 
 
 def write_scores(scores: Mapping[str, int]) -> bytes:

@@ -97,3 +97,20 @@ def test_ordinary_pods_are_packed_where_that_is_configured(
             binds.wait_for(1, 10, prefix=pod["metadata"]["name"])
 
         assert len({bind.node for bind in binds.wait_for(3, 10)}) == 1
+
+
+def test_a_scheduler_that_sends_whole_nodes_is_served_too(
+    plane: ControlPlane, api: Api, namespace: str, nodes: Nodes
+) -> None:
+    pool, own = nodes(2), "--scheduler-name=whole-scheduler"
+    rest = {"scheduler": "whole-scheduler", "node_selector": pool.selector}
+    api.create(objects.pod_group("train", namespace, 2))
+    with plane.extender(own) as extender:
+        config = plane.scheduler_config(extender, own)
+        assert "nodeCacheCapable: true" in config
+        config = config.replace("nodeCacheCapable: true", "nodeCacheCapable: false")
+        with plane.scheduler(config), plane.binds(namespace) as binds:
+            api.create(objects.pod("web", namespace, **rest))
+            api.create(*objects.pods(2, "train", namespace, gang="train", **rest))
+
+            binds.wait_for(3, 10)

@@ -76,8 +76,10 @@ class World:
     def node(self, name: str, cpus: int = 4) -> None:
         self.cluster.create(_node(name, cpus))
 
-    def group(self, name: str, min_member: int) -> None:
-        self.cluster.create(_pod_group(name, min_member))
+    def group(self, name: str, min_member: int, namespace: str = "demo") -> None:
+        made = _pod_group(name, min_member)
+        made["metadata"]["namespace"] = namespace
+        self.cluster.create(made)
 
     def pod(self, name: str, gang: str | None = None, scheduler: str = "gang-scheduler") -> Any:
         pod = _pod(name, gang)

@@ -136,14 +136,21 @@ def test_an_ordinary_preemption_passes_and_nodes_without_victims_are_dropped(
     }
 
 
-def test_whole_nodes_are_understood_too(world: World, call: Door) -> None:
-    items = [{"metadata": {"name": name}} for name in NODES]
+def test_whoever_sends_whole_nodes_gets_whole_nodes(world: World, call: Door) -> None:
+    items = [{"metadata": {"name": name}, "status": {"phase": name}} for name in NODES]
 
     answer = call(
         "filter", {"Pod": world.pod("web"), "Nodes": {"items": items}, "NodeNames": None}
     ).json
 
-    assert answer["NodeNames"] == NODES
+    assert answer["NodeNames"] is None
+    assert answer["Nodes"] == {"items": items}
+
+
+def test_a_node_without_a_name_gets_200_with_an_error(world: World, call: Door) -> None:
+    answer = call("filter", {"Pod": world.pod("web"), "Nodes": {"items": [{}]}}).json
+
+    assert answer["Error"].startswith("not a node of kube-scheduler")
 
 
 @pytest.mark.parametrize("verb", ["filter", "preempt", "bind"])

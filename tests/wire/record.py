@@ -65,7 +65,6 @@ def main() -> None:
     """Record."""
     with tempfile.TemporaryDirectory() as folder, ControlPlane(Path(folder)) as plane:
         plane.install()
-        api = plane.api
         with plane.extender() as extender:
             tape = Tape(extender.url)
             server = serve(tape)
@@ -73,14 +72,18 @@ def main() -> None:
             config = plane.scheduler_config(extender).replace(extender.url, url)
             with plane.scheduler(config):
                 play(plane)
+            keep("filter-ordinary", *tape.find("filter", "ordinary"))
+            keep("filter-member", *tape.find("filter", "train-0"))
+            keep("prioritize-ordinary", *tape.find("prioritize", "ordinary"))
+            keep("bind-ordinary", *tape.find("bind", "ordinary"))
+            keep("filter-without-group", *tape.find("filter", "orphan"))
+            keep("preempt-important", *tape.find("preempt", "important"))
+            whole = config.replace("nodeCacheCapable: true", "nodeCacheCapable: false")
+            with plane.scheduler(whole):
+                play_whole_nodes(plane)
+            keep("filter-whole-nodes", *tape.find("filter", "whole"))
             server.shutdown()
             server.server_close()
-        assert bound(api, "wire")
-        keep("filter-ordinary", *tape.find("filter", "ordinary"))
-        keep("prioritize-ordinary", *tape.find("prioritize", "ordinary"))
-        keep("bind-ordinary", *tape.find("bind", "ordinary"))
-        keep("filter-without-group", *tape.find("filter", "orphan"))
-        keep("preempt-important", *tape.find("preempt", "important"))
 
 
 def play(plane: ControlPlane) -> None:
@@ -91,12 +94,26 @@ def play(plane: ControlPlane) -> None:
     plane.wait_until_nodes_are_ready(["node-0", "node-1"])
     api.create(objects.pod("ordinary", "wire", cpu="2"))
     wait_for(lambda: len(bound(api, "wire")) == 1, 10, "ordinary is bound")
+    api.create(objects.pod_group("train", "wire", 2))
+    api.create(*objects.pods(2, "train", "wire", gang="train", cpu="1"))
+    wait_for(lambda: len(bound(api, "wire")) == 3, 10, "train is bound")
+    api.delete("pods", "train-0", "wire", grace_seconds=0)
+    api.delete("pods", "train-1", "wire", grace_seconds=0)
     api.create(objects.pod("orphan", "wire", gang="nobody"))
     wait_until_refused(api, "wire", "orphan", "PodGroupMissing")
     api.create(objects.pod("second", "wire", cpu="2"))
     wait_for(lambda: len(bound(api, "wire")) == 2, 10, "the nodes are full")
     api.create(objects.pod("important", "wire", cpu="2", priority="high"))
     wait_for(lambda: "important" in bound(api, "wire"), 20, "somebody was preempted")
+
+
+def play_whole_nodes(plane: ControlPlane) -> None:
+    """Make a kube-scheduler without nodeCacheCapable ask once."""
+    api = plane.api
+    api.create(objects.node("node-2", cpu="2"))
+    plane.wait_until_nodes_are_ready(["node-2"])
+    api.create(objects.pod("whole", "wire", cpu="2"))
+    wait_for(lambda: "whole" in bound(api, "wire"), 10, "whole is bound")
 
 
 def keep(name: str, call: bytes, answer: bytes) -> None:

@@ -19,6 +19,8 @@ def test_a_recorded_call_gets_its_answer(name: str, world: World, call: Door) ->
     owed = json.loads((HERE / f"{name}.answer.json").read_text())
     for node in ("node-0", "node-1"):
         world.node(node, cpus=2)
+    if name == "filter-member":
+        world.group("train", 2, namespace="wire")
     subject = json.loads((HERE / "filter-ordinary.call.json").read_text())["Pod"]
     world.cluster.create({"kind": "Pod", **subject}, keep_uid=True)
 
