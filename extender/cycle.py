@@ -149,7 +149,7 @@ class Cycle:
             self._changed.wait(TICK_S if self._is_settled else DEBOUNCE_S)
             self._stopping.wait(max(DEBOUNCE_S, self._rest_until - self._clock.monotonic()))
             self._changed.clear()
-            if self._readiness() or not self._is_due():
+            if self._readiness() or not self.is_due():
                 continue
             self._settle_memory()
             started = self._clock.monotonic()
@@ -173,9 +173,11 @@ class Cycle:
             gc.freeze()
             gc.set_threshold(50_000, 50, 100)
 
-    def _is_due(self) -> bool:
+    def is_due(self) -> bool:
         """Ask whether anything happened since the last pass, or time itself wants a look."""
         self._let_tickets_lapse()
+        if self._cluster.inflight.is_backoff_over(self._clock.now()):
+            return True
         moved = self._cluster.generation != self._published.plan.generation
         return moved or self._clock.monotonic() - self._passed_at > QUIET_S
 

@@ -149,6 +149,18 @@ def test_a_ticket_nobody_uses_is_given_back_and_its_gang_pauses_longer_each_time
     assert pauses == [10, 20, 40]
 
 
+def test_a_pass_is_due_as_soon_as_a_gang_may_be_tried_again() -> None:
+    world = World(*complete_gang())
+    world.cluster.inflight.back_off(GANG, world.clock.now() + 3)
+    world.turn()
+    assert not world.cycle.is_due()
+
+    world.clock.time += 3
+    assert world.cycle.is_due()
+    world.turn()
+    assert not world.cycle.is_due()
+
+
 def test_a_node_on_which_kube_scheduler_would_not_have_a_pod_is_not_tried_again_at_once() -> None:
     words = "0/2 nodes are available: volume node affinity conflict"
     world = World(group(), pod("p0", refusal=words), pod("p1"))

@@ -290,6 +290,10 @@ class Inflight:
         """Tell when a gang may be tried again; 0 when it may now."""
         return self._backoff.get(key, 0.0)
 
+    def is_backoff_over(self, now: float) -> bool:
+        """Ask whether a gang may be tried again that no turn has shown as such yet."""
+        return any(until <= now for until in tuple(self._backoff.values()))
+
     def turn(self, now: float, also: Iterable[GangKey] = ()) -> Turn:
         """Give what changed since the last turn, and the promises of those gangs and of *also*."""
         with self._lock:
