@@ -7,9 +7,9 @@ over its due: such a gang only gets what is left over, so the room would go to s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from extender.model.pod import Shape
+from extender.model.pod import Pod, Shape
 from extender.model.resources import Resources
 from extender.plan.ledger import Departure
 from extender.plan.occupants import Occupants
@@ -40,21 +40,35 @@ class RoomMaker:
         #: For whom nobody could leave: (queue, priority) -> what each pod asked for, how many.
         self._hopeless: dict[tuple[str, int], list[tuple[Resources, int]]] = {}
         self._searches = 0
+        actions = session.policy.actions
+        #: Idle room is handed out later in this cycle; promising it here would keep it idle.
+        self._leaves_idle_room = "allocate" in actions[actions.index(action) + 1 :]
 
     def make_room(self, gang: GangState, pool: Pool) -> None:
         """Let others leave until the minimum of *gang* fits, or its members one by one."""
         if self._session.lacking(gang):
-            self._try(Wish(gang, needed_pods(self._session, gang)), pool)
+            self._try(Wish(gang, self._askers(gang)), pool)
             return
-        for pod in self._session.waiting_tasks(gang):
+        for pod in _asking(self._session.waiting_tasks(gang)):
             if not self._session.is_starving(gang) or not self._try(Wish(gang, [pod]), pool):
                 return
+
+    def _askers(self, gang: GangState) -> list[Pod]:
+        """Choose the members that bring *gang* to its minimum, if need be only those that may ask.
+
+        One that must not make others leave can wait for idle room while its siblings start.
+        """
+        pods = needed_pods(self._session, gang)
+        if all(pod.may_preempt for pod in pods):
+            return pods
+        asking = needed_pods(self._session, gang, _asking(self._session.waiting_tasks(gang)))
+        return asking if len(asking) == len(pods) else []
 
     def make_room_inside(self, gang: GangState) -> None:
         """Let surplus members of *gang* make room for members that matter more."""
         if self._session.lacking(gang):
             return  # it has no surplus, and idle room alone does not start it
-        for pod in self._session.waiting_tasks(gang):
+        for pod in _asking(self._session.waiting_tasks(gang)):
             if not self._try(Wish(gang, [pod]), None):
                 return
 
@@ -64,15 +78,19 @@ class RoomMaker:
             return False
         if is_asking_others and self._is_known_to_fail(wish):
             return False
-        if self._may_ask(wish) and self._succeeds(wish, pool):
-            self._hopeless.clear()
-            return True
+        if self._may_ask(wish):
+            outcome = self._succeeds(wish, pool)
+            if outcome:
+                self._hopeless.clear()
+            if outcome is not False:
+                return outcome is True
         if is_asking_others and wish.is_uniform:
             failed = (wish.pods[0].requests, len(wish.pods))
             self._hopeless.setdefault(self._key(wish), []).append(failed)
         return False
 
-    def _succeeds(self, wish: Wish, pool: Pool) -> bool:
+    def _succeeds(self, wish: Wish, pool: Pool) -> bool | None:
+        """Make room for *wish*; None when idle room will do and is handed out after this."""
         self._searches += 1
         with (
             without_its_fence(self._session, wish.gang),
@@ -81,6 +99,8 @@ class RoomMaker:
             units = self._search(wish, pool)
             if units is None:
                 return False
+            if not units and self._leaves_idle_room and wish.assign(self._session, idle=True):
+                return None
             self._carry_out(wish, units)
             trial.keep()
         return True
@@ -91,8 +111,6 @@ class RoomMaker:
 
     def _may_ask(self, wish: Wish) -> bool:
         """Ask whether *wish* may make others leave at all."""
-        if not all(pod.may_preempt for pod in wish.pods):
-            return False
         if self._action == "preempt":
             return True
         return self._session.is_preemptive(wish.gang, Shape(requests=wish.total))
@@ -112,3 +130,8 @@ class RoomMaker:
 
     def _key(self, wish: Wish) -> tuple[str, int]:
         return (wish.gang.queue.name, wish.gang.gang.priority)
+
+
+def _asking(pods: Iterable[Pod]) -> list[Pod]:
+    """Leave out pods that must not make others leave."""
+    return [pod for pod in pods if pod.may_preempt]

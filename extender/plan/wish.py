@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -53,9 +54,13 @@ class Wish:
                 return False
         return self.is_uniform or session.may_take(self.gang, Shape(requests=self.total))
 
-    def assign(self, session: Session) -> list[tuple[Pod, int]] | None:
-        """Find rows for all pods in room that is idle or coming; None when there is not enough."""
-        room = session.ledger.idle + session.ledger.coming
+    def assign(self, session: Session, *, idle: bool = False) -> list[tuple[Pod, int]] | None:
+        """Find rows for all pods in room that is idle or coming; None when there is not enough.
+
+        With *idle*, room that is only coming does not count.
+        """
+        ledger = session.ledger
+        room = ledger.idle + (np.minimum(ledger.coming, 0) if idle else ledger.coming)
         found: list[tuple[Pod, int]] = []
         for shape, pods in self.by_shape.items():
             counts = slots_in(session, room, shape)
@@ -84,12 +89,12 @@ def slots_in(session: Session, room: Amounts, shape: Shape, usable: Mask | None 
     return masked
 
 
-def needed_pods(session: Session, gang: GangState) -> list[Pod]:
+def needed_pods(session: Session, gang: GangState, tasks: Sequence[Pod] | None = None) -> list[Pod]:
     """Choose the waiting members that bring *gang* to its minimum, roles that lack some first."""
-    tasks, lacking = session.waiting_tasks(gang), session.lacking(gang)
-    lacking -= len(gang.pipelined)
+    tasks = session.waiting_tasks(gang) if tasks is None else tasks
+    lacking = session.lacking(gang) - len(gang.pipelined)
     if not gang.role_minimums:
-        return tasks[: max(0, lacking)]
+        return list(tasks[: max(0, lacking)])
     have = gang.pipelined_by_role()
     short = {
         role: least - gang.ready_by_role.get(role, 0) - have.get(role, 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from extender.model.gang import GangKey
@@ -130,3 +132,51 @@ def test_without_any_opinion_whoever_waits_wants_more() -> None:
 
     assert leaving(ours(before, text)) == ["low-0"]
     assert leaving(volcanos(before, text)) == []
+
+
+RECLAIM_FIRST = ONE_TIER.replace(
+    "allocate, backfill, reclaim, preempt", "reclaim, preempt, allocate, backfill"
+)
+
+
+def test_idle_room_is_handed_out_even_where_reclaim_stands_before_allocate() -> None:
+    """The order of kube-batch's own sample: promised by reclaim, the room would stay idle."""
+    mine = gang("a/mine", 2, queue="q1", cpu=1)
+    theirs = gang("a/theirs", 1, queue="q2", cpu=1, on=["n1"])
+    before = cluster(nodes(1, cpu=4), [mine, theirs], [queue("q1"), queue("q2")])
+
+    assert started(ours(before, RECLAIM_FIRST), "a/mine") == 2
+
+
+def test_a_member_that_may_not_preempt_does_not_speak_for_its_siblings() -> None:
+    meek, bold = gang("a/meek", 1, cpu=1).pods[0], gang("a/bold", 1, cpu=1).pods[0]
+    high = gang("a/high", least=1, priority=9, pods=[replace(meek, may_preempt=False), bold])
+    low = gang("a/low", 1, cpu=1, on=["n1"])
+
+    assert leaving(ours(cluster(nodes(1, cpu=1), [high, low]))) == ["low-0"]
+
+
+def test_a_stated_due_holds_for_every_resource_it_names() -> None:
+    """Content with one of several, two queues could take from each other for ever."""
+    text = "actions: 'allocate, reclaim'\ntiers: [{plugins: [{name: gang}, {name: capacity}]}]"
+    queues = [
+        queue("q1", deserved=amounts(cpu=1, memory=4)),
+        queue("q2", deserved=amounts(cpu=2, memory=1)),
+    ]
+    mine = gang("a/mine", 1, queue="q1", cpu=2, memory=1)
+    theirs = gang("a/theirs", 4, least=1, queue="q2", cpu=1, memory=1, on=["n1"] * 4)
+    before = cluster(nodes(1, cpu=4, memory=8), [mine, theirs], queues)
+
+    assert leaving(ours(before, text)) == []
+    assert len(leaving(volcanos(before, text))) == 2
+
+
+def test_a_queue_of_no_weight_gets_its_guarantee_and_nothing_else() -> None:
+    gangs = [gang(f"a/{name}", 4, least=0, queue=name, cpu=1) for name in ("none", "some")]
+    queues = [queue("none", 0, guarantee=amounts(cpu=1)), queue("some")]
+    before = cluster(nodes(1, cpu=8), gangs, queues)
+
+    for plan in (ours(before), volcanos(before)):
+        assert plan.queues["none"].deserved[CPU] == 1000
+        assert started(plan, "a/none") == 1
+        assert started(plan, "a/some") == 4
