@@ -15,6 +15,7 @@ import numpy as np
 from extender.model.node import Amounts
 from extender.model.pod import Shape
 from extender.plan.exhaustive import Puzzle, go_together, smaller_solution
+from extender.plan.freed import added, lines, on, times
 from extender.plan.ledger import Departure, Rows
 from extender.plan.plugins.plugin import Candidate
 from extender.plan.session import Key, Session
@@ -147,8 +148,8 @@ class Search:
         """Choose units that bring another slot on *row*: what helps most for its cost first."""
         need = self._ledger.row(shape)
         room = self._ledger.idle[row] + self._ledger.coming[row]
-        lack = np.maximum(need * (int(_times(room, need)) + 1) - room, 0)
-        frees = [_on(row, *self._units.frees(unit)) for unit in units]
+        lack = np.maximum(need * (int(times(room, need)) + 1) - room, 0)
+        frees = [on(row, *self._units.frees(unit)) for unit in units]
         chosen: list[Unit] = []
         while lack.any():
             short = lack > 0
@@ -168,14 +169,14 @@ class Search:
     def _move(self, units: tuple[Unit, ...], shape: Shape) -> Move:
         """Count the slots that *units* bring by leaving, wherever they are."""
         parts = [self._units.frees(unit) for unit in units]
-        rows, amounts = parts[0] if len(parts) == 1 else _added(parts)
+        rows, amounts = parts[0] if len(parts) == 1 else added(parts)
         return Move(units, int(self._more(rows, amounts, shape).sum()))
 
     def _more(self, rows: Rows, amounts: Amounts, shape: Shape) -> Amounts:
         """Count how many more pods of *shape* each row takes with *amounts* more room."""
         room = self._ledger.idle[rows] + self._ledger.coming[rows]
         need = self._ledger.row(shape)
-        more: Amounts = _times(room + amounts, need) - _times(room, need)
+        more: Amounts = times(room + amounts, need) - times(room, need)
         return more * self._session.usable(shape)[rows]
 
     def _missing(self) -> Shape | None:
@@ -243,7 +244,7 @@ class Search:
         room, usable = self._room().tolist(), self._session.usable(shape)
         puzzle = Puzzle(
             units=units,
-            frees=[_by_row(*self._units.frees(unit)) for unit in units],
+            frees=[lines(*self._units.frees(unit)) for unit in units],
             room={row: tuple(room[row]) for row in np.flatnonzero(usable).tolist()},
             need=tuple(self._ledger.row(shape).tolist()),
             missing=self._short_of(shape),
@@ -281,28 +282,3 @@ def _joined(units: Sequence[Unit]) -> list[Unit]:
         whole = any(unit.is_whole for unit in own)
         joined.extend([Unit(members, own[0].rank, is_whole=True)] if whole else own)
     return joined
-
-
-def _added(parts: Sequence[tuple[Rows, Amounts]]) -> tuple[Rows, Amounts]:
-    """Add up what several units free, row by row."""
-    freed: dict[int, Amounts] = {}
-    for rows, amounts in parts:
-        for row, line in zip(rows.tolist(), amounts, strict=True):
-            freed[row] = freed.get(row, 0) + line
-    return np.fromiter(freed, dtype=np.intp), np.array(list(freed.values()))
-
-
-def _on(row: int, rows: Rows, amounts: Amounts) -> Amounts:
-    line: Amounts = amounts[int((rows == row).argmax())]
-    return line
-
-
-def _by_row(rows: Rows, amounts: Amounts) -> dict[int, tuple[int, ...]]:
-    return {row: tuple(line) for row, line in zip(rows.tolist(), amounts.tolist(), strict=True)}
-
-
-def _times(room: Amounts, need: Amounts) -> Amounts:
-    """Count how often *need* fits into each line of *room*."""
-    asked = need > 0
-    times: Amounts = np.maximum((room[..., asked] // need[asked]).min(axis=-1), 0)
-    return times

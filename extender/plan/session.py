@@ -7,7 +7,7 @@ settled by the highest tier that has an opinion.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,20 +15,20 @@ import numpy.typing as npt
 
 from extender.model.gang import GangKey
 from extender.model.pod import Pod, Shape, Status
-from extender.model.reason import Problem, Reason
+from extender.model.reason import Problem
 from extender.model.resources import PODS, Resources
-from extender.plan import plugins
+from extender.plan import plugins, votes
 from extender.plan.arguments import Arguments
 from extender.plan.arithmetic import Arithmetic, Vector
 from extender.plan.census import Census
 from extender.plan.ledger import Fence, Ledger
 from extender.plan.options import Policy
-from extender.plan.plugins.plugin import Candidate, Claim, Plugin, Stage, Vote
+from extender.plan.plugins.plugin import Candidate, Claim, Plugin, Stage
 from extender.plan.plugins.predicates import Predicates
 from extender.plan.prospect import Prospect, Scores
 from extender.plan.slots import Slots
 from extender.plan.state import GangState, QueueState
-from extender.plan.task_order import index_of
+from extender.plan.task_order import index_of, runs_of
 
 Mask = npt.NDArray[np.bool_]
 Key = tuple[Any, ...]
@@ -109,7 +109,9 @@ class Session:
             "preempt": tiered("preemptable", "Preemptable"),
             "reclaim": tiered("reclaimable", "Reclaimable"),
         }
-        self._protectors = {action: _protectors(tiers) for action, tiers in self._votes.items()}
+        self._protectors = {
+            action: votes.protectors(tiers) for action, tiers in self._votes.items()
+        }
         self._blockers = flat("obstacles", "Predicate")
         self._scorers = flat("scores", "NodeOrder")
         self._deserved = flat("deserved")
@@ -188,11 +190,11 @@ class Session:
     def waiting_runs(self, gang: GangState) -> list[list[Pod]]:
         """Cut the waiting members into runs that can be placed in one go."""
         if gang.placed or gang.pipelined:
-            return _runs(self.waiting_tasks(gang))
+            return runs_of(self.waiting_tasks(gang))
         memo = gang.gang.memo
         key = ("runs", self.policy)
         if key not in memo:
-            memo[key] = _runs(self.waiting_tasks(gang))
+            memo[key] = runs_of(self.waiting_tasks(gang))
         return list(memo[key])  # type: ignore[call-overload, no-any-return]
 
     def is_empty(self, shape: Shape) -> bool:
@@ -218,7 +220,7 @@ class Session:
 
     def is_pipelined(self, gang: GangState) -> bool:
         """Ask whether *gang* could start once the room promised to it is released."""
-        return _settle(self._pipelined, gang) is None
+        return votes.settle(self._pipelined, gang) is None
 
     @property
     def minds_pipelining(self) -> bool:
@@ -236,7 +238,7 @@ class Session:
 
     def refusal_to_enqueue(self, gang: GangState) -> Problem | None:
         """Say why *gang* may not be let into its queue now, None when it may."""
-        return _settle(self._enqueueable, gang)
+        return votes.settle(self._enqueueable, gang)
 
     def tell_enqueued(self, gang: GangState) -> None:
         """Tell the plugins that *gang* was let in."""
@@ -295,7 +297,7 @@ class Session:
     def spared(self, action: str, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Keep the *candidates* that may be asked to leave for *claim*."""
         for tier in self._votes[action]:
-            voted, left = _vote(tier, claim, candidates, final=self.rules.vetoes_are_final)
+            voted, left = votes.join(tier, claim, candidates, final=self.rules.vetoes_are_final)
             if voted and (left or self.rules.vetoes_are_final):
                 return left
         return []
@@ -385,70 +387,5 @@ class Last:
     __hash__ = None  # type: ignore[assignment]
 
 
-def _runs(tasks: Sequence[Pod]) -> list[list[Pod]]:
-    """Cut *tasks* where shape or role changes; a member with a node in mind goes alone."""
-    runs: list[list[Pod]] = []
-    last: Pod | None = None
-    for pod in tasks:
-        alike = last is not None and pod.shape is last.shape and pod.role == last.role
-        if alike and last is not None and not pod.nominated and not last.nominated:
-            runs[-1].append(pod)
-        else:
-            runs.append([pod])
-        last = pod
-    return runs
-
-
 def _speaks(plugin: Plugin, method: str, callback: str, silenced: frozenset[str]) -> bool:
     return hasattr(plugin, method) and callback not in silenced
-
-
-def _protectors(votes: Sequence[Sequence[Any]]) -> list[Any]:
-    """Collect who can say cheaply that a whole group is exempt, in the tier that decides."""
-    deciding = next((tier for tier in votes if tier), [])
-    return [vote.__self__.protects for vote in deciding if hasattr(vote.__self__, "protects")]
-
-
-def _settle(
-    tiers: Iterable[Iterable[Callable[[GangState], Vote | Problem]]], gang: GangState
-) -> Problem | None:
-    """Let the highest tier with an opinion decide: a rejection wins, nobody's opinion is a yes."""
-    for tier in tiers:
-        permitted = False
-        for ask in tier:
-            answer = ask(gang)
-            if isinstance(answer, Problem):
-                return answer
-            if answer is Vote.REJECT:
-                return Problem(Reason.NOT_ENQUEUED, "a plugin of the policy refuses it for now")
-            permitted = permitted or answer is Vote.PERMIT
-        if permitted:
-            return None
-    return None
-
-
-def _vote(
-    tier: Iterable[Callable[[Claim, Sequence[Candidate]], Iterable[Candidate] | None]],
-    claim: Claim,
-    candidates: Sequence[Candidate],
-    *,
-    final: bool,
-) -> tuple[bool, list[Candidate]]:
-    """Join the votes of one tier: an empty one ends it, the others intersect."""
-    left: list[Candidate] = []
-    voted = False
-    for ask in tier:
-        answer = ask(claim, candidates)
-        if answer is None:
-            continue
-        allowed = list(answer)
-        # Volcano takes an intersection that became empty for no vote at all.
-        if left or (voted and final):
-            named = {one.pod.uid for one in allowed}
-            left = [one for one in left if one.pod.uid in named]
-        else:
-            left = allowed
-        voted = True
-        if not allowed:
-            return True, []
-    return voted, left
