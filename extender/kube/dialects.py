@@ -118,6 +118,7 @@ def to_group(raw: RawGroup, dialect: str) -> PodGroup:
         priority_class=spec.priority_class_name or "",
         created=meta.created,
         phase=_PHASES.get(raw.status.phase or "", Phase.PENDING),
+        is_phaseless=not raw.status.phase,
         annotations=_annotations(meta),
         dialect=dialect,
         problem=problem and f"PodGroup {meta.namespace or 'default'}/{meta.name}: {problem}",

@@ -42,6 +42,8 @@ class PodGroup:
     priority_class: str = ""
     created: float = 0.0
     phase: Phase = Phase.PENDING
+    #: Nobody ever wrote a phase: kube-batch's way, which keeps no gang out of its queue.
+    is_phaseless: bool = False
     #: Only the annotations somebody reads.
     annotations: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)
     #: Which family of CRDs it was written in; empty for a shadow of pods without any.

@@ -64,9 +64,10 @@ class Session:
         if not policy.rules.exact and any(isinstance(p, Predicates) for p in self._predicates()):
             # Volcano's predicate counts pods that are leaving against a node's limit of pods.
             self.ledger.distrust_coming(PODS)
-        if policy.rules.only_enqueue_keeps_out and "enqueue" not in policy.actions:
+        if "enqueue" not in policy.actions:
             for gang in census.contenders.values():
-                gang.let_in()
+                if policy.rules.only_enqueue_keeps_out or gang.gang.group.is_phaseless:
+                    gang.let_in()
 
     def _open_plugins(self) -> None:
         tiers = [
@@ -232,7 +233,9 @@ class Session:
         for tier in self._starving:
             if tier:
                 return all(starving(gang) for starving in tier)
-        return self.rules.waiting_is_starving and bool(self.waiting_tasks(gang))
+        # kube-batch, whose groups have no phase, knows no such opinion.
+        wants_more = self.rules.waiting_is_starving or gang.gang.group.is_phaseless
+        return wants_more and bool(self.waiting_tasks(gang))
 
     # ---------------------------------------------------------------- queues
 

@@ -57,7 +57,7 @@ def test_a_group_may_leave_everything_out() -> None:
         msgspec.convert({"metadata": {"name": "x"}}, dialects.RawGroup), COSCHEDULING
     )
 
-    assert read == PodGroup(namespace="default", name="x", dialect=COSCHEDULING)
+    assert read == PodGroup(namespace="default", name="x", dialect=COSCHEDULING, is_phaseless=True)
 
 
 @pytest.mark.parametrize(
