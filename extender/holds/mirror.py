@@ -30,7 +30,8 @@ class MirrorFacts:
         if pod is not None:
             return pod
         passer = self._passers.get(uid)
-        return passer.pod if passer else None
+        # It is forgotten when the watch shows the pod, perhaps between the two looks.
+        return passer.pod if passer else self._cluster.pod(uid)
 
     def gang_of(self, uid: PodUid) -> GangKey | None:
         """Name the gang of a pod; None for one that is bound without asking any gang."""
@@ -109,4 +110,6 @@ def _gang_of(uid: PodUid, cluster: Cluster, passers: Passers) -> GangKey | None:
     if gang is not None:
         return gang
     passer = passers.get(uid)
-    return passer.membership.key if passer and passer.pod.ours else None
+    if passer is None:
+        return cluster.gang_of(uid)  # shown by the watch, and so forgotten, between the two looks
+    return passer.membership.key if passer.pod.ours else None

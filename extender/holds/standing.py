@@ -20,7 +20,7 @@ _OUR_WORDS = tuple(f"{reason.value}:" for reason in Reason)
 
 def objection(hold: Hold, facts: Facts) -> Cause | None:
     """Say why a held pod may wait no longer; BOUND when it is on its node already."""
-    pod = facts.pod(hold.uid)
+    pod = facts.arriving(hold.uid)  # our watch may be behind kube-scheduler's
     if pod is None or pod.status is Status.RELEASING:
         return Cause.POD_GONE
     if pod.status not in UNSEATED_SET:

@@ -213,3 +213,41 @@ def test_a_seated_member_seen_by_the_watch_is_a_success_at_once(scene):
     scene.show(pod("w-0", status=Status.RUNNING, node="n-1"))
 
     assert scene.barrier.bind("w-0", "team", "w-0", "n-1").result(0) == ""
+
+
+def test_a_member_our_watch_has_not_shown_yet_is_held_and_bound_like_any_other() -> None:
+    scene = Scene()
+    scene.show_group(2)
+    scene.show(pod("p-1"))
+    late = pod("p-2")
+    for each in (pod("p-1"), late):
+        scene.cluster.inflight.reserve(each, GANG, "n-1", 0.0)
+    scene.passers.note(late, MEMBER)
+    waiting = [scene.barrier.bind(uid, "team", uid, "n-1") for uid in ("p-1", "p-2")]
+
+    scene.reader.confirm()
+    for uid in ("p-1", "p-2"):
+        scene.binder.say(uid)
+
+    assert [each.result(0) for each in waiting] == ["", ""]
+
+
+class _ShowsItself(Passers):
+    """A pod that the watch shows, and so makes forgotten, just when somebody asks for it."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__()
+        self._scene = scene
+
+    def get(self, uid: PodUid) -> None:
+        self._scene.show(pod(uid))
+
+
+def test_a_pod_shown_by_the_watch_between_two_looks_is_seen_as_a_member() -> None:
+    scene = Scene()
+    facts = MirrorFacts(scene.cluster, _ShowsItself(scene))
+
+    assert facts.arriving(PodUid("p-1")) == pod("p-1")
+    scene = Scene()
+    facts = MirrorFacts(scene.cluster, _ShowsItself(scene))
+    assert facts.gang_of(PodUid("p-1")) == GANG
