@@ -55,7 +55,7 @@ cluster-matrix: $(READY)
 			tests/cluster/test_crowds.py || exit 1; \
 	done
 
-# The state machine of the holds, one hundred thousand stories long (ten minutes on two cores).
+# The invariants of the holds in a hundred thousand stories (a quarter of an hour on two idle cores).
 soak: $(READY)
 	@nice $(BIN)/python -m tests.holds.soak
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,10 +32,22 @@ class Stage:
     def extender(self) -> Extender:
         return self.pair.extender
 
-    def hold(self, count: int, minimum: int, **pod: Any) -> None:
-        """Make a gang that needs *minimum* members, and bring *count* of them to the barrier."""
+    def hold(self, count: int, minimum: int) -> None:
+        """Make a gang that needs *minimum* members, and bring *count* of them to the barrier.
+
+        A member is only let in early if the extender has heard of its PodGroup and its nodes by
+        then; where it has not, the members are made anew, and it has.
+        """
         self.api.create(objects.pod_group("train", self.namespace, minimum))
-        self.add(*range(count), **pod)
+        for _ in range(9):
+            self.add(*range(count))
+            with suppress(AssertionError):
+                self.wait_until_held(count, seconds=3)
+                return
+            for index in range(count):
+                self.delete(index)
+            self.wait_until_held(0)
+        self.add(*range(count))
         self.wait_until_held(count)
 
     def add(self, *indexes: int, **pod: Any) -> None:
@@ -52,11 +65,11 @@ class Stage:
         spec = {"spec": {"minMember": minimum}}
         self.api.patch(objects.POD_GROUPS, "train", spec, self.namespace)
 
-    def wait_until_held(self, count: int) -> None:
+    def wait_until_held(self, count: int, seconds: float = 20) -> None:
         extender = self.extender
         wait_for(
             lambda: extender.held == count,
-            20,
+            seconds,
             f"{count} binds are held",
             every_s=0.01,
             seeing=lambda: extender.held,

@@ -213,9 +213,8 @@ def test_two_gangs_whose_last_members_cross_both_start_whole(
     with plane.binds(namespace) as binds:
         for pair_of_members in zip(red[:3], blue[:3], strict=True):
             api.create(*pair_of_members)
-        wait_for(lambda: pair.extender.held == 6, 20, "three of each wait")
         api.create(blue[3], red[3])
-        binds.wait_for(8, 20)
+        binds.wait_for(8, 30)
 
         for name in ("red", "blue"):
             assert binds.spread_s(name) < 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from . import objects
 from .api import Api
 from .conftest import GangScheduler, Pool
 from .control_plane import ControlPlane
@@ -75,9 +74,6 @@ def test_a_kube_scheduler_that_gives_up_first_is_found_out_and_held_no_longer_th
         learnt = extender.metric("gang_extender_hold_learnt_timeout_seconds")
         assert 1.5 < learnt < 4
 
-        api.create(objects.pod_group("next", namespace, 2))
-        common = {"scheduler": SCHEDULER, "node_selector": stage.pool.selector}
-        api.create(objects.pod("next-0", namespace, gang="next", **common))
         # Refused by us, in time, instead of given up by kube-scheduler.
-        stage.wait_until_told("next-0", "members did not assemble in time")
+        wait_for(lambda: stage.released("deadline") >= 1, 30, "we gave up first")
         assert stage.bound == []
