@@ -34,7 +34,7 @@ DEBOUNCE_S = 0.02
 #: After a pass we rest for so many times its duration, because hooks share the interpreter with
 #: it and let in by themselves whom nobody waits ahead of; but not for longer than this, unless
 #: the pass itself took half of that.
-REST = 20.0
+REST = 40.0
 LONGEST_REST_S = 0.25
 LEAST_REST = 2.0
 TICK_S = 1.0

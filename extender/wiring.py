@@ -43,6 +43,8 @@ from extender.kube.wake import PipelinedWaker
 from extender.kube.watch import Mirror
 from extender.metrics import Metrics
 from extender.model.gang import PodGroup
+from extender.model.membership import Membership
+from extender.model.pod import Pod, Status
 from extender.plan.planner import make_plan
 from extender.policyfile import PolicyFile
 from extender.ports import Announcer, Binder, Clock, Evictor, GroupReader, StatusWriter, Waker
@@ -198,7 +200,7 @@ class Runtime:
         self.hooks = Hooks(
             gate=gate,
             barrier=self._barrier,
-            read_pod=pod_reader(settings),
+            read_pod=pod_reader(settings, cluster),
             readiness=readiness,
             clock=clock,
             metrics=metrics,
@@ -325,10 +327,18 @@ def limits_of(settings: Settings) -> Limits:
     )
 
 
-def pod_reader(settings: Settings) -> PodReader:
-    """Read the pod inside a hook call just as the watch reads it."""
+def pod_reader(settings: Settings, cluster: Cluster) -> PodReader:
+    """Read the pod inside a hook call just as the watch reads it, unless the watch has."""
     schedulers = frozenset(settings.scheduler_name)
-    return lambda raw: decode.to_pod(decode.pod(raw), schedulers=schedulers)
+
+    def read(raw: bytes) -> tuple[Pod, Membership]:
+        # What decides about a pod that waits does not change; reading it again is dear.
+        seen = cluster.seen(decode.uid(raw))
+        if seen is not None and seen[0].status is Status.PENDING and not seen[0].gated:
+            return seen
+        return decode.to_pod(decode.pod(raw), schedulers=schedulers)
+
+    return read
 
 
 def read_group(thing: Object) -> PodGroup:

@@ -215,7 +215,7 @@ def test_members_refused_before_their_gang_was_let_in_are_woken() -> None:
 
 
 def test_after_a_pass_hooks_have_the_interpreter_for_a_while() -> None:
-    assert rest_until(10.0, 10.002) == pytest.approx(10.042)
+    assert rest_until(10.0, 10.002) == pytest.approx(10.082)
     assert rest_until(10.0, 10.1) == pytest.approx(10.35)
     assert rest_until(10.0, 10.5) == pytest.approx(11.5)
 

@@ -26,6 +26,7 @@ from extender.cache.pods import Pods
 from extender.cache.policy import Policy, QueuePolicy
 from extender.cache.rooms import Rooms
 from extender.model.gang import GangKey, PodGroup
+from extender.model.membership import Membership
 from extender.model.namespace import Namespace, PriorityClass
 from extender.model.node import UNLIMITED, Node
 from extender.model.pod import Pod, PodUid, Shape
@@ -152,6 +153,10 @@ class Cluster:
     def pod(self, uid: PodUid) -> Pod | None:
         """Give a pod as last seen."""
         return self._pods.get(uid)
+
+    def seen(self, uid: PodUid) -> tuple[Pod, Membership] | None:
+        """Give a pod of ours as last seen, with its membership."""
+        return self._pods.seen(uid)
 
     def gang_of(self, uid: PodUid) -> GangKey | None:
         """Name the gang of a pod; a promise may be known before its pod."""

@@ -21,9 +21,12 @@ class Freshness:
     def __init__(self, stale_s: float = STALE_S) -> None:
         self._stale_s = stale_s
         self._sources: dict[str, _Source] = {}
+        #: Everything was listed and heard of when last looked at; by then something may be silent.
+        self._well_until = float("-inf")
 
     def expect(self, source: str, now: float) -> None:
         """Wait for *source* before anything is decided."""
+        self._well_until = float("-inf")
         self._sources[source] = _Source(heard_at=now)
 
     def heard(self, source: str, now: float) -> None:
@@ -45,11 +48,17 @@ class Freshness:
 
     def complaints(self, now: float) -> list[str]:
         """Say in sentences what is missing; nothing when the mirror can be trusted."""
-        return [
+        if now <= self._well_until:
+            return []  # asked with every hook call
+        found = [
             sentence
             for name, entry in sorted(self._sources.items())
             if (sentence := self._complaint(name, entry, now))
         ]
+        if self._sources and not found:
+            oldest = min(entry.heard_at for entry in self._sources.values())
+            self._well_until = oldest + self._stale_s
+        return found
 
     def _complaint(self, name: str, entry: _Source, now: float) -> str:
         why = f" ({entry.trouble})" if entry.trouble else ""

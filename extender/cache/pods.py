@@ -33,6 +33,11 @@ class Pods:
         """Give a pod as last seen."""
         return self._pods.get(uid)
 
+    def seen(self, uid: PodUid) -> tuple[Pod, Membership] | None:
+        """Give a pod of ours with its membership."""
+        pod, membership = self._pods.get(uid), self._memberships.get(uid)
+        return (pod, membership) if pod is not None and membership is not None else None
+
     def gang_of(self, uid: PodUid) -> GangKey | None:
         """Name the gang of a pod; foreign pods have none."""
         membership = self._memberships.get(uid)

@@ -22,6 +22,8 @@ class Seats:
 
 def role_minima(group: PodGroup) -> dict[str, int]:
     """Give the minima that count: none when they add up to more than minMember (as in Volcano)."""
+    if not group.min_by_role:
+        return {}
     minima = {role: least for role, least in group.min_by_role.items() if least > 0}
     return minima if sum(minima.values()) <= group.min_member else {}
 

@@ -21,7 +21,7 @@ from extender.model.membership import SHADOW, Membership
 from extender.model.pod import NO_LABELS, Pod, PodUid, Shape, Status
 from extender.model.requests import ONE_POD
 
-__all__ = ["RawPod", "pod", "spoilt_pod", "to_pod"]
+__all__ = ["RawPod", "pod", "spoilt_pod", "to_pod", "uid"]
 
 _ROLE = "volcano.sh/task-spec"
 _PREEMPTABLE = "volcano.sh/preemptable"
@@ -29,6 +29,16 @@ _PREEMPTABLE = "volcano.sh/preemptable"
 _REFUSAL_LENGTH = 300
 _REMEMBERED_LABELS = 50_000
 
+
+class _Identity(msgspec.Struct):
+    uid: str = ""
+
+
+class _Identified(msgspec.Struct):
+    metadata: _Identity
+
+
+_identity = msgspec.json.Decoder(_Identified)
 _decoder = msgspec.json.Decoder(RawPod)
 _shapes = Shapes()
 _labels: dict[Hashable, Mapping[str, str]] = {}
@@ -49,6 +59,14 @@ def pod(data: bytes | msgspec.Raw | Mapping[str, object]) -> RawPod:
         if isinstance(data, Mapping):
             return msgspec.convert(data, RawPod)
         return _decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise MalformedCall(f"this is not a Pod: {error}") from error
+
+
+def uid(data: bytes | msgspec.Raw) -> PodUid:
+    """Read no more of a Pod object than who it is; empty when it does not say."""
+    try:
+        return PodUid(_identity.decode(data).metadata.uid)
     except msgspec.DecodeError as error:
         raise MalformedCall(f"this is not a Pod: {error}") from error
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from prometheus_client import Histogram
+
 from extender.cache.cluster import Cluster
 from extender.kube import subjects
 from extender.metrics import Metrics
@@ -22,6 +24,7 @@ class HoldNews:
         self._cluster = cluster
         self._announcer = announcer
         self._clock = clock
+        self._waits: dict[str, Histogram] = {}
 
     def holding(self, holds: int) -> None:
         """So many binds wait or are under way now."""
@@ -29,7 +32,10 @@ class HoldNews:
 
     def released(self, cause: str, waited_s: float) -> None:
         """A bind call was answered."""
-        self._metrics.hold_seconds.labels(cause).observe(waited_s)
+        waits = self._waits.get(cause)
+        if waits is None:
+            waits = self._waits[cause] = self._metrics.hold_seconds.labels(cause)
+        waits.observe(waited_s)
 
     def partial_commit(self, gang: GangKey) -> None:
         """A gang ended short of minMember after its bindings were sent."""

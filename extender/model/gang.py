@@ -50,11 +50,11 @@ class PodGroup:
     dialect: str = ""
     #: Why the object itself cannot be used (a sentence), empty when it can.
     problem: str = ""
+    #: `namespace/name`; asked for all the time, so it is written once.
+    key: GangKey = field(init=False, compare=False, repr=False)
 
-    @property
-    def key(self) -> GangKey:
-        """Give `namespace/name`."""
-        return GangKey(f"{self.namespace}/{self.name}")
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", GangKey(f"{self.namespace}/{self.name}"))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
