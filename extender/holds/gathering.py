@@ -171,7 +171,7 @@ class Gathering:
         """Weigh anew, and doubt if this member will not come."""
         self._table.enrol(assembly, ((uid, ""),))
         pod = self._facts.pod(uid)
-        if pod is None or not quorum.may_come(pod, assembly, self._facts):
+        if pod is None or not quorum.may_come(pod, assembly):
             self._doubt(assembly, now)
         yield from self.weigh(assembly, now)
 
@@ -185,7 +185,7 @@ class Gathering:
         if pod.refusal == assembly.siblings.get(pod.uid, ""):
             return
         assembly.siblings[pod.uid] = pod.refusal
-        if fits_no_node(pod):
+        if fits_no_node(pod) and not quorum.waits_for_victims(pod, self._facts):
             assembly.stuck.add(pod.uid)
         else:
             assembly.stuck.discard(pod.uid)

@@ -69,21 +69,21 @@ def is_reached(group: PodGroup, holds: Collection[Hold], seated: Seats) -> bool:
 
 def is_within_reach(assembly: Assembly, facts: Facts) -> bool:
     """Ask whether the members that exist could still be enough."""
-    hopeful = sum(may_come(pod, assembly, facts) for pod in facts.pods_of(assembly.key))
+    hopeful = sum(may_come(pod, assembly) for pod in facts.pods_of(assembly.key))
     return hopeful >= assembly.group.min_member
 
 
-def may_come(pod: Pod, assembly: Assembly, facts: Facts) -> bool:
+def may_come(pod: Pod, assembly: Assembly) -> bool:
     """Ask whether a member is seated, or may yet come to the barrier."""
     if pod.status is Status.FAILED or pod.status is Status.RELEASING or pod.gated:
         return False
-    return pod.uid not in assembly.stuck or _waits_for_victims(pod, facts)
+    return pod.uid not in assembly.stuck
 
 
-def _waits_for_victims(pod: Pod, facts: Facts) -> bool:
+def waits_for_victims(pod: Pod, facts: Facts) -> bool:
     """Ask whether kube-scheduler did find a node for a pod, and only waits for others to leave it.
 
-    It then nominates the pod there. A nomination to the reserved node is our own, written to wake
-    the pod; up to 1.34 kube-scheduler takes it back when it finds no node, later it does not.
+    It nominates the pod there in the same write that says it fits no node now. A nomination to the
+    reserved node is our own, written to wake the pod; so is one that comes later.
     """
     return bool(pod.nominated) and pod.nominated != facts.reserved_node(pod.uid)

@@ -75,6 +75,18 @@ def test_a_nomination_that_we_wrote_ourselves_does_not_count():
     assert desk.cause_of(1) is Cause.SIBLING_UNSCHEDULABLE
 
 
+def test_a_nomination_that_comes_after_the_refusal_is_ours_even_if_the_ticket_is_gone():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    desk.tell(SiblingUnschedulable(desk.world.refuse_pod("w-1"), GANG))
+    desk.world.flight.pop(PodUid("w-1"))
+    desk.world.change_pod("w-1", nominated="n-2")
+    desk.pod_changed("w-1")
+    desk.passes(desk.limits.grace_s)
+
+    assert desk.cause_of(1) is Cause.SIBLING_UNSCHEDULABLE
+
+
 def test_what_kube_scheduler_said_before_the_assembly_began_is_no_news():
     desk = a_gang_of(2)
     desk.world.refuse_pod("w-1")
