@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from extender.errors import BadConfiguration
-from extender.plan import plugins
+from extender.plan import plugin_register
 from extender.plan.arguments import Arguments
 from extender.plan.options import ACTIONS, TOPOLOGY_AWARE, PluginOption, Policy, Starvation
 from extender.plan.rules import OURS, VOLCANO
@@ -111,7 +111,7 @@ def _read_tiers(written: object, source: str) -> tuple[tuple[PluginOption, ...],
 def _read_plugin(written: Any, place: str) -> PluginOption:
     _check_mapping(written, place)
     name = str(written.get("name", ""))
-    _check_word(name, plugins.names(), _FOREIGN_PLUGINS, place, "plugin")
+    _check_word(name, plugin_register.names(), _FOREIGN_PLUGINS, place, "plugin")
     place = f"{place}, plugin {name}"
     _check_keys(written, _PLUGIN_KEYS, place)
     flags = Arguments(place, written)
@@ -122,7 +122,7 @@ def _read_plugin(written: Any, place: str) -> PluginOption:
         hierarchy=any(flags.flag(key, default=False) for key in _HIERARCHY),
         arguments=_arguments(written.get("arguments"), place),
     )
-    plugins.make(option, place)  # its arguments are read, so that errors show now
+    plugin_register.make(option, place)  # its arguments are read, so that errors show now
     return option
 
 

@@ -17,7 +17,7 @@ from extender.model.gang import GangKey
 from extender.model.pod import Pod, Shape, Status
 from extender.model.reason import Problem
 from extender.model.resources import PODS, Resources
-from extender.plan import plugins, votes
+from extender.plan import plugin_register, votes
 from extender.plan.arguments import Arguments
 from extender.plan.arithmetic import Arithmetic, Vector
 from extender.plan.census import Census
@@ -71,7 +71,7 @@ class Session:
 
     def _open_plugins(self) -> None:
         tiers = [
-            [(plugins.make(option, option.name), option.silenced) for option in tier]
+            [(plugin_register.make(option, option.name), option.silenced) for option in tier]
             for tier in self.policy.tiers
         ]
         for tier in tiers:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from extender.errors import BadConfiguration
-from extender.plan import plugins, policy
+from extender.plan import plugin_register, policy
 from extender.plan.planner import make_plan
 from tests.builders import cluster, gang, node
 
@@ -28,8 +28,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_package.py").write_text(block("python"))
     monkeypatch.syspath_prepend(tmp_path)
     name, _, value = block("toml").splitlines()[1].partition(" = ")
-    point = EntryPoint(name, value.strip('"'), plugins.ENTRY_POINTS)
-    monkeypatch.setattr(plugins, "_brought", lambda: {point.name: point})
+    point = EntryPoint(name, value.strip('"'), plugin_register.ENTRY_POINTS)
+    monkeypatch.setattr(plugin_register, "_brought", lambda: {point.name: point})
 
 
 def test_it_decides_who_goes_first_and_where_nobody_goes(installed: None) -> None:
