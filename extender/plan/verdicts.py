@@ -117,7 +117,8 @@ class Verdicts:
             most = self._room.free_if_empty(shape)
             if most < wanted:
                 message = (
-                    f"needs {wanted} x {write_need(shape)}; the empty cluster has {most} such slots"
+                    f"needs {wanted} x {write_need(shape)};"
+                    f" the empty cluster has {_count(most, 'such slot')}"
                 )
                 return Problem(Reason.EXCEEDS_CLUSTER, message)
         return None
@@ -157,10 +158,11 @@ class Verdicts:
         needs = f"needs {wanted[shape]} x {write_need(shape)}"
         free = self._room.free_now(shape)
         if all(self._room.free_before(each) >= n for each, n in wanted.items()):
-            message = f"{needs}; {self._room.free_before(shape)} slots were free, {free} are left"
+            were = _count(self._room.free_before(shape), "slot")
+            message = f"{needs}; {were} free before, {free} left"
             return Problem(Reason.BEHIND_IN_ORDER, f"{message}{self._blockers(gang)}")
         why = self._room.obstacles(shape)
-        message = f"{needs}; {free} slots free" + (f": {why}" if why else "")
+        message = f"{needs}; {_count(free, 'slot')} free" + (f": {why}" if why else "")
         return Problem(Reason.NOT_ENOUGH_ROOM, message + self._protected.note(gang))
 
     def _kept(self, gang: GangState) -> Problem | None:
@@ -253,6 +255,10 @@ def _incomplete(gang: Gang) -> Problem:
         return Problem(Reason.GATED, message)
     kept = "; room is kept for the rest" if gang.spares else ""
     return Problem(Reason.NOT_ENOUGH_MEMBERS, f"has {have} of at least {least} members{kept}")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _some(names: Sequence[str], noun: str) -> str:

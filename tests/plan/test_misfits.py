@@ -29,7 +29,7 @@ def test_without_another_node_it_waits_and_says_who_refused() -> None:
 
     verdict = plan.verdicts[KEY]
     assert verdict.reason is Reason.NOT_ENOUGH_ROOM
-    assert verdict.message == ("needs 2 x 3 cpu; 1 slots free: 1 node refused by kube-scheduler")
+    assert verdict.message == ("needs 2 x 3 cpu; 1 slot free: 1 node refused by kube-scheduler")
 
 
 def test_what_was_refused_for_a_moment_does_not_exceed_the_cluster() -> None:

@@ -140,19 +140,19 @@ SENTENCES = [
     ),
     Told(
         Reason.BEHIND_IN_ORDER,
-        "needs 2 x 1 cpu; 3 slots were free, 1 are left: a/first went first",
+        "needs 2 x 1 cpu; 3 slots free before, 1 left: a/first went first",
         lambda: small(gang("a/first", 2, cpu=1, created=1.0), waiting(), cpu=3),
     ),
     Told(
         Reason.NOT_ENOUGH_ROOM,
-        "needs 2 x 1 cpu; 1 slots free: 1 node short of cpu",
+        "needs 2 x 1 cpu; 1 slot free: 1 node short of cpu",
         lambda: cluster(
             nodes(2, cpu=2), [gang("a/old", 3, cpu=1, on=["n1", "n1", "n2"]), waiting()]
         ),
     ),
     Told(
         Reason.EXCEEDS_CLUSTER,
-        "needs 2 x 3 cpu; the empty cluster has 1 such slots",
+        "needs 2 x 3 cpu; the empty cluster has 1 such slot",
         lambda: small(waiting(cpu=3)),
     ),
     Told(

@@ -60,7 +60,7 @@ def test_whoever_comes_too_late_learns_who_was_first() -> None:
 
     assert told(cluster(nodes(2, cpu=4), gangs)) == (
         Reason.BEHIND_IN_ORDER,
-        "needs 2 x 4 cpu; 2 slots were free, 0 are left: a/first went first",
+        "needs 2 x 4 cpu; 2 slots free before, 0 left: a/first went first",
     )
 
 
