@@ -3,8 +3,8 @@
 A refusal is dear. kube-scheduler writes a condition and an event for it, we write a wake-up, and
 the pod needs another turn. So the first member of a gang that comes to filter, while nobody waits
 for the room, takes places for the whole minimum: its own, and *spares* that the members after it
-take over as they come. The barrier holds them until the last one is there; if it never comes,
-spares are given back after a moment and the held ones when their time is up.
+take over as they come. The barrier holds them until the last one is there; if nobody comes for a
+while, all of it is given back, and the gang is not let in so again before more of it exists.
 
 Hooks and the planning thread both come here; every step is one operation of a dict, a list or
 the table of promises, so nobody waits for anybody.
@@ -12,7 +12,7 @@ the table of promises, so nobody waits for anybody.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -25,7 +25,7 @@ from extender.plan.decision import Plan
 from extender.ports import Clock
 
 #: Spares of a gang none of whose members came for this long are given back.
-GRACE_S = 5.0
+GRACE_S = 3.0
 #: A larger gang is left to the plan: taking its places would hold up kube-scheduler.
 MOST_MEMBERS = 1_000
 #: Nodes looked at before a gang is left to the plan, and how many with room are choice enough.
@@ -80,12 +80,21 @@ class _Spares:
 class Arrivals:
     """Lets gangs in as they arrive."""
 
-    def __init__(self, cluster: Cluster, clock: Clock, *, grace_s: float = GRACE_S) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        *,
+        still_incomplete: Callable[[GangKey], None] = lambda gang: None,
+    ) -> None:
         self._cluster = cluster
         self._inflight = cluster.inflight
         self._clock = clock
-        self._grace_s = grace_s
+        #: Told when no further member of a gang came in time.
+        self._still_incomplete = still_incomplete
         self._spares: dict[GangKey, _Spares] = {}
+        #: Gangs that did not come whole, with how many of each existed then.
+        self._given_up: dict[GangKey, int] = {}
         self.allowance = Allowance()
         #: Nodes on which places were taken since the last snapshot.
         self.taken: set[str] = set()
@@ -105,6 +114,8 @@ class Arrivals:
         if not self.allowance.is_open(queue) or self._cluster.seated(key):
             return None
         if self._inflight.backing_off_until(key) > self._clock.now():
+            return None
+        if self._here(key) <= self._given_up.get(key, -1):
             return None
         places = self._places(pod.shape, count, offered, fences)
         if places is None or not self.allowance.take(queue, pod.requests * count):
@@ -147,6 +158,9 @@ class Arrivals:
                     place = self.claim(pod, key)
                     claimed += [place] if place else []
             self._give_back(key)
+        for key in tuple(self._given_up):
+            if not self._cluster.members(key):
+                del self._given_up[key]
         self.allowance.counting()
         self.taken.clear()
         return claimed
@@ -183,13 +197,16 @@ class Arrivals:
     def _give_back(self, key: GangKey) -> None:
         spares, group = self._spares[key], self._cluster.group(key)
         here = self._here(key)
-        is_late = self._clock.monotonic() - spares.since_monotonic > self._grace_s
+        is_late = self._clock.monotonic() - spares.since_monotonic > GRACE_S
         least = group.min_member if group else spares.min_member
         wanted = least - here if here and not is_late else 0
         while len(spares.uids) > max(0, wanted):
             self._inflight.release(spares.uids.pop())
         if not spares.uids:
             del self._spares[key]
+        if is_late and here < least:
+            self._given_up[key] = here
+            self._still_incomplete(key)
 
     def _here(self, key: GangKey) -> int:
         """Count the members that exist; kube-scheduler may have shown us some before the watch."""

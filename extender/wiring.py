@@ -137,7 +137,11 @@ class Runtime:
         policies = PolicyFile(settings.config)
         published = Published()
         journal = Journal()
-        arrivals = Arrivals(cluster, clock)
+        arrivals = Arrivals(
+            cluster,
+            clock,
+            still_incomplete=lambda gang: self._barrier.still_incomplete(gang),
+        )
         gate = Gate(
             cluster,
             arrivals,

@@ -34,7 +34,8 @@ class World:
         self.clock = StoppedClock()
         self.cluster = cluster(node("n1"), node("n2"), *items, clock=self.clock)
         self.inflight = self.cluster.inflight
-        self.arrivals = Arrivals(self.cluster, self.clock)
+        self.incomplete: list[GangKey] = []
+        self.arrivals = Arrivals(self.cluster, self.clock, still_incomplete=self.incomplete.append)
         self.arrivals.allowance.renew(Plan(open_queues={"default": left}))
 
     def see(self, *names: str) -> None:
@@ -204,6 +205,34 @@ def test_places_nobody_comes_for_are_given_back() -> None:
     assert world.kept == []
     assert not world.arrivals.is_arriving(GANG)
     assert {each.uid for each in world.inflight.of_gang(GANG)} == {uid("p0"), uid("p1")}
+    assert world.incomplete == [GANG]
+
+
+def test_a_gang_that_did_not_come_whole_is_let_in_again_only_when_more_of_it_exists() -> None:
+    world = World(group(min_member=3))
+    world.admit("p0", 3)
+    world.see("p0")
+    world.clock.time += GRACE_S + 1
+    world.arrivals.settle()
+    world.inflight.give_back(GANG)
+
+    assert world.admit("p0", 3) is None
+    world.see("p1")
+    assert world.admit("p1", 3)
+
+
+def test_a_gang_that_is_gone_is_forgotten() -> None:
+    world = World(group(min_member=3))
+    world.admit("p0", 3)
+    world.see("p0")
+    world.clock.time += GRACE_S + 1
+    world.arrivals.settle()
+    world.inflight.give_back(GANG)
+    world.cluster.apply(Delete(Kind.POD, uid("p0")))
+    world.arrivals.settle()
+
+    world.see("p0")
+    assert world.admit("p0", 3)
 
 
 def test_places_are_given_back_when_the_minimum_shrinks_or_everybody_is_gone() -> None:

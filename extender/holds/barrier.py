@@ -33,6 +33,7 @@ from extender.holds.events import (
     PodChanged,
     Settled,
     SiblingUnschedulable,
+    StillIncomplete,
     Tick,
     Verified,
     VerifyFailed,
@@ -153,6 +154,11 @@ class Barrier:
         """Hear that a node was changed or deleted, after the mirror shows it."""
         if self._book.is_stranded(name):
             self._tell_soon(NodeChanged(name))
+
+    def still_incomplete(self, gang: GangKey) -> None:
+        """Hear that no further member of an arriving gang has come for a while."""
+        if self._book.state_of(gang) is not None:
+            self._tell_soon(StillIncomplete(gang))
 
     # Told by whoever runs us
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from extender.holds import entry, invariants
+from extender.holds import entry, invariants, quorum
 from extender.holds.alarms import Alarms
 from extender.holds.assembly import Hold, Waiter
 from extender.holds.backoff import Backoff
@@ -34,6 +34,7 @@ from extender.holds.events import (
     PodChanged,
     Settled,
     SiblingUnschedulable,
+    StillIncomplete,
     Tick,
     Verified,
     VerifyFailed,
@@ -95,6 +96,7 @@ class Book:
             SiblingUnschedulable: self._sibling_unschedulable,
             GroupChanged: self._group_changed,
             NodeChanged: self._node_changed,
+            StillIncomplete: self._still_incomplete,
             Verified: self._verified,
             VerifyFailed: self._verify_failed,
             Settled: self._settled,
@@ -303,6 +305,14 @@ class Book:
         for hold in there:
             if hold.state is HoldState.HELD:
                 yield from self._object(hold, now)
+
+    def _still_incomplete(self, event: StillIncomplete, now: float) -> Iterator[Instruction]:
+        """Give the room back of a gang that was let in before all of it existed."""
+        assembly = self._table.assemblies.get(event.gang)
+        if assembly is None or assembly.state is not AssemblyState.ASSEMBLING:
+            return
+        if not quorum.is_within_reach(assembly, self._facts):
+            yield from self._ending.end(assembly, Cause.INCOMPLETE, now)
 
     def _object(self, hold: Hold, now: float) -> Iterator[Instruction]:
         cause = objection(hold, self._facts)

@@ -20,6 +20,7 @@ class Cause(Enum):
     TOO_LATE = "too_late"
     SIBLING_UNSCHEDULABLE = "sibling_unschedulable"
     NOT_ENOUGH_MEMBERS = "not_enough_members"
+    INCOMPLETE = "incomplete"
     UNVERIFIED = "unverified"
     TAKEN_BACK = "taken_back"
     GROUP_GONE = "group_gone"
@@ -63,6 +64,7 @@ _SENTENCES = {
     Cause.TOO_LATE: "too little time is left to bind the whole gang; raise the bind timeout",
     Cause.SIBLING_UNSCHEDULABLE: "a member that is needed fits no node",
     Cause.NOT_ENOUGH_MEMBERS: "too few members are left to reach minMember",
+    Cause.INCOMPLETE: "the rest of the gang has not been created yet",
     Cause.UNVERIFIED: "its PodGroup could not be read from the API server in time",
     Cause.TAKEN_BACK: "it could not be completed and what had started was taken back",
     Cause.GROUP_GONE: "its PodGroup does not exist",

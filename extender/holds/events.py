@@ -61,6 +61,13 @@ class NodeChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class StillIncomplete:
+    """No further member of a gang has come for a while."""
+
+    gang: GangKey
+
+
+@dataclass(frozen=True, slots=True)
 class Verified:
     """The live PodGroup was read; None when it does not exist."""
 
@@ -109,6 +116,7 @@ Event: TypeAlias = (
     | SiblingUnschedulable
     | GroupChanged
     | NodeChanged
+    | StillIncomplete
     | Verified
     | VerifyFailed
     | Settled

@@ -44,11 +44,18 @@ def wait_until_refused(api: Api, namespace: str, pod: str, word: str) -> None:
     )
 
 
+def wait_until_known(scheduler: GangScheduler, namespace: str, gang: str) -> None:
+    """Wait until the extender has heard of a PodGroup and planned with it."""
+    url = f"{scheduler.extender.ops_url}/api/v1/gangs/{namespace}/{gang}"
+    wait_for(lambda: http_json("GET", url), 10, f"the extender knows {gang}")
+
+
 def test_nobody_is_bound_before_the_last_member_exists_and_then_all_are_within_a_second(
     plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:
     pool = nodes(2)
     api.create(objects.pod_group("train", namespace, 3))
+    wait_until_known(gang_scheduler, namespace, "train")
     members = objects.pods(3, "train", namespace, gang="train", node_selector=pool.selector)
     with plane.binds(namespace) as binds:
         api.create(*members[:2])
@@ -71,7 +78,7 @@ def test_members_that_come_one_by_one_and_late_start_together(
     with plane.binds(namespace) as binds:
         for member in members[:2]:
             api.create(member)
-            time.sleep(6)  # longer than places are kept for members still to come
+            time.sleep(4)  # longer than places are kept for members still to come
         assert bound(api, namespace) == []
 
         api.create(members[2])
@@ -163,6 +170,22 @@ def test_a_pod_that_names_a_missing_pod_group_waits_with_that_reason_and_starts_
         api.create(objects.pod_group("later", namespace, 1))
 
         binds.wait_for(1, 10)
+
+
+def test_a_gang_of_which_the_rest_never_comes_is_soon_in_nobodys_way(
+    plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
+) -> None:
+    pool = nodes(1, cpu="3")
+    api.create(objects.pod_group("torso", namespace, 3), objects.pod_group("whole", namespace, 3))
+    wait_until_known(gang_scheduler, namespace, "torso")
+    with plane.binds(namespace) as binds:
+        api.create(*objects.pods(2, "torso", namespace, gang="torso", node_selector=pool.selector))
+        wait_for(lambda: gang_scheduler.extender.held == 2, 10, "torso waits at the barrier")
+        api.create(*objects.pods(3, "whole", namespace, gang="whole", node_selector=pool.selector))
+
+        binds.wait_for(3, 20, prefix="whole")
+
+    assert bound(api, namespace, "torso") == []
 
 
 def test_members_beyond_the_minimum_follow(

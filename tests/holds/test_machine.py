@@ -37,6 +37,7 @@ from extender.holds.events import (
     PodChanged,
     Settled,
     SiblingUnschedulable,
+    StillIncomplete,
     Tick,
     Verified,
     VerifyFailed,
@@ -66,6 +67,7 @@ TROUBLES = {
     "close",
     "delete_group",
     "delete_pod",
+    "find_incomplete",
     "recreate_group",
     "refuse_sibling",
     "somebody_else_binds",
@@ -180,6 +182,9 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
         if uid is not None and self.mirror.pods[uid].status is Status.PENDING:
             self.mirror.refuse_pod(uid)
             self.tell(SiblingUnschedulable(uid, self.mirror.gangs[uid]))
+
+    def find_incomplete(self, index, seen):
+        self.tell(StillIncomplete(GANGS[index % 2]))
 
     def change_group(self, index, seen):
         gang, min_member = GANGS[index % 2], index % 4 + 1

@@ -1,0 +1,52 @@
+"""A gang that was let in before all of it existed, and of which nobody comes any more."""
+
+from __future__ import annotations
+
+from extender.holds.cause import Cause
+from extender.holds.events import StillIncomplete
+from extender.holds.states import AssemblyState
+
+from .world import GANG, a_gang_of
+
+
+def test_its_room_is_given_back_at_once():
+    desk = a_gang_of(2, min_member=3)
+    desk.arrives("w-0")
+    desk.arrives("w-1")
+
+    desk.tell(StillIncomplete(GANG))
+
+    assert {desk.cause_of(1), desk.cause_of(2)} == {Cause.INCOMPLETE}
+    assert desk.book.holds == 0
+
+
+def test_it_need_not_pause_when_the_rest_comes():
+    desk = a_gang_of(1, min_member=2)
+    desk.arrives("w-0")
+    desk.tell(StillIncomplete(GANG))
+    for uid in ("w-0", "w-1"):
+        desk.world.add_pod(uid)  # with a new ticket
+
+    desk.arrives("w-0")
+    desk.arrives("w-1")
+
+    assert desk.book.state_of(GANG) is AssemblyState.VERIFYING
+
+
+def test_news_that_the_last_member_has_overtaken_ends_nothing():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+
+    desk.tell(StillIncomplete(GANG))
+
+    assert desk.cause_of(1) is None
+
+
+def test_what_is_being_verified_goes_on():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    desk.arrives("w-1")
+
+    desk.tell(StillIncomplete(GANG))
+
+    assert desk.book.state_of(GANG) is AssemblyState.VERIFYING
