@@ -101,3 +101,13 @@ def free_slots(api: Api, pool: list[str], cpu: int = 1) -> int:
 
 def _if(told: Object, reason: str) -> Any:
     return told if told["reason"] == reason else None
+
+
+def wait_until_queue_is_known(extender: Extender, name: str) -> None:
+    """Wait until a plan was made with a queue; what comes to it earlier waits for that plan."""
+    url = f"{extender.ops_url}/api/v1/queues"
+
+    def is_known() -> bool:
+        return any(queue["name"] == name for queue in http_json("GET", url) or ())
+
+    wait_for(is_known, 10, f"the extender knows queue {name}")

@@ -41,6 +41,7 @@ def test_a_queue_takes_back_its_half_within_ten_seconds_and_nobody_is_torn(
     pool = nodes(4, cpu="4")
     ours, theirs = f"b-{namespace}", f"a-{namespace}"
     create(objects.queue(theirs), objects.queue(ours))
+    telling.wait_until_queue_is_known(gang_scheduler.extender, ours)
     for number in range(8):
         gang(api, f"small{number}", namespace, 2, pool, queue=theirs)
     for number in range(8):

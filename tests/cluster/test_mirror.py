@@ -11,13 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
+import msgspec
 import pytest
 
 from extender.cache.cluster import Cluster
 from extender.kube.client import Access
 from extender.kube.lists import resources
 from extender.kube.progress import Signal
-from extender.kube.saved import Saved
 from extender.kube.watch import Mirror
 from extender.model.gang import GangKey
 
@@ -131,22 +131,23 @@ class Watched:
         return as_figures(self.cluster.snapshot(NOW)) == as_figures(self.fresh().snapshot(NOW))
 
     def fresh(self) -> Cluster:
-        made, saved = Cluster(SystemClock()), Saved(SCHEDULERS)
+        made = Cluster(SystemClock())
         made.require_namespaces()
         for resource in resources(SCHEDULERS):
             path = resource.path.split("/")
             group = "/".join(path[2:-1])
             name = path[-1] if path[1] == "api" else f"{path[-1]}.{group}"
-            items = [change.item for change in saved.changes(self._listing(name))]
-            made.replace(resource.codec.kind, items, resource.codec.dialect)
+            codec = resource.codec
+            items = [codec.item(msgspec.json.encode(each)) for each in self._listing(name)]
+            made.replace(codec.kind, filter(None, items), codec.dialect)
         return made
 
-    def _listing(self, name: str) -> object:
+    def _listing(self, name: str) -> list[Any]:
         try:
-            return self._api.listing(name)
+            return self._api.listing(name)["items"]
         except ApiError as error:
             if error.status == 404:
-                return None
+                return []
             raise
 
 
