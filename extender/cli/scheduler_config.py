@@ -9,7 +9,7 @@ import click
 import yaml
 
 from extender.errors import BadInput
-from extender.settings import Settings
+from extender.settings import PREFERENCES, Settings
 
 
 @click.command("scheduler-config")
@@ -36,6 +36,13 @@ from extender.settings import Settings
     help="Must match the setting of `serve`.",
 )
 @click.option(
+    "--prefer",
+    type=click.Choice(PREFERENCES),
+    default=Settings.__dataclass_fields__["prefer"].default,
+    show_default=True,
+    help="Must match the setting of `serve`; with `nothing` we are not asked to prioritize.",
+)
+@click.option(
     "--leader-elect/--no-leader-elect",
     default=False,
     show_default=True,
@@ -53,6 +60,7 @@ def scheduler_config(
     scheduler_name: str,
     bind_timeout_s: float,
     filter_timeout_s: float,
+    prefer: str,
     leader_elect: bool,
     lease_namespace: str,
 ) -> None:
@@ -66,6 +74,7 @@ def scheduler_config(
         scheduler_name=scheduler_name,
         bind_timeout_s=bind_timeout_s,
         filter_timeout_s=filter_timeout_s,
+        prefer=prefer,
         lease_namespace=lease_namespace if leader_elect else "",
     )
     click.echo(_HEAD + yaml.safe_dump(configuration, sort_keys=False), nl=False)
@@ -78,6 +87,7 @@ def compose(
     scheduler_name: str,
     bind_timeout_s: float,
     filter_timeout_s: float,
+    prefer: str,
     lease_namespace: str,
 ) -> dict[str, Any]:
     """Put the configuration together; without *lease_namespace* nobody is elected."""
@@ -96,6 +106,9 @@ def compose(
     entry = {"urlPrefix": url, "nodeCacheCapable": True, "ignorable": False}
     if url.startswith("https"):
         entry["enableHTTPS"] = True
+    # A member of a gang is left with one node, and of others we have no opinion by default: a
+    # call for each ordinary pod that only says so would be wasted.
+    prioritize = {"prioritizeVerb": "prioritize", "weight": 1} if prefer != "nothing" else {}
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
@@ -108,9 +121,8 @@ def compose(
             {
                 **entry,
                 "filterVerb": "filter",
-                "prioritizeVerb": "prioritize",
                 "preemptVerb": "preempt",
-                "weight": 1,
+                **prioritize,
                 "httpTimeout": f"{filter_timeout_s:g}s",
             },
             {**entry, "bindVerb": "bind", "httpTimeout": f"{bind_timeout_s:g}s"},
@@ -119,6 +131,6 @@ def compose(
 
 
 _HEAD = """\
-# Two entries, because httpTimeout is per entry: filter, prioritize and preempt sit in the serial
+# Two entries, because httpTimeout is per entry: filter and preempt sit in the serial
 # scheduling loop and must be quick; a bind may wait for the rest of its gang.
 """

@@ -29,6 +29,12 @@ def test_no_entry_is_ignorable_and_all_are_node_cache_capable() -> None:
         assert entry["nodeCacheCapable"] is True
 
 
+def test_we_are_asked_to_prioritize_only_where_we_have_a_preference() -> None:
+    assert "prioritizeVerb" not in printed()["extenders"][0]
+    entry = printed("--prefer", "spread")["extenders"][0]
+    assert (entry["prioritizeVerb"], entry["weight"]) == ("prioritize", 1)
+
+
 def test_an_https_url_is_spoken_over_tls() -> None:
     assert all(entry["enableHTTPS"] for entry in printed("--url", "https://x:1")["extenders"])
 

@@ -87,7 +87,7 @@ def test_ordinary_pods_are_packed_where_that_is_configured(
     own = "--scheduler-name=packing-scheduler"
     with (
         plane.extender(own, "--prefer=pack") as extender,
-        plane.scheduler(plane.scheduler_config(extender, own)),
+        plane.scheduler(plane.scheduler_config(extender, own, "--prefer=pack")),
         plane.binds(namespace) as binds,
     ):
         for pod in objects.pods(

@@ -69,7 +69,8 @@ def main() -> None:
             tape = Tape(extender.url)
             server = serve(tape)
             url = f"http://127.0.0.1:{server.server_port}"
-            config = plane.scheduler_config(extender).replace(extender.url, url)
+            # With a preference, so that prioritize is asked, too; the extender has none.
+            config = plane.scheduler_config(extender, "--prefer=pack").replace(extender.url, url)
             with plane.scheduler(config):
                 play(plane)
             keep("filter-ordinary", *tape.find("filter", "ordinary"))
