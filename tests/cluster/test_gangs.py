@@ -188,6 +188,32 @@ def test_a_gang_of_which_the_rest_never_comes_is_soon_in_nobodys_way(
     assert bound(api, namespace, "torso") == []
 
 
+def test_a_gang_whose_members_want_to_be_together_is(
+    plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
+) -> None:
+    pool = nodes(3, cpu="4")
+    api.create(objects.pod_group("close", namespace, 4))
+    wait_until_known(gang_scheduler, namespace, "close")
+    together = {
+        "podAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "labelSelector": {"matchLabels": {"family": "close"}},
+                    "topologyKey": "kubernetes.io/hostname",
+                }
+            ]
+        }
+    }
+    members = objects.pods(4, "close", namespace, gang="close", node_selector=pool.selector)
+    for member in members:
+        member["metadata"].setdefault("labels", {})["family"] = "close"
+        member["spec"]["affinity"] = together
+    with plane.binds(namespace) as binds:
+        api.create(*members)
+
+        assert len({bind.node for bind in binds.wait_for(4, 15)}) == 1
+
+
 def test_members_beyond_the_minimum_follow(
     plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:
