@@ -79,7 +79,12 @@ def of_gang(gang: Gang, verdict: Verdict) -> Content | None:
     conditions = [_condition(kind, verdict) for kind in _CONDITIONS.get(dialect, ())]
     if conditions:
         body["conditions"] = conditions
-    return _timed(content(body), verdict)
+    told = _timed(content(body), verdict)
+    if gang.spares:
+        # News though the words are the same as while nobody was there: it settles anew, and in
+        # most cases runs before anybody is told.
+        return replace(told, headline=(*told.headline, "arriving"))
+    return told
 
 
 def spoken(verdict: Verdict) -> Content:

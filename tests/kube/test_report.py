@@ -13,7 +13,7 @@ from extender.kube.draft import PATIENCE_S
 from extender.kube.report import Reporter
 from extender.metrics import Metrics
 from extender.model.gang import Gang, Phase
-from extender.model.pod import Status
+from extender.model.pod import PodUid, Status
 from extender.model.queue import Queue
 from extender.model.reason import Reason
 from extender.model.resources import Resources
@@ -197,6 +197,22 @@ def test_a_pod_group_without_pods_has_a_status_but_nobody_is_told() -> None:
     desk.report((one, replace(missing, message="has 1 of 2")), wait_s=2)
 
     assert [notice.message for notice in desk.announcer.notices] == ["has 1 of 2"]
+
+
+def test_a_gang_that_arrives_in_a_group_made_long_before_costs_one_write_more_and_no_event() -> (
+    None
+):
+    desk = Desk()
+    missing = verdict("a/train", Reason.NOT_ENOUGH_MEMBERS, message="has 0 of 2")
+    desk.report((gang("train", 0, min_member=2, created=NEW), missing), wait_s=60)
+    spare = replace(pod("to-come", Status.ALLOCATED), uid=PodUid("spare:a/train:0"))
+    arriving = gang("train", [pod("x", Status.ALLOCATED), spare], min_member=2, created=NEW)
+
+    desk.report((arriving, replace(missing, message="has 1 of 2")), wait_s=0.3)
+    desk.report((RUNS, RUNNING), wait_s=5)
+
+    assert desk.reasons() == ["NotEnoughMembers", "Running"]
+    assert desk.announcer.notices == []
 
 
 def test_lone_pods_are_left_to_kube_schedulers_own_events() -> None:
