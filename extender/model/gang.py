@@ -117,6 +117,12 @@ class Gang:
         return self.seated + len(self.by_status.get(Status.SUCCEEDED, ()))
 
     @cached_property
+    def is_torn(self) -> bool:
+        """Ask whether some members run, but too few of them."""
+        done = len(self.by_status.get(Status.SUCCEEDED, ()))
+        return self.seated > 0 and self.seated + done < self.group.min_member
+
+    @cached_property
     def allocated(self) -> Resources:
         """Add up what its members occupy (releasing ones not counted)."""
         total: dict[str, int] = {}

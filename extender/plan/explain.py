@@ -107,6 +107,8 @@ def _is_before(session: Session, other: GangState, mine: GangState) -> bool:
 def _why(session: Session, other: GangState, mine: GangState) -> str:
     if other.queue is not mine.queue:
         return _why_queue(session, other, mine)
+    if other.gang.is_torn and not mine.gang.is_torn and session.rules.torn_gangs_are_first:
+        return f"it runs with {other.gang.seated} of at least {other.min_member} members"
     theirs, ours = other.gang.priority, mine.gang.priority
     if theirs != ours:
         return f"it has priority {theirs}, this one {ours}"

@@ -31,6 +31,9 @@ class Rules:
     only_enqueue_keeps_out: bool = True
     #: A gang that waits too long gets room kept for it.
     starving_gangs_get_room: bool = True
+    #: Of a queue's gangs, one that runs with too few members is first in line for room and the
+    #: last to give any: what it has is of no use without the rest.
+    torn_gangs_are_first: bool = True
 
 
 OURS = Rules()
@@ -44,4 +47,5 @@ VOLCANO = Rules(
     waiting_is_starving=False,
     only_enqueue_keeps_out=False,
     starving_gangs_get_room=False,
+    torn_gangs_are_first=False,
 )

@@ -133,7 +133,8 @@ class Session:
 
     def gang_key(self, gang: GangState) -> Key:
         """Give the place of *gang* in its queue: total, and the same whatever the input order."""
-        return (*self.gang_opinion(gang), gang.created, gang.key)
+        is_late = not (self.rules.torn_gangs_are_first and gang.gang.is_torn)
+        return (is_late, *self.gang_opinion(gang), gang.created, gang.key)
 
     def queue_key(self, queue: QueueState) -> Key:
         """Give the place of *queue* among all."""

@@ -108,8 +108,17 @@ def behind(*others: Gang, mine: Gang, **rest: Any) -> tuple[Ahead, ...]:
     return told(snapshot(*others, mine, **rest), plan(*said)).ahead
 
 
+def test_a_gang_that_runs_with_too_few_members_is_ahead_of_all() -> None:
+    torn = gang("torn", [pod("torn-0", node="n0"), pod("torn-1", Status.PENDING)], created=NOW)
+
+    assert behind(torn, mine=waiting("train", priority=5)) == (
+        Ahead(GangKey("a/torn"), "left", "it runs with 1 of at least 2 members"),
+    )
+
+
 def test_in_one_queue_priority_goes_first_then_the_smaller_share_then_age() -> None:
-    mine = gang("train", [pod("train-0", node="n0"), pod("train-1", Status.PENDING)], created=NOW)
+    members = [pod("train-0", node="n0"), pod("train-1", Status.PENDING)]
+    mine = gang("train", members, min_member=1, created=NOW)
     others = (
         waiting("vip", priority=10),
         waiting("modest", created=NOW + 60),

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from extender.model.gang import GangKey
+from extender.model.pod import Status
 from extender.model.resources import CPU, PODS
 from extender.model.snapshot import Snapshot
 from extender.plan import policy
@@ -180,3 +181,20 @@ def test_a_queue_of_no_weight_gets_its_guarantee_and_nothing_else() -> None:
         assert plan.queues["none"].deserved[CPU] == 1000
         assert started(plan, "a/none") == 1
         assert started(plan, "a/some") == 4
+
+
+def test_a_gang_that_runs_with_too_few_members_is_completed_first() -> None:
+    torn = gang("a/torn", 3, on=["n1"], cpu=1, created=9)
+    older = gang("a/older", 2, cpu=1, created=1, priority=5)
+    before = cluster(nodes(1, cpu=3), [torn, older])
+
+    assert started(ours(before), "a/torn") == 2
+    assert started(ours(before), "a/older") == 0
+    assert started(volcanos(before), "a/torn") == 0
+
+
+def test_a_gang_that_is_done_in_part_is_not_torn() -> None:
+    done = gang("a/done", 2, on=["n1", "n1"], least=2, cpu=1)
+    pods = (replace(done.pods[0], status=Status.SUCCEEDED), done.pods[1])
+
+    assert not replace(done, pods=pods).is_torn
