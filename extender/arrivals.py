@@ -21,7 +21,7 @@ from extender.cache.inflight import Reservation
 from extender.model.gang import GangKey, PodGroup
 from extender.model.pod import SPARE, Pod, PodUid, Shape, Status
 from extender.model.resources import NOTHING, Resources
-from extender.plan.decision import Plan
+from extender.plan.decision import OpenQueue, Plan
 from extender.ports import Clock
 
 #: Spares of a gang none of whose members came for this long are given back.
@@ -37,19 +37,19 @@ class Allowance:
     """How much each queue may still take before the next plan has counted it."""
 
     def __init__(self) -> None:
-        self._left: Mapping[str, Resources | None] = {}
+        self._queues: Mapping[str, OpenQueue] = {}
         self._spent: dict[str, Resources] = {}
         self._spent_before: dict[str, Resources] = {}
 
-    def is_open(self, queue: str) -> bool:
-        """Ask whether anything may start in *queue* without waiting for a plan."""
-        return queue in self._left
+    def welcomes_gangs(self, queue: str) -> bool:
+        """Ask whether a gang may start in *queue* without waiting for a plan."""
+        return queue in self._queues and self._queues[queue].is_quiet
 
     def take(self, queue: str, amounts: Resources) -> bool:
         """Spend *amounts*; False, and nothing is spent, when that is more than is left."""
-        if queue not in self._left:
+        if queue not in self._queues:
             return False
-        left = self._left[queue]
+        left = self._queues[queue].left
         if left is None:
             return True
         spent = self._spent.get(queue, NOTHING) + amounts
@@ -64,7 +64,7 @@ class Allowance:
 
     def renew(self, plan: Plan) -> None:
         """Begin anew with what *plan* leaves, less what was spent since its snapshot."""
-        self._left, self._spent_before = plan.open_queues, {}
+        self._queues, self._spent_before = plan.open_queues, {}
 
 
 @dataclass(slots=True)
@@ -111,7 +111,7 @@ class Arrivals:
         key, count, now = group.key, group.min_member, self._clock.monotonic()
         if count > MOST_MEMBERS or group.min_by_role or self._inflight.of_gang(key):
             return None
-        if not self.allowance.is_open(queue) or self._cluster.seated(key):
+        if not self.allowance.welcomes_gangs(queue) or self._cluster.seated(key):
             return None
         if self._inflight.backing_off_until(key) > self._clock.now():
             return None

@@ -10,7 +10,7 @@ from extender.cache.inflight import Reservation
 from extender.model.gang import GangKey, PodGroup
 from extender.model.pod import Pod, Shape
 from extender.model.resources import Resources
-from extender.plan.decision import Plan
+from extender.plan.decision import OpenQueue, Plan
 from tests.cache.building import (
     GANG,
     NOW,
@@ -36,7 +36,7 @@ class World:
         self.inflight = self.cluster.inflight
         self.incomplete: list[GangKey] = []
         self.arrivals = Arrivals(self.cluster, self.clock, still_incomplete=self.incomplete.append)
-        self.arrivals.allowance.renew(Plan(open_queues={"default": left}))
+        self.arrivals.allowance.renew(Plan(open_queues={"default": OpenQueue(left)}))
 
     def see(self, *names: str) -> None:
         for name in names:
@@ -102,6 +102,14 @@ def test_nobody_is_let_into_a_queue_that_is_not_open() -> None:
     assert World().admit("p0", queue="other") is None
 
 
+def test_where_somebody_waits_pods_may_start_in_what_is_left_over_but_no_gang() -> None:
+    world = World()
+    world.arrivals.allowance.renew(Plan(open_queues={"default": OpenQueue(is_quiet=False)}))
+
+    assert world.admit("p0") is None
+    assert world.arrivals.allowance.take("default", amounts())
+
+
 def test_a_queue_takes_no_more_than_is_left_until_a_plan_has_counted_it() -> None:
     world = World(left=amounts(cpu=5, memory=50, pods=50))
     assert world.admit("p0", 4)
@@ -112,7 +120,9 @@ def test_a_queue_takes_no_more_than_is_left_until_a_plan_has_counted_it() -> Non
 
     world.arrivals.settle()
     assert world.arrivals.admit(*ask) is None, "the plan that counts it is still being made"
-    world.arrivals.allowance.renew(Plan(open_queues={"default": amounts(cpu=2, memory=9, pods=9)}))
+    world.arrivals.allowance.renew(
+        Plan(open_queues={"default": OpenQueue(amounts(cpu=2, memory=9, pods=9))})
+    )
     assert world.arrivals.admit(*ask)
 
 
@@ -120,7 +130,9 @@ def test_what_is_let_in_while_a_plan_is_made_counts_against_the_next_allowance()
     world = World(left=amounts(cpu=4, memory=50, pods=50))
     world.arrivals.settle()
     assert world.admit("p0", 2)
-    world.arrivals.allowance.renew(Plan(open_queues={"default": amounts(cpu=3, memory=9, pods=9)}))
+    world.arrivals.allowance.renew(
+        Plan(open_queues={"default": OpenQueue(amounts(cpu=3, memory=9, pods=9))})
+    )
 
     assert not world.arrivals.allowance.take("default", amounts(cpu=2))
     assert world.arrivals.allowance.take("default", amounts(cpu=1))

@@ -15,7 +15,7 @@ from extender.model.membership import Membership
 from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
-from extender.plan.decision import Plan, Standing, Verdict
+from extender.plan.decision import OpenQueue, Plan, Standing, Verdict
 from tests.cache.building import (
     GANG,
     StoppedClock,
@@ -37,7 +37,7 @@ class World:
 
     def __init__(self, *items: Any, plan: Plan | None = None, prefer: str = "nothing") -> None:
         self.cluster: Cluster = cluster(node("n1"), node("n2"), *items)
-        self.plan = plan or Plan(open_queues={"default": None})
+        self.plan = plan or Plan(open_queues={"default": OpenQueue()})
         self.given_back: list[GangKey] = []
         arrivals = Arrivals(self.cluster, StoppedClock())
         arrivals.allowance.renew(self.plan)
@@ -54,7 +54,7 @@ class World:
 
 def verdict(reason: Reason, standing: Standing = Standing.WAITING, key: GangKey = GANG) -> Plan:
     told = Verdict(gang=key, queue="default", standing=standing, reason=reason, message="")
-    return Plan(verdicts={key: told}, open_queues={"default": None})
+    return Plan(verdicts={key: told}, open_queues={"default": OpenQueue()})
 
 
 def test_a_reserved_member_is_steered_to_its_node_alone() -> None:
@@ -165,7 +165,9 @@ def test_an_ordinary_pod_leaves_promised_room_alone() -> None:
 
 def test_an_ordinary_pod_leaves_fenced_room_alone() -> None:
     fence = Resources({"cpu": 4000})
-    world = World(lone("web"), plan=Plan(fences={"n1": fence}, open_queues={"default": None}))
+    world = World(
+        lone("web"), plan=Plan(fences={"n1": fence}, open_queues={"default": OpenQueue()})
+    )
 
     answer = world.gate.filter(bare_pod("web"), lone("web").membership, NODES)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from extender.model.gang import GangKey, Phase
 from extender.model.pod import PodUid
@@ -73,6 +74,16 @@ class QueueFigures:
     overused: bool = False
 
 
+class OpenQueue(NamedTuple):
+    """How much may start in a queue before the next cycle."""
+
+    #: None: whatever there is.
+    left: Resources | None = None
+    #: Nobody in it waits for room. Where somebody does, single pods may start in what is left
+    #: over, which was too little for those who wait, but no gang that came after them.
+    is_quiet: bool = True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """The outcome of one cycle, published as one reference."""
@@ -83,9 +94,8 @@ class Plan:
     tickets: Mapping[GangKey, Ticket] = field(default_factory=dict)
     evictions: tuple[Eviction, ...] = ()
     queues: Mapping[str, QueueFigures] = field(default_factory=dict)
-    #: Queues in which pods and whole gangs may start without waiting for a cycle, each with how
-    #: much (None: whatever there is): within their due, and nobody waits ahead for the room.
-    open_queues: Mapping[str, Resources | None] = field(default_factory=dict)
+    #: Queues in which something may start without waiting for a cycle.
+    open_queues: Mapping[str, OpenQueue] = field(default_factory=dict)
     #: Room kept free on nodes for gangs that wait too long: node name -> amounts.
     fences: Mapping[str, Resources] = field(default_factory=dict)
 

@@ -10,7 +10,7 @@ from extender.model.queue import QueueState as State
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.plan.ceiling import guaranteed, real_capability
-from extender.plan.decision import Verdict
+from extender.plan.decision import OpenQueue, Verdict
 from extender.plan.session import Session
 from extender.plan.state import QueueState
 
@@ -28,36 +28,33 @@ _LIMITING = {"proportion", "capacity"}
 _KEPT = _ORDERING | _SPARING | _PLACING | _LIMITING
 
 
-def open_queues(
-    session: Session, verdicts: Mapping[GangKey, Verdict]
-) -> dict[str, Resources | None]:
-    """Name the queues that are open and in which nobody waits for room, with what is left in each.
+def open_queues(session: Session, verdicts: Mapping[GangKey, Verdict]) -> dict[str, OpenQueue]:
+    """Name the queues that are open and within their due, with what is left in each.
 
-    While somebody waits in another queue, that is the rest of its weighted part; otherwise the
-    rest of what it may use at all, None when nothing limits it. None is open while a plugin is
-    at work that would have to be asked about every gang.
+    While somebody waits for room anywhere, that is the rest of the queue's weighted part;
+    otherwise the rest of what it may use at all, None when nothing limits it. None is open while
+    a plugin is at work that would have to be asked about every gang.
     """
     plugins = {option.name for tier in session.policy.tiers for option in tier}
     if "allocate" not in session.policy.actions or not plugins <= _KEPT:
         return {}
     crowded = {verdict.queue for verdict in verdicts.values() if verdict.reason in _WANTS_ROOM}
-    queues = [state.queue for state in session.queues.values()]
-    guarantees = guaranteed(queues)
+    guarantees = guaranteed(state.queue for state in session.queues.values())
     weights = sum(state.queue.weight for state in session.census.busy.values())
-    left: dict[str, Resources | None] = {}
+    found: dict[str, OpenQueue] = {}
     for name, state in session.queues.items():
         queue = state.queue
-        if queue.state is not State.OPEN or name in crowded or _has_limited_parent(session, queue):
+        if queue.state is not State.OPEN or _has_limited_parent(session, queue):
             continue
-        most = None
+        left = None
         if guarantees or queue.capability:
-            most = real_capability(queue, session.total, guarantees) - state.allocated
+            left = real_capability(queue, session.total, guarantees) - state.allocated
         if crowded:
             rest = _rest_of_part(session, state, weights)
-            most = rest if most is None else most.at_most(rest)
-        if most is None or all(most.amount(each) > 0 for each in _counted(session)):
-            left[name] = most
-    return left
+            left = rest if left is None else left.at_most(rest)
+        if left is None or all(left.amount(each) > 0 for each in _counted(session)):
+            found[name] = OpenQueue(left, is_quiet=name not in crowded)
+    return found
 
 
 def _rest_of_part(session: Session, state: QueueState, weights: int) -> Resources:

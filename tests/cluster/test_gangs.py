@@ -130,6 +130,21 @@ def test_a_gang_larger_than_the_cluster_binds_nothing_and_is_in_nobodys_way(
         assert bound(api, namespace) == ["ordinary"]
 
 
+def test_an_ordinary_pod_does_not_feel_a_gang_that_waits_for_more_room_than_there_is(
+    plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
+) -> None:
+    pool = nodes(2, cpu="2")
+    for name in ("red", "blue"):
+        api.create(objects.pod_group(name, namespace, 3))
+        api.create(*objects.pods(3, name, namespace, gang=name, node_selector=pool.selector))
+    wait_for(lambda: len(bound(api, namespace)) == 3, 15, "one of them runs")
+    with plane.binds(namespace) as binds:
+        api.create(objects.pod("ordinary", namespace, node_selector=pool.selector))
+        binds.wait_for(1, 5, prefix="ordinary")
+
+    assert refusals(api, namespace, "ordinary") == []
+
+
 def test_a_pod_without_a_gang_is_scheduled_as_if_we_were_not_there(
     plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:

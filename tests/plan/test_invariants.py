@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from extender.model.gang import Gang
 from extender.model.pod import SEATED_SET
 from extender.model.snapshot import Snapshot
-from extender.plan.decision import Plan, Standing
+from extender.plan.decision import OpenQueue, Plan, Standing
 from extender.plan.planner import make_plan
 from tests.builders import carried_out, cluster
 from tests.strategies import snapshots
@@ -157,5 +157,5 @@ def test_a_plan_for_nothing_is_empty() -> None:
     assert make_plan(cluster([])) == Plan(
         generation=1,
         queues=make_plan(cluster([])).queues,
-        open_queues={"default": None},
+        open_queues={"default": OpenQueue()},
     )

@@ -11,7 +11,7 @@ from extender.model.pod import Status
 from extender.model.reason import Problem, Reason
 from extender.model.snapshot import Snapshot
 from extender.plan import policy
-from extender.plan.decision import Standing, Verdict
+from extender.plan.decision import OpenQueue, Standing, Verdict
 from extender.plan.planner import make_plan
 from tests.builders import NOW, amounts, cluster, gang, lone, node, nodes, queue
 
@@ -153,7 +153,7 @@ def test_shares_are_the_dominant_part_of_the_cluster() -> None:
 
 def test_pods_may_start_without_a_cycle_only_where_nobody_waits_ahead() -> None:
     quiet = make_plan(cluster(nodes(1), [lone("a/one", cpu=1)], [queue("q1")]))
-    assert quiet.open_queues == {"default": None, "q1": None}
+    assert quiet.open_queues == {"default": OpenQueue(), "q1": OpenQueue()}
 
     crowded = make_plan(
         cluster(
@@ -162,8 +162,8 @@ def test_pods_may_start_without_a_cycle_only_where_nobody_waits_ahead() -> None:
             [queue("q1"), queue("q2")],
         )
     )
-    assert "q1" not in crowded.open_queues
-    left = crowded.open_queues["q2"]
+    assert not crowded.open_queues["q1"].is_quiet
+    left = crowded.open_queues["q2"].left
     assert left is not None
     assert left.amount("cpu") == 4_000
 
@@ -190,6 +190,6 @@ def test_without_a_cycle_no_more_may_start_than_a_queue_may_use() -> None:
     running = gang("a/one", 1, queue="limited", on=["n1"], cpu=1)
     left = make_plan(cluster(nodes(1), [running], [limited, *family])).open_queues
 
-    assert left["limited"] is not None
-    assert left["limited"].amount("cpu") == 1_000
+    assert left["limited"].left is not None
+    assert left["limited"].left.amount("cpu") == 1_000
     assert "child" not in left
