@@ -24,8 +24,6 @@ from extender.model.resources import NOTHING, Resources
 from extender.plan.decision import OpenQueue, Plan
 from extender.ports import Clock
 
-#: Spares of a gang none of whose members came for this long are given back.
-GRACE_S = 3.0
 #: A larger gang is left to the plan: taking its places would hold up kube-scheduler.
 MOST_MEMBERS = 1_000
 #: Nodes looked at before a gang is left to the plan, and how many with room are choice enough.
@@ -85,11 +83,14 @@ class Arrivals:
         cluster: Cluster,
         clock: Clock,
         *,
+        grace_s: float,
         still_incomplete: Callable[[GangKey], None] = lambda gang: None,
     ) -> None:
         self._cluster = cluster
         self._inflight = cluster.inflight
         self._clock = clock
+        #: How long places are kept after the last member came.
+        self._grace_s = grace_s
         #: Told when no further member of a gang came in time.
         self._still_incomplete = still_incomplete
         self._spares: dict[GangKey, _Spares] = {}
@@ -197,7 +198,7 @@ class Arrivals:
     def _give_back(self, key: GangKey) -> None:
         spares, group = self._spares[key], self._cluster.group(key)
         here = self._here(key)
-        is_late = self._clock.monotonic() - spares.since_monotonic > GRACE_S
+        is_late = self._clock.monotonic() - spares.since_monotonic > self._grace_s
         least = group.min_member if group else spares.min_member
         wanted = least - here if here and not is_late else 0
         while len(spares.uids) > max(0, wanted):

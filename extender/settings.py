@@ -67,6 +67,11 @@ class Settings:
         "After so long, a gang of which only a part could be bound is evicted again, if all of it"
         " has a controller. 0: never; the rest is bound whenever it comes.",
     )
+    arrival_grace_s: float = setting(
+        3.0,
+        "How long room is kept for members of an arriving gang that do not exist yet, after the"
+        " last one came. If nobody else comes, all of it is given back.",
+    )
     max_holds: int = setting(
         10_000, "Binds held at once; one more is refused and comes back, instead of piling up."
     )

@@ -140,6 +140,7 @@ class Runtime:
         arrivals = Arrivals(
             cluster,
             clock,
+            grace_s=settings.arrival_grace_s,
             still_incomplete=lambda gang: self._barrier.still_incomplete(gang),
         )
         gate = Gate(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from extender.arrivals import GRACE_S, MOST_MEMBERS, Arrivals
+from extender.arrivals import MOST_MEMBERS, Arrivals
 from extender.cache.changes import Delete, Kind, Upsert
 from extender.cache.inflight import Reservation
 from extender.model.gang import GangKey, PodGroup
@@ -25,6 +25,7 @@ from tests.cache.building import (
 )
 
 NODES = ["n1", "n2"]
+GRACE_S = 3.0
 
 
 class World:
@@ -35,7 +36,9 @@ class World:
         self.cluster = cluster(node("n1"), node("n2"), *items, clock=self.clock)
         self.inflight = self.cluster.inflight
         self.incomplete: list[GangKey] = []
-        self.arrivals = Arrivals(self.cluster, self.clock, still_incomplete=self.incomplete.append)
+        self.arrivals = Arrivals(
+            self.cluster, self.clock, grace_s=GRACE_S, still_incomplete=self.incomplete.append
+        )
         self.arrivals.allowance.renew(Plan(open_queues={"default": OpenQueue(left)}))
 
     def see(self, *names: str) -> None:

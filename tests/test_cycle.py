@@ -44,7 +44,7 @@ class World:
         self.clock = StoppedClock()
         self.cluster = cluster(node("n1"), node("n2"), *items, clock=self.clock)
         self.published = Published()
-        self.arrivals = arrivals = Arrivals(self.cluster, self.clock)
+        self.arrivals = arrivals = Arrivals(self.cluster, self.clock, grace_s=3.0)
         self.make_plan: Callable[[Snapshot], Plan] = make_plan
         self.gate = Gate(
             self.cluster, arrivals, self.published, lambda gang: self.cycle.give_back(gang)

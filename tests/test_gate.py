@@ -39,7 +39,7 @@ class World:
         self.cluster: Cluster = cluster(node("n1"), node("n2"), *items)
         self.plan = plan or Plan(open_queues={"default": OpenQueue()})
         self.given_back: list[GangKey] = []
-        arrivals = Arrivals(self.cluster, StoppedClock())
+        arrivals = Arrivals(self.cluster, StoppedClock(), grace_s=3.0)
         arrivals.allowance.renew(self.plan)
         self.gate = Gate(
             self.cluster, arrivals, lambda: self.plan, self.given_back.append, prefer=prefer

@@ -17,6 +17,8 @@ from .waiting import wait_for
 
 #: The pods of a test's own pair; `gang-scheduler` belongs to the shared one.
 SCHEDULER = "race-scheduler"
+#: Its flags: a gang of which a member is missing is held as long as a test needs it.
+OURS = (f"--scheduler-name={SCHEDULER}", "--arrival-grace-s=60")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from .api import Api
 from .conftest import GangScheduler, Pool
 from .control_plane import ControlPlane
 from .doorman import Doorman
-from .stage import SCHEDULER, ByHand, Stage
+from .stage import OURS, SCHEDULER, ByHand, Stage
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]
@@ -30,7 +30,7 @@ OWNER = {
 
 @contextmanager
 def running(plane: ControlPlane, *settings: str) -> Iterator[GangScheduler]:
-    with plane.extender(f"--scheduler-name={SCHEDULER}", *settings) as extender:
+    with plane.extender(*OURS, *settings) as extender:
         config = plane.scheduler_config(extender, f"--scheduler-name={SCHEDULER}")
         with plane.scheduler(config) as scheduler:
             yield GangScheduler(extender, scheduler)

@@ -9,7 +9,7 @@ import pytest
 from .api import Api
 from .conftest import GangScheduler, Pool
 from .control_plane import ControlPlane
-from .stage import SCHEDULER, Stage
+from .stage import OURS, SCHEDULER, Stage
 
 Nodes = Callable[..., Pool]
 
@@ -17,7 +17,7 @@ Nodes = Callable[..., Pool]
 @pytest.fixture
 def stage(plane: ControlPlane, api: Api, namespace: str, nodes: Nodes) -> Iterator[Stage]:
     """Two members of a gang of three at the barrier of a pair of the test's own, to be killed."""
-    with plane.extender(f"--scheduler-name={SCHEDULER}") as extender:
+    with plane.extender(*OURS) as extender:
         config = plane.scheduler_config(extender, f"--scheduler-name={SCHEDULER}")
         with plane.scheduler(config) as scheduler:
             stage = Stage(api, GangScheduler(extender, scheduler), namespace, nodes(1))

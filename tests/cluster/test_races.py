@@ -13,7 +13,7 @@ from . import objects
 from .api import Api
 from .conftest import GangScheduler, Pool
 from .control_plane import ControlPlane
-from .stage import SCHEDULER, Stage
+from .stage import OURS, SCHEDULER, Stage
 from .volumes import SlowVolume
 from .waiting import wait_for
 
@@ -34,7 +34,7 @@ NEVER_MET = {
 
 @pytest.fixture(scope="module")
 def pair(plane: ControlPlane) -> Iterator[GangScheduler]:
-    with plane.extender(f"--scheduler-name={SCHEDULER}") as extender:
+    with plane.extender(*OURS) as extender:
         config = plane.scheduler_config(extender, f"--scheduler-name={SCHEDULER}")
         with plane.scheduler(config) as scheduler:
             yield GangScheduler(extender, scheduler)

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from .api import Api
 from .conftest import GangScheduler, Pool
 from .control_plane import ControlPlane
-from .stage import SCHEDULER, Stage
+from .stage import OURS, SCHEDULER, Stage
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]
-OURS = f"--scheduler-name={SCHEDULER}"
+NAME = f"--scheduler-name={SCHEDULER}"
 
 
 def test_a_gang_that_does_not_assemble_in_time_is_sent_back_whole_and_starts_whole_later(
@@ -20,8 +20,8 @@ def test_a_gang_that_does_not_assemble_in_time_is_sent_back_whole_and_starts_who
 ) -> None:
     timeout = "--bind-timeout-s=12"
     with (
-        plane.extender(OURS, "--hold-s=2", timeout) as extender,
-        plane.scheduler(plane.scheduler_config(extender, OURS, timeout)) as scheduler,
+        plane.extender(*OURS, "--hold-s=2", timeout) as extender,
+        plane.scheduler(plane.scheduler_config(extender, NAME, timeout)) as scheduler,
         plane.binds(namespace) as binds,
     ):
         stage = Stage(api, GangScheduler(extender, scheduler), namespace, nodes(1))
@@ -40,8 +40,8 @@ def test_a_ticket_that_would_have_lapsed_does_not_matter_to_those_who_are_held(
     plane: ControlPlane, api: Api, namespace: str, nodes: Nodes
 ) -> None:
     with (
-        plane.extender(OURS, "--ticket-s=6") as extender,
-        plane.scheduler(plane.scheduler_config(extender, OURS)) as scheduler,
+        plane.extender(*OURS, "--ticket-s=6") as extender,
+        plane.scheduler(plane.scheduler_config(extender, NAME)) as scheduler,
         plane.binds(namespace) as binds,
     ):
         stage = Stage(api, GangScheduler(extender, scheduler), namespace, nodes(1))
@@ -59,8 +59,8 @@ def test_a_kube_scheduler_that_gives_up_first_is_found_out_and_held_no_longer_th
     plane: ControlPlane, api: Api, namespace: str, nodes: Nodes
 ) -> None:
     with (
-        plane.extender(OURS) as extender,
-        plane.scheduler(plane.scheduler_config(extender, OURS, "--bind-timeout-s=2")) as scheduler,
+        plane.extender(*OURS) as extender,
+        plane.scheduler(plane.scheduler_config(extender, NAME, "--bind-timeout-s=2")) as scheduler,
     ):
         stage = Stage(api, GangScheduler(extender, scheduler), namespace, nodes(1))
         stage.hold(1, minimum=2)
