@@ -16,7 +16,7 @@ from hypothesis.stateful import (
 from extender.arrivals import Arrivals
 from extender.cache.inflight import Stage
 from extender.gate import Gate
-from extender.plan.decision import Plan
+from extender.plan.decision import OpenQueue, Plan
 from tests.cache.building import StoppedClock, bare_pod, cluster, group, lone, member_of, node, pod
 
 EXAMPLES = 100
@@ -43,8 +43,8 @@ class FilterMachine(RuleBasedStateMachine):
             lone("alone"),
             clock=self.clock,
         )
-        self.arrivals = Arrivals(self.cluster, self.clock)
-        plan = Plan(open_queues={"default": None})
+        self.arrivals = Arrivals(self.cluster, self.clock, grace_s=3.0)
+        plan = Plan(open_queues={"default": OpenQueue()})
         self.arrivals.allowance.renew(plan)
         self.gate = Gate(self.cluster, self.arrivals, lambda: plan, self.give_back)
         self.at_first = self.what_is_known()
