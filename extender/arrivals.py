@@ -132,15 +132,15 @@ class Arrivals:
         spares = self._spares.get(key)
         if spares is None or spares.shape is not pod.shape:
             return None
-        while spares.uids:
-            try:
-                uid = spares.uids.pop()
-            except IndexError:  # the other thread was quicker
-                break
+        while (uid := _pop(spares.uids)) is not None:
             if self._inflight.take_over(uid, pod):
                 spares.since_monotonic = self._clock.monotonic()
-                return self._inflight.of(pod.uid)
-        return None
+                break
+            if self._inflight.of(uid) is not None:
+                # Not the place is gone: the pod has one by now, from the other thread, or left.
+                spares.uids.append(uid)
+                break
+        return self._inflight.of(pod.uid)
 
     def is_arriving(self, key: GangKey) -> bool:
         """Ask whether places are kept for members of a gang that are still to come."""
@@ -201,8 +201,8 @@ class Arrivals:
         is_late = self._clock.monotonic() - spares.since_monotonic > self._grace_s
         least = group.min_member if group else spares.min_member
         wanted = least - here if here and not is_late else 0
-        while len(spares.uids) > max(0, wanted):
-            self._inflight.release(spares.uids.pop())
+        while len(spares.uids) > max(0, wanted) and (uid := _pop(spares.uids)) is not None:
+            self._inflight.release(uid)
         if not spares.uids:
             del self._spares[key]
         if is_late and here < least:
@@ -216,3 +216,11 @@ class Arrivals:
             for each in self._inflight.of_gang(key)
         )
         return self._cluster.members(key) + sum(unseen)
+
+
+def _pop(uids: list[PodUid]) -> PodUid | None:
+    """Take one, if the other thread was not quicker."""
+    try:
+        return uids.pop()
+    except IndexError:
+        return None

@@ -174,6 +174,17 @@ def test_later_members_take_over_the_places_kept() -> None:
     assert world.claim("p3") is None
 
 
+def test_a_member_that_has_a_place_already_costs_its_siblings_none() -> None:
+    world = World()
+    world.admit("p0", 3)
+
+    assert world.claim("p0") == world.inflight.of(uid("p0"))
+
+    assert len(world.kept) == 2
+    assert world.claim("p1")
+    assert world.claim("p2")
+
+
 def test_a_member_of_another_shape_takes_no_place_that_may_be_too_small() -> None:
     world = World()
     world.admit("p0", 3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from . import objects
@@ -22,6 +21,11 @@ def bound(api: Api, namespace: str, prefix: str = "") -> list[str]:
         for pod in api.list("pods", namespace)
         if objects.node_of(pod) and pod["metadata"]["name"].startswith(prefix)
     )
+
+
+def given_back(scheduler: GangScheduler) -> float:
+    """Count the binds sent back because the rest of their gang did not come."""
+    return scheduler.extender.metric("gang_extender_hold_seconds_count", cause="incomplete")
 
 
 def refusals(api: Api, namespace: str, pod: str) -> list[str]:
@@ -74,11 +78,13 @@ def test_members_that_come_one_by_one_and_late_start_together(
 ) -> None:
     pool = nodes(2)
     api.create(objects.pod_group("slow", namespace, 3))
+    wait_until_known(gang_scheduler, namespace, "slow")
     members = objects.pods(3, "slow", namespace, gang="slow", node_selector=pool.selector)
     with plane.binds(namespace) as binds:
         for member in members[:2]:
+            before = given_back(gang_scheduler)
             api.create(member)
-            time.sleep(4)  # longer than places are kept for members still to come
+            wait_for(lambda: given_back(gang_scheduler) > before, 20, "its place is given back")  # noqa: B023
         assert bound(api, namespace) == []
 
         api.create(members[2])

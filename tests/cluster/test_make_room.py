@@ -186,15 +186,8 @@ def test_a_preemption_of_kube_scheduler_that_would_tear_a_gang_is_vetoed(
 ) -> None:
     pool = nodes(1, cpu="3")
     urgent = unreclaimable_gang(api, create, namespace, pool, "solid", 3, min_member=3)
-    vetoes = preempt_answers(gang_scheduler, "vetoed")
+    preempt_in_vain(api, gang_scheduler, namespace, pool, urgent)
 
-    api.create(objects.pod("alone", namespace, priority=urgent, node_selector=pool.selector))
-
-    wait_for(
-        lambda: preempt_answers(gang_scheduler, "vetoed") > vetoes,
-        10,
-        "kube-scheduler has tried to preempt and was told no",
-    )
     assert alive(api, namespace) == {"solid": 3}
 
 
@@ -203,15 +196,8 @@ def test_a_preemption_of_kube_scheduler_that_takes_from_a_queue_within_its_due_i
 ) -> None:
     pool = nodes(1, cpu="4")
     urgent = unreclaimable_gang(api, create, namespace, pool, "elastic", 4, min_member=3)
-    vetoes = preempt_answers(gang_scheduler, "vetoed")
+    preempt_in_vain(api, gang_scheduler, namespace, pool, urgent)
 
-    api.create(objects.pod("alone", namespace, priority=urgent, node_selector=pool.selector))
-
-    wait_for(
-        lambda: preempt_answers(gang_scheduler, "vetoed") > vetoes,
-        10,
-        "kube-scheduler has tried to preempt and was told no",
-    )
     assert alive(api, namespace) == {"elastic": 4}
 
 
@@ -254,6 +240,19 @@ def unreclaimable_gang(
     gang(api, name, namespace, count, pool, queue=queue, min_member=min_member)
     wait_until_running(api, name, namespace, count)
     return urgent
+
+
+def preempt_in_vain(
+    api: Api, gang_scheduler: GangScheduler, namespace: str, pool: Pool, urgent: str
+) -> None:
+    """Create a pod kube-scheduler would preempt for, and wait until it was told no."""
+    vetoes = preempt_answers(gang_scheduler, "vetoed")
+    api.create(objects.pod("alone", namespace, priority=urgent, node_selector=pool.selector))
+    wait_for(
+        lambda: preempt_answers(gang_scheduler, "vetoed") > vetoes,
+        10,
+        "kube-scheduler has tried to preempt and was told no",
+    )
 
 
 def preempt_answers(gang_scheduler: GangScheduler, outcome: str) -> float:

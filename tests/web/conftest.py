@@ -58,8 +58,7 @@ class World:
         self._thread.start()
         self.runtime.start()
         self._wait_for(self.port.listen(self._listening))
-        while "not ready" in str(self.runtime.hooks.answer("filter", _QUESTION)):
-            time.sleep(0.01)
+        eventually(lambda: b"not ready" not in self.runtime.hooks.answer("filter", _QUESTION))
         return self
 
     def __exit__(self, *_: object) -> None:
