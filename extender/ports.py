@@ -1,16 +1,19 @@
 """The doors to the outside: small protocols that `kube` and `sim` both implement.
 
-Everything here may be called from any thread; nothing here blocks. Outcomes come back as
-futures, because whoever asks may stand in an event loop.
+Everything here may be called from any thread; nothing here blocks, because whoever asks may
+stand in an event loop. Outcomes come back as futures; those of binds, of which there is one for
+every pod of the cluster, are told to a callback.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
 
 from extender.model.gang import GangKey, PodGroup
 from extender.model.pod import PodUid
@@ -26,8 +29,7 @@ class Clock(Protocol):
         """Seconds that never jump, for deadlines."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BindOrder:
+class BindOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Bind this very pod (the API server checks *uid*) to this node."""
 
     uid: PodUid
@@ -45,19 +47,22 @@ class BindResult(Enum):
     UNKNOWN = "unknown"  # no answer, and reading the pod back gave none either
 
 
-@dataclass(frozen=True, slots=True)
-class BindOutcome:
+class BindOutcome(msgspec.Struct, frozen=True):
     """The result and, unless bound, a sentence without counters for kube-scheduler's event."""
 
     result: BindResult
     message: str = ""
 
 
+#: Hears what became of an order.
+Settle: TypeAlias = Callable[[BindOrder, BindOutcome], None]
+
+
 class Binder(Protocol):
     """Writes bindings; the orders of one call go out back to back."""
 
-    def bind(self, orders: Sequence[BindOrder]) -> Sequence[Future[BindOutcome]]:
-        """Send *orders* and give one future for each, in order; retries are the binder's."""
+    def bind(self, orders: Sequence[BindOrder], settle: Settle) -> None:
+        """Send *orders* and settle each once, perhaps before this returns; retries are ours."""
 
 
 class GroupReader(Protocol):

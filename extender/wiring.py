@@ -63,13 +63,8 @@ from extender.web.series import PlanSeries, WatchSeries
 class SystemClock:
     """The real time."""
 
-    def now(self) -> float:
-        """Seconds since the epoch."""
-        return time.time()
-
-    def monotonic(self) -> float:
-        """Seconds that never jump."""
-        return time.monotonic()
+    now = staticmethod(time.time)
+    monotonic = staticmethod(time.monotonic)
 
 
 class Source(Protocol):
@@ -210,6 +205,7 @@ class Runtime:
             clock=clock,
             metrics=metrics,
         )
+        metrics.holds.set_function(lambda: self._barrier.holds)
         metrics.policy_refused.set_function(lambda: bool(policies.problem))
         metrics.registry.register(PlanSeries(lambda: journal.last))
         metrics.registry.register(WatchSeries(lambda: cluster.freshness.silence(clock.monotonic())))

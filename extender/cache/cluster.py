@@ -186,23 +186,17 @@ class Cluster:
 
     def seated(self, key: GangKey) -> int:
         """Count the members on a node or done, those bound by us and not yet seen included."""
-
-        def count_seats() -> int:
+        with self.inflight.still:
             roster = self._pods.roster(key)
             return (roster.seated if roster else 0) + self.inflight.bound_in(key)
 
-        return self.inflight.while_still(count_seats)
-
     def seated_in_role(self, key: GangKey, role: str) -> int:
         """Count the members of one role that `seated` counts."""
-
-        def count_seats() -> int:
+        with self.inflight.still:
             roster = self._pods.roster(key)
             bound = (each for each in self.inflight.of_gang(key) if each.stage is Stage.BOUND)
             seen = roster.seated_in_role(role) if roster else 0
             return seen + sum(each.pod.role == role for each in bound)
-
-        return self.inflight.while_still(count_seats)
 
     def node(self, name: str) -> Node | None:
         """Give a node as last seen."""
@@ -213,33 +207,27 @@ class Cluster:
 
         Tickets are not subtracted: kube-scheduler does not know of them (`inflight.reserved_on`).
         """
-
-        def subtract() -> Resources | None:
+        with self.inflight.still:
             committed = self.inflight.committed_on(name)
             idle = self._rooms.idle(name)
             return idle - committed if idle is not None and committed else idle
-
-        return self.inflight.while_still(subtract)
 
     def slots(self, name: str, shape: Shape, kept: Resources = NOTHING) -> int | None:
         """Count the pods of *shape* a node takes beside everything promised and *kept*.
 
         None for an unknown node. Asked for many nodes in one filter call, so no sums are built.
         """
-
-        def count_slots() -> int | None:
+        with self.inflight.still:
             idle = self._rooms.idle(name)
-            if idle is None:
-                return None
             committed, promised = self.inflight.committed_on(name), self.inflight.reserved_on(name)
-            most = UNLIMITED
-            for each, amount in shape.requests.items():
-                if amount > 0:
-                    taken = committed.amount(each) + promised.amount(each) + kept.amount(each)
-                    most = min(most, (idle.amount(each) - taken) // amount)
-            return most
-
-        return self.inflight.while_still(count_slots)
+        if idle is None:
+            return None
+        most = UNLIMITED
+        for each, amount in shape.requests.items():
+            if amount > 0:
+                taken = committed.amount(each) + promised.amount(each) + kept.amount(each)
+                most = min(most, (idle.amount(each) - taken) // amount)
+        return most
 
     def fullness(self, name: str) -> float:
         """Give how full a node is with everything promised, from 0 to 1; 1 for an unknown one."""

@@ -19,14 +19,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, KeysView
 from enum import IntEnum
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from extender.cache.tally import Tally
 from extender.model.gang import GangKey
 from extender.model.pod import Pod, PodUid, Shape, Status
 from extender.model.resources import Resources
-
-Answer = TypeVar("Answer")
 
 #: A bind that neither the API server confirmed nor the watch showed by then did not happen.
 SETTLED_S = 60.0
@@ -112,7 +110,9 @@ class Inflight:
         self._seen = seen
         #: Told when room came free or a gang's backoff changed.
         self._freed = freed
-        self._lock = threading.Lock()
+        #: While it is held no promise is made, kept or withdrawn: for reading facts that belong
+        #: together, with the methods that take no lock, in microseconds.
+        self.still = threading.Lock()
         self._by_uid: dict[PodUid, Reservation] = {}
         self._by_gang: dict[GangKey, dict[PodUid, Reservation]] = {}
         self._promised = Tally()
@@ -149,14 +149,6 @@ class Inflight:
         """Count the members of a gang that are bound and not yet seen so."""
         return self._bound.get(key, 0)
 
-    def while_still(self, read: Callable[[], Answer]) -> Answer:
-        """Read facts that belong together while no promise is made, kept or withdrawn.
-
-        *read* must be short and may only use the methods above.
-        """
-        with self._lock:
-            return read()
-
     def unused_since(self, monotonic: float) -> list[Reservation]:
         """Give the tickets of pods that have not come to filter since then."""
         return [
@@ -175,7 +167,7 @@ class Inflight:
         stage: Stage = Stage.TICKETED,
     ) -> bool:
         """Keep room for *pod* on *node*; False when it needs none, or is further on already."""
-        with self._lock:
+        with self.still:
             known = self._by_uid.get(pod.uid)
             if not self._needs_a_place(pod.uid) or (known and known.stage > stage):
                 return False
@@ -184,7 +176,7 @@ class Inflight:
 
     def move(self, uid: PodUid, node: str) -> bool:
         """Give a pod another node; False when it has none, or its binding is on its way."""
-        with self._lock:
+        with self.still:
             known = self._by_uid.get(uid)
             if known is None or known.stage >= Stage.COMMITTING:
                 return False
@@ -193,7 +185,7 @@ class Inflight:
 
     def advance(self, uid: PodUid, stage: Stage, node: str | None = None) -> bool:
         """Note how far a pod has come, on *node* if kube-scheduler chose another one."""
-        with self._lock:
+        with self.still:
             known = self._by_uid.get(uid)
             if known is None or (known.stage >= Stage.COMMITTING and stage < known.stage):
                 return False
@@ -205,7 +197,7 @@ class Inflight:
 
     def step_back(self, uid: PodUid, node: str) -> bool:
         """Make a ticket again of the room of a pod whose binding failed; False when it has none."""
-        with self._lock:
+        with self.still:
             known = self._by_uid.get(uid)
             if known is None:
                 return False
@@ -215,18 +207,26 @@ class Inflight:
 
     def take_over(self, spare: PodUid, pod: Pod) -> bool:
         """Let *pod* have the place kept under *spare*; False when it is gone or not needed."""
-        with self._lock:
+        with self.still:
             known = self._by_uid.get(spare)
             if known is None or pod.uid in self._by_uid or not self._needs_a_place(pod.uid):
                 return False
             now = self._monotonic()
-            self._put(known._replace(pod=pod, since_monotonic=now), None)
-            self._drop(spare)
+            new = Reservation(pod, known.gang, known.node, known.stage, now)
+            if pod.shape is known.shape:
+                # The same room for another name: nothing has to be counted.
+                members = self._by_gang[known.gang]
+                self._by_uid[pod.uid] = members[pod.uid] = new
+                del self._by_uid[spare], members[spare]
+                self._touched.add(known.gang)
+            else:
+                self._put(new, None)
+                self._drop(spare)
             return True
 
     def release(self, uid: PodUid) -> bool:
         """Give a pod's room back; False when it had none."""
-        with self._lock:
+        with self.still:
             known = self._drop(uid)
         if known is not None:
             self._freed()
@@ -234,7 +234,7 @@ class Inflight:
 
     def give_back(self, key: GangKey) -> int:
         """Give back the room of a gang that kube-scheduler does not count on yet."""
-        with self._lock:
+        with self.still:
             unused = [each for each in self.of_gang(key) if each.stage <= Stage.PASSED]
             for each in unused:
                 self._drop(each.uid)
@@ -245,7 +245,7 @@ class Inflight:
     def sighted(self, uid: PodUid) -> None:
         """Hear from the watch that a pod is on a node, or will never be."""
         if uid in self._by_uid:
-            with self._lock:
+            with self.still:
                 self._drop(uid)
 
     def leaving(self, uid: PodUid) -> None:
@@ -261,7 +261,7 @@ class Inflight:
             for each in tuple(self._by_uid.values())
             if self._is_over(each, now_monotonic, ticket_s)
         ]
-        with self._lock:
+        with self.still:
             # Looking at all of them took its time; who has moved on meanwhile is not over.
             lapsed = [each for each in over if self._by_uid.get(each.uid) is each]
             for each in lapsed:
@@ -281,7 +281,7 @@ class Inflight:
 
     def back_off(self, key: GangKey, until_epoch: float) -> None:
         """Do not try a gang again before *until_epoch*."""
-        with self._lock:
+        with self.still:
             self._backoff[key] = until_epoch
             self._touched.add(key)
         self._freed()
@@ -296,7 +296,7 @@ class Inflight:
 
     def turn(self, now: float, also: Iterable[GangKey] = ()) -> Turn:
         """Give what changed since the last turn, and the promises of those gangs and of *also*."""
-        with self._lock:
+        with self.still:
             for key in [key for key, until in self._backoff.items() if until <= now]:
                 del self._backoff[key]
                 self._touched.add(key)

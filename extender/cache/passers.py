@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from extender.model.membership import Membership
 from extender.model.pod import Pod, PodUid
@@ -11,8 +11,7 @@ from extender.model.pod import Pod, PodUid
 REMEMBERED = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Passer:
+class Passer(NamedTuple):
     """A pod as kube-scheduler showed it to filter."""
 
     pod: Pod

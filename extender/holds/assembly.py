@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from extender.holds.events import CallId
 from extender.holds.states import AssemblyState, HoldState
 from extender.model.gang import GangKey, PodGroup
@@ -11,8 +13,7 @@ from extender.model.pod import PodUid
 from extender.ports import BindOrder
 
 
-@dataclass(frozen=True, slots=True)
-class Waiter:
+class Waiter(msgspec.Struct, frozen=True):
     """A call that gets the answer; *node* is what it asked for."""
 
     id: CallId
@@ -20,8 +21,7 @@ class Waiter:
     arrived: float
 
 
-@dataclass(slots=True, kw_only=True)
-class Hold:
+class Hold(msgspec.Struct, kw_only=True):
     """One pod whose bind waits or is under way."""
 
     order: BindOrder
@@ -29,7 +29,7 @@ class Hold:
     role: str
     state: HoldState = HoldState.NEW
     #: One while HELD; more when a call is repeated while COMMITTING; none when all went away.
-    waiters: list[Waiter] = field(default_factory=list)
+    waiters: list[Waiter] = msgspec.field(default_factory=list)
 
     @property
     def uid(self) -> PodUid:

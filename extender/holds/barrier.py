@@ -1,8 +1,8 @@
-"""The futures around the book: takes bind calls, carries out instructions, keeps the time.
+"""The hands of the book: takes bind calls, carries out its instructions, keeps the time.
 
 Events go into a mailbox, and whoever finds nobody at work works it off: one thread at a time,
 in order, and nobody ever waits for anybody. So an instruction may do what it likes (send,
-answer, complete a future that runs a callback that brings the next event) without a lock that
+answer, call somebody who brings the next event) without a lock that
 could be waited for. What the mirror tells is worked off by the timer's thread, because the
 mirror may be holding a lock of its own while it tells.
 """
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, TypeAlias
 
 from extender.holds.book import Book
 from extender.holds.cause import Cause
@@ -67,6 +67,9 @@ _BREATH_S = 0.3
 
 _NO_OUTCOME = BindOutcome(BindResult.UNKNOWN, "the outcome of the binding is not known")
 
+#: Takes the error text of the answer to a bind, empty when the pod is bound.
+TakeAnswer: TypeAlias = Callable[[str], None]
+
 
 class Barrier:
     """Where binds wait. Every method may be called from any thread and returns at once."""
@@ -94,8 +97,7 @@ class Barrier:
         self._mailbox: deque[Event] = deque()
         self._working = threading.Lock()
         self._ids = count(1)
-        self._answers: dict[CallId, Future[str]] = {}
-        self._call_of: dict[Future[str], CallId] = {}
+        self._answers: dict[CallId, TakeAnswer] = {}
         self._rings_at: float | None = None
         self._told_timeout_s: float | None = None
         self._empty: list[Future[None]] = []
@@ -115,22 +117,16 @@ class Barrier:
 
     # Asked by the hooks
 
-    def bind(self, uid: str, namespace: str, name: str, node: str) -> Future[str]:
-        """Give the error text of the answer, empty when the pod is bound."""
-        waiting: Future[str] = Future()
-        # Nobody may cancel it: a call that went away is told to `peer_gone`.
-        waiting.set_running_or_notify_cancel()
+    def bind(self, order: BindOrder, answer: TakeAnswer) -> CallId:
+        """Bind when it is time; *answer* is called once, perhaps before this returns."""
         call = CallId(next(self._ids))
-        self._answers[call] = waiting
-        self._call_of[waiting] = call
-        order = BindOrder(uid=PodUid(uid), namespace=namespace, name=name, node=node)
+        self._answers[call] = answer
         self._tell(Arrived(call, order))
-        return waiting
+        return call
 
-    def peer_gone(self, waiting: Future[str]) -> None:
+    def peer_gone(self, call: CallId) -> None:
         """Hear that nobody waits for this answer any more."""
-        call = self._call_of.get(waiting)
-        if call is not None:
+        if call in self._answers:
             self._tell(PeerGone(call))
 
     # Told by the mirror
@@ -238,7 +234,6 @@ class Barrier:
                 log.exception("barrier failed", extra={"facts": {"act": repr(instruction)}})
 
     def _after_work(self) -> None:
-        self._observer.holding(self._book.holds)
         if self.learnt_timeout_s != self._told_timeout_s:
             self._tell_timeout(self.learnt_timeout_s)
         due = self._book.due
@@ -280,17 +275,14 @@ class Barrier:
         for each in order.orders:
             self._inflight.committing(each.uid, each.node)
         try:
-            sent = self._binder.bind(order.orders)
+            self._binder.bind(order.orders, self._settle)
         except Exception:
             log.exception("binder failed")
             for each in order.orders:
-                self._tell(Settled(each.uid, _NO_OUTCOME))
-            return
-        for each, outcome in zip(order.orders, sent, strict=True):
-            outcome.add_done_callback(partial(self._settle, each.uid))
+                self._settle(each, _NO_OUTCOME)
 
-    def _settle(self, uid: PodUid, sent: Future[BindOutcome]) -> None:
-        self._tell(Settled(uid, _NO_OUTCOME if sent.exception() else sent.result()))
+    def _settle(self, order: BindOrder, outcome: BindOutcome) -> None:
+        self._tell(Settled(order.uid, outcome))
 
     def _seat(self, order: Seat) -> None:
         self._inflight.bound(order.uid, order.node)
@@ -302,13 +294,12 @@ class Barrier:
         self._inflight.keep(order.uid, order.node)
 
     def _answer(self, order: Answer) -> None:
-        waiting = self._answers.pop(order.id)
-        del self._call_of[waiting]
+        answer = self._answers.pop(order.id)
         self._observer.released(order.cause.value, order.waited_s)
         if order.cause is Cause.POD_GONE:
-            self._timer.call_later(_BREATH_S, partial(waiting.set_result, order.error))
+            self._timer.call_later(_BREATH_S, partial(answer, order.error))
         else:
-            waiting.set_result(order.error)
+            answer(order.error)
 
     def _back_off(self, order: BackOff) -> None:
         log_event(log, logging.INFO, "gang backs off", gang=order.gang, span_s=order.span_s)

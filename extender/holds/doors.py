@@ -52,9 +52,6 @@ class TakesBack(Protocol):
 class Observer(Protocol):
     """Hears what is worth counting."""
 
-    def holding(self, holds: int) -> None:
-        """So many binds wait or are under way now."""
-
     def released(self, cause: str, waited_s: float) -> None:
         """A bind call was answered; *cause* is a word of the closed list."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from extender.holds import quorum
 from extender.holds.cause import Cause
@@ -16,31 +17,27 @@ from extender.ports import BindOrder
 UNSEATED_SET = frozenset({Status.PENDING, Status.PIPELINED, Status.ALLOCATED, Status.BINDING})
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(msgspec.Struct, frozen=True):
     """Answer with an error at once."""
 
     cause: Cause
     gang: GangKey | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Present:
+class Present(msgspec.Struct, frozen=True):
     """The API server has shown the pod on that very node: answer with success at once."""
 
     gang: GangKey | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BindNow:
+class BindNow(msgspec.Struct, frozen=True):
     """There is nothing to wait for."""
 
     gang: GangKey | None = None
     role: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True):
     """Hold it until its gang can start."""
 
     group: PodGroup

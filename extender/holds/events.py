@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NewType, TypeAlias
+
+import msgspec
 
 from extender.holds.cause import Cause
 from extender.model.gang import GangKey, PodGroup
@@ -14,61 +15,53 @@ from extender.ports import BindOrder, BindOutcome
 CallId = NewType("CallId", int)
 
 
-@dataclass(frozen=True, slots=True)
-class Arrived:
+class Arrived(msgspec.Struct, frozen=True):
     """A bind call came in, asking for *order*."""
 
     id: CallId
     order: BindOrder
 
 
-@dataclass(frozen=True, slots=True)
-class PeerGone:
+class PeerGone(msgspec.Struct, frozen=True):
     """The caller closed its connection before the answer."""
 
     id: CallId
 
 
-@dataclass(frozen=True, slots=True)
-class PodChanged:
+class PodChanged(msgspec.Struct, frozen=True):
     """A pod of a gang was changed, deleted or is being deleted; the mirror shows how."""
 
     uid: PodUid
     gang: GangKey | None
 
 
-@dataclass(frozen=True, slots=True)
-class SiblingUnschedulable:
+class SiblingUnschedulable(msgspec.Struct, frozen=True):
     """kube-scheduler found no node for a member."""
 
     uid: PodUid
     gang: GangKey
 
 
-@dataclass(frozen=True, slots=True)
-class GroupChanged:
+class GroupChanged(msgspec.Struct, frozen=True):
     """A PodGroup was changed; None when it was deleted."""
 
     gang: GangKey
     group: PodGroup | None
 
 
-@dataclass(frozen=True, slots=True)
-class NodeChanged:
+class NodeChanged(msgspec.Struct, frozen=True):
     """A node was changed or deleted; the mirror shows how."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class StillIncomplete:
+class StillIncomplete(msgspec.Struct, frozen=True):
     """No further member of a gang has come for a while."""
 
     gang: GangKey
 
 
-@dataclass(frozen=True, slots=True)
-class Verified:
+class Verified(msgspec.Struct, frozen=True):
     """The live PodGroup was read; None when it does not exist."""
 
     gang: GangKey
@@ -76,34 +69,29 @@ class Verified:
     group: PodGroup | None
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyFailed:
+class VerifyFailed(msgspec.Struct, frozen=True):
     """The live PodGroup could not be read."""
 
     gang: GangKey
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(msgspec.Struct, frozen=True):
     """It is known what became of a binding that was sent."""
 
     uid: PodUid
     outcome: BindOutcome
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(msgspec.Struct, frozen=True):
     """Time has passed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(msgspec.Struct, frozen=True):
     """We lead from now on: binds are welcome."""
 
 
-@dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(msgspec.Struct, frozen=True):
     """No more binds from now on, because we shut down or lost the lease."""
 
     cause: Cause

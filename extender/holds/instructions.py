@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from extender.holds.cause import Cause
 from extender.holds.events import CallId
@@ -12,16 +13,14 @@ from extender.model.pod import PodUid
 from extender.ports import BindOrder, EvictOrder
 
 
-@dataclass(frozen=True, slots=True)
-class Park:
+class Park(msgspec.Struct, frozen=True):
     """Mark the pod in flight as held at *node*."""
 
     uid: PodUid
     node: str
 
 
-@dataclass(frozen=True, slots=True)
-class Verify:
+class Verify(msgspec.Struct, frozen=True):
     """Read the PodGroup from the API server and tell `Verified` or `VerifyFailed`."""
 
     gang: GangKey
@@ -29,38 +28,33 @@ class Verify:
     group: PodGroup
 
 
-@dataclass(frozen=True, slots=True)
-class Bind:
+class Bind(msgspec.Struct, frozen=True):
     """Mark the pods in flight as committing, send the bindings, tell `Settled` for each."""
 
     orders: tuple[BindOrder, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Seat:
+class Seat(msgspec.Struct, frozen=True):
     """Mark the pod in flight as bound to *node*, until the mirror shows it."""
 
     uid: PodUid
     node: str
 
 
-@dataclass(frozen=True, slots=True)
-class Free:
+class Free(msgspec.Struct, frozen=True):
     """Give back the room the pod had in flight."""
 
     uid: PodUid
 
 
-@dataclass(frozen=True, slots=True)
-class Keep:
+class Keep(msgspec.Struct, frozen=True):
     """Let the pod keep its room as a ticket: its binding failed, its gang has begun to start."""
 
     uid: PodUid
     node: str
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """Answer one bind call; an empty *error* is success."""
 
     id: CallId
@@ -69,31 +63,27 @@ class Answer:
     waited_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class BackOff:
+class BackOff(msgspec.Struct, frozen=True):
     """Do not try the gang for *span_s* seconds."""
 
     gang: GangKey
     span_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class ReportPartial:
+class ReportPartial(msgspec.Struct, frozen=True):
     """A gang ended short of minMember after its bindings were sent."""
 
     gang: GangKey
 
 
-@dataclass(frozen=True, slots=True)
-class TakeBack:
+class TakeBack(msgspec.Struct, frozen=True):
     """Ask the members of a gang that did get bound to leave again."""
 
     gang: GangKey
     orders: tuple[EvictOrder, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ReportPeerClosed:
+class ReportPeerClosed(msgspec.Struct, frozen=True):
     """A caller gave up *age_s* after its call."""
 
     age_s: float

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
@@ -12,8 +12,7 @@ _LINES = 64
 _GANGS = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """One thing that happened; *at* is the barrier's monotonic time."""
 
     at: float

@@ -11,7 +11,6 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from functools import partial
 
 import msgspec
@@ -19,7 +18,7 @@ import msgspec
 from extender.kube.lane import Exchange, Reply
 from extender.kube.pipeline import Pipeline, pod_path
 from extender.logs import event
-from extender.ports import BindOrder, BindOutcome, BindResult
+from extender.ports import BindOrder, BindOutcome, BindResult, Settle
 
 log = logging.getLogger(__name__)
 
@@ -90,12 +89,11 @@ class _Errand:
     *asking* while a question is unanswered; *unsure* once one may have taken effect unseen.
     """
 
-    __slots__ = ("asking", "attempts", "batch", "order", "outcome", "unsure")
+    __slots__ = ("_settle", "asking", "attempts", "batch", "order", "unsure")
 
-    def __init__(self, order: BindOrder) -> None:
+    def __init__(self, order: BindOrder, settle: Settle) -> None:
         self.order = order
-        self.outcome: Future[BindOutcome] = Future()
-        self.outcome.set_running_or_notify_cancel()
+        self._settle = settle
         self.batch: _Batch | None = None
         self.attempts = 0
         self.asking = False
@@ -113,7 +111,7 @@ class _Errand:
         batch.open -= 1
         if not batch.open:
             batch.alarm.cancel()
-        self.outcome.set_result(outcome)
+        self._settle(self.order, outcome)
 
 
 class PipelinedBinder:
@@ -136,12 +134,11 @@ class PipelinedBinder:
         self._may_send = may_send
         self._chance = chance
 
-    def bind(self, orders: Sequence[BindOrder]) -> Sequence[Future[BindOutcome]]:
-        """Send *orders* back to back and give one future for each, in order."""
-        errands = [_Errand(order) for order in orders]
+    def bind(self, orders: Sequence[BindOrder], settle: Settle) -> None:
+        """Send *orders* back to back; each is settled on the loop."""
+        errands = [_Errand(order, settle) for order in orders]
         if errands:
             self._pipeline.run(lambda: self._start(errands))
-        return [errand.outcome for errand in errands]
 
     def _start(self, errands: list[_Errand]) -> None:
         alarm = self._pipeline.later(self._budget_s, lambda: _time_is_up(errands))

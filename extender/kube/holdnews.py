@@ -26,10 +26,6 @@ class HoldNews:
         self._clock = clock
         self._waits: dict[str, Histogram] = {}
 
-    def holding(self, holds: int) -> None:
-        """So many binds wait or are under way now."""
-        self._metrics.holds.set(holds)
-
     def released(self, cause: str, waited_s: float) -> None:
         """A bind call was answered."""
         waits = self._waits.get(cause)

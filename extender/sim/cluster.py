@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from extender.model.gang import PodGroup
-from extender.ports import BindOrder, BindOutcome, BindResult, Clock, WakeOrder
+from extender.ports import BindOrder, BindOutcome, BindResult, Clock, Settle, WakeOrder
 
 Object: TypeAlias = dict[str, Any]
 #: Told of every change: ADDED, MODIFIED or DELETED, and the object.
@@ -75,9 +75,10 @@ class SimCluster:
         with self._lock:
             return [thing for (each, _, _), thing in self._objects.items() if each == kind]
 
-    def bind(self, orders: Sequence[BindOrder]) -> Sequence[Future[BindOutcome]]:
+    def bind(self, orders: Sequence[BindOrder], settle: Settle) -> None:
         """Bind as the API server does: this very pod, and only once."""
-        return [_settled(self._bind(order)) for order in orders]
+        for order in orders:
+            settle(order, self._bind(order))
 
     def read(self, group: PodGroup) -> Future[PodGroup | None]:
         """Give the PodGroup as it is now."""

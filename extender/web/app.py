@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from typing import Protocol
 
 from flask import Blueprint, Flask, Response, request
@@ -38,7 +39,9 @@ def _mount(app: Flask, hooks: Hooks) -> None:
         if verb != "bind":
             return Response(hooks.answer(verb, body), mimetype="application/json")
         # A WSGI server spends a thread on every held bind; `serve` does not come this way.
-        return Response(hooks.bound(hooks.bind(body).result()), mimetype="application/json")
+        answer: Future[str] = Future()
+        hooks.bind(body, answer.set_result)
+        return Response(hooks.bound(answer.result()), mimetype="application/json")
 
     for verb in VERBS:
         for prefix in ("", "/v1"):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
-from concurrent.futures import Future
 from typing import Any, TypeAlias
 
 from extender.web import wire
@@ -63,21 +62,29 @@ class Edge:
         if verb != "bind":
             await _respond(send, 200, self._hooks.answer(verb, body))
             return
-        error = await self._wait(self._hooks.bind(body), receive)
+        error = await self._bind(body, receive)
         if error is not None:
             await _respond(send, 200, self._hooks.bound(error))
 
-    async def _wait(self, waiting: Future[str], receive: Receive) -> str | None:
+    async def _bind(self, body: bytes, receive: Receive) -> str | None:
         """Give the outcome of a bind, or None when the caller went away first."""
-        if waiting.done():
-            return waiting.result()
-        outcome: asyncio.Future[Any] = asyncio.wrap_future(waiting)
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[Any] = loop.create_future()
+
+        def settle(error: str) -> None:
+            if not outcome.done():
+                outcome.set_result(error)
+
+        def answer(error: str) -> None:
+            loop.call_soon_threadsafe(settle, error)
+
+        call = self._hooks.bind(body, answer)
         hang_up: asyncio.Future[Any] = asyncio.ensure_future(receive())
         try:
             await asyncio.wait((outcome, hang_up), return_when=asyncio.FIRST_COMPLETED)
         finally:
             if not outcome.done():
-                self._hooks.peer_gone(waiting)
+                self._hooks.peer_gone(call)
             hang_up.cancel()
         return outcome.result() if outcome.done() else None
 

@@ -12,13 +12,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from concurrent.futures import Future
 from typing import Any
 
 import httptools
 
 from extender.web import wire
-from extender.web.hooks import BODY_LIMIT, VERB_OF, Hooks
+from extender.web.hooks import BODY_LIMIT, NO_CALL, VERB_OF, Hooks
 
 #: kube-scheduler keeps idle connections for 90 s and does not resend a POST on one we closed.
 KEEP_ALIVE_S = 120.0
@@ -87,18 +86,20 @@ class Connection(asyncio.Protocol):
         self._size = 0
         self._is_reading = False
         self._is_last = False
-        self._waiting: Future[str] | None = None
+        #: A bind waits for its answer; its call is known once the barrier has taken it.
+        self._is_waiting = False
+        self._call = NO_CALL
         self._active_at = port.loop.time()
 
     @property
     def is_asked(self) -> bool:
         """Ask whether a call is being read or waits for its answer."""
-        return self._is_reading or self._waiting is not None
+        return self._is_reading or self._is_waiting
 
     def is_overdue(self, now: float) -> bool:
         """Ask whether nothing has come for too long; a held bind may take its time."""
         patience_s = PATIENCE_S if self._is_reading else KEEP_ALIVE_S
-        return self._waiting is None and now - self._active_at > patience_s
+        return not self._is_waiting and now - self._active_at > patience_s
 
     def hang_up(self) -> None:
         """Close after what was written."""
@@ -116,14 +117,14 @@ class Connection(asyncio.Protocol):
         """Tell the barrier if somebody was still waiting."""
         self._port.connections.discard(self)
         self._transport = None
-        waiting, self._waiting = self._waiting, None
-        if waiting is not None:
-            self._hooks.peer_gone(waiting)
+        if self._is_waiting:
+            self._is_waiting = False
+            self._hooks.peer_gone(self._call)
 
     def data_received(self, data: bytes) -> None:
         """Read; the parser calls the methods below."""
         self._active_at = self._port.loop.time()
-        if self._waiting is not None:
+        if self._is_waiting:
             self.hang_up()  # nobody asks a second time before the answer
             return
         try:
@@ -180,22 +181,22 @@ class Connection(asyncio.Protocol):
             if verb != "bind":
                 self._answer(200, self._hooks.answer(verb, body))
                 return
-            self._waiting = self._hooks.bind(body)
-            self._waiting.add_done_callback(self._settled)
+            self._is_waiting = True
+            self._call = self._hooks.bind(body, self._settled)
 
     # answers
 
-    def _settled(self, outcome: Future[str]) -> None:
+    def _settled(self, error: str) -> None:
         """Hear from the barrier, nearly always on the loop itself."""
         if threading.get_ident() == self._port.thread:
-            self._answer_bind(outcome)
+            self._answer_bind(error)
         else:
-            self._port.loop.call_soon_threadsafe(self._answer_bind, outcome)
+            self._port.loop.call_soon_threadsafe(self._answer_bind, error)
 
-    def _answer_bind(self, outcome: Future[str]) -> None:
-        if self._waiting is outcome:  # otherwise the caller has left
-            self._waiting = None
-            self._answer(200, self._hooks.bound(outcome.result()))
+    def _answer_bind(self, error: str) -> None:
+        if self._is_waiting:  # otherwise the caller has left
+            self._is_waiting = False
+            self._answer(200, self._hooks.bound(error))
 
     def _answer(self, status: int, body: bytes) -> None:
         if self._transport is None:

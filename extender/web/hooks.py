@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Protocol, TypeAlias
 
 from prometheus_client import Counter
 
 from extender.errors import ExtenderError, NotReady
 from extender.gate import Gate
+from extender.holds.events import CallId
 from extender.logs import event
 from extender.metrics import Metrics
 from extender.model.membership import Membership
-from extender.model.pod import Pod
-from extender.ports import Clock
+from extender.model.pod import Pod, PodUid
+from extender.ports import BindOrder, Clock
 from extender.web import wire
 
 log = logging.getLogger(__name__)
@@ -33,17 +33,24 @@ VERBS = ("filter", "prioritize", "preempt", "bind")
 #: By path.
 VERB_OF = {f"{prefix}/{verb}": verb for prefix in ("", "/v1") for verb in VERBS}
 
+#: Of a bind that was refused before the barrier knew of it.
+NO_CALL = CallId(0)
+
 #: A pod may be 1.5 MiB in etcd and 5,000 node names come on top.
 BODY_LIMIT = 4 * 1024 * 1024
+
+
+#: Takes the text for `Hooks.bound`.
+TakeAnswer: TypeAlias = Callable[[str], None]
 
 
 class Barrier(Protocol):
     """Where binds wait."""
 
-    def bind(self, uid: str, namespace: str, name: str, node: str) -> Future[str]:
-        """Give the error text of the answer, empty when the pod is bound."""
+    def bind(self, order: BindOrder, answer: TakeAnswer) -> CallId:
+        """Call *answer* once with an error text, empty when the pod is bound."""
 
-    def peer_gone(self, waiting: Future[str]) -> None:
+    def peer_gone(self, call: CallId) -> None:
         """Hear that nobody waits for this answer any more."""
 
 
@@ -90,28 +97,32 @@ class Hooks:
         finally:
             self._seconds[verb].observe(self._clock.monotonic() - started)
 
-    def bind(self, body: bytes) -> Future[str]:
-        """Start a bind; the future gives the text for `wire.write_error`."""
+    def bind(self, body: bytes, answer: TakeAnswer) -> CallId:
+        """Start a bind; *answer* is called once, at once or much later, from any thread."""
         started = self._clock.monotonic()
         try:
             call = wire.read_bind(body)
             self._must_be_ready()
-            return self._barrier.bind(call.uid, call.namespace, call.name, call.node)
+            order = BindOrder(
+                uid=PodUid(call.uid), namespace=call.namespace, name=call.name, node=call.node
+            )
+            return self._barrier.bind(order, answer)
         except ExtenderError as error:
-            return _settled(str(error))
+            answer(str(error))
         except Exception:
             log.exception("hook failed", extra={"facts": {"verb": "bind"}})
-            return _settled("the extender failed to bind; its log has the details")
+            answer("the extender failed to bind; its log has the details")
         finally:
             self._seconds["bind"].observe(self._clock.monotonic() - started)
+        return NO_CALL
 
     def idle_s(self) -> float:
         """Tell how long kube-scheduler has asked nothing of its serial loop."""
         return self._clock.monotonic() - self._asked_at
 
-    def peer_gone(self, waiting: Future[str]) -> None:
+    def peer_gone(self, call: CallId) -> None:
         """Tell the barrier that the caller of a held bind went away."""
-        self._barrier.peer_gone(waiting)
+        self._barrier.peer_gone(call)
 
     def bound(self, error: str) -> bytes:
         """Write the answer to a bind and count it."""
@@ -158,9 +169,3 @@ class Hooks:
 def _apology(verb: str, message: str) -> bytes:
     """Errors of prioritize are ignored by kube-scheduler, but its decoder wants an array."""
     return b"[]" if verb == "prioritize" else wire.write_error(message)
-
-
-def _settled(message: str) -> Future[str]:
-    future: Future[str] = Future()
-    future.set_result(message)
-    return future

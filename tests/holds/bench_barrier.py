@@ -29,7 +29,7 @@ from extender.kube.client import Access
 from extender.kube.pipeline import Pipeline
 from extender.model.gang import GangKey
 
-from .doubles import Notebook, SpokenReader, SpokenUndo
+from .doubles import Call, Notebook, SpokenReader, SpokenUndo
 from .world import World
 
 _ANSWER = b"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: 85\r\n\r\n"
@@ -98,7 +98,7 @@ async def _measure(port: int, ca: Path, pods: int, size: int) -> tuple[float, fl
         world.seated = lambda key: 0  # type: ignore[method-assign]
         cpu, started = time.process_time(), time.monotonic()
         for uids in names:
-            waiting = [barrier.bind(uid, "team", uid, "n-1") for uid in uids]
+            waiting = [Call(barrier, uid) for uid in uids]
             answers = await asyncio.gather(*map(asyncio.wrap_future, waiting))
             assert not any(answers), set(answers)
         spent = time.process_time() - cpu

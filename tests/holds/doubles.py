@@ -7,8 +7,10 @@ from concurrent.futures import Future
 from heapq import heappop, heappush
 from itertools import count
 
+from extender.holds.barrier import Barrier
 from extender.model.gang import GangKey, PodGroup
-from extender.ports import BindOrder, BindOutcome, BindResult, EvictOrder
+from extender.model.pod import PodUid
+from extender.ports import BindOrder, BindOutcome, BindResult, EvictOrder, Settle
 
 
 class TurnedClock:
@@ -44,21 +46,32 @@ class SpokenBinder:
 
     def __init__(self) -> None:
         self.batches: list[list[str]] = []
-        self.outcomes: dict[str, Future[BindOutcome]] = {}
         self.at_once: BindOutcome | None = None
+        self._sent: dict[str, tuple[BindOrder, Settle]] = {}
 
-    def bind(self, orders: Sequence[BindOrder]) -> Sequence[Future[BindOutcome]]:
+    def bind(self, orders: Sequence[BindOrder], settle: Settle) -> None:
         self.batches.append([order.uid for order in orders])
-        futures = []
         for order in orders:
-            future = self.outcomes[order.uid] = Future[BindOutcome]()
+            self._sent[order.uid] = order, settle
             if self.at_once is not None:
-                future.set_result(self.at_once)
-            futures.append(future)
-        return futures
+                settle(order, self.at_once)
 
     def say(self, uid: str, outcome: BindOutcome | None = None) -> None:
-        self.outcomes[uid].set_result(outcome or BindOutcome(BindResult.BOUND))
+        order, settle = self._sent[uid]
+        settle(order, outcome or BindOutcome(BindResult.BOUND))
+
+
+class Call(Future[str]):
+    """One bind call as its caller sees it: the answer, and a way to hang up."""
+
+    def __init__(self, barrier: Barrier, uid: str, node: str = "n-1") -> None:
+        super().__init__()
+        self._barrier = barrier
+        order = BindOrder(uid=PodUid(uid), namespace="team", name=uid, node=node)
+        self._id = barrier.bind(order, self.set_result)
+
+    def hang_up(self) -> None:
+        self._barrier.peer_gone(self._id)
 
 
 class SpokenReader:
@@ -94,14 +107,10 @@ class Notebook:
     """Writes down what the barrier reports."""
 
     def __init__(self) -> None:
-        self.holds = 0
         self.ended: list[tuple[str, float]] = []
         self.partial: list[GangKey] = []
         self.closed: list[float] = []
         self.learnt: float | None = None
-
-    def holding(self, holds: int) -> None:
-        self.holds = holds
 
     def released(self, cause: str, waited_s: float) -> None:
         self.ended.append((cause, waited_s))

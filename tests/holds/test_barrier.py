@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from concurrent.futures import Future
 
 import pytest
 
@@ -16,9 +15,9 @@ from extender.holds.limits import Limits
 from extender.holds.states import AssemblyState
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid, Status
-from extender.ports import BindOutcome, BindResult
+from extender.ports import BindOrder, BindOutcome, BindResult
 
-from .doubles import Notebook, SpokenBinder, SpokenReader, SpokenUndo, TurnedClock
+from .doubles import Call, Notebook, SpokenBinder, SpokenReader, SpokenUndo, TurnedClock
 from .world import BOUND, FAILED, GANG, LOST, World
 
 OTHER = GangKey("team/other")
@@ -52,10 +51,10 @@ class Scene:
             observer=self.notebook,
         )
 
-    def bind(self, uid: str, node: str = "n-1") -> Future[str]:
-        return self.barrier.bind(uid, "team", uid, node)
+    def bind(self, uid: str, node: str = "n-1") -> Call:
+        return Call(self.barrier, uid, node)
 
-    def start_gang(self, members: int) -> list[Future[str]]:
+    def start_gang(self, members: int) -> list[Call]:
         waiting = [self.bind(f"w-{index}") for index in range(members)]
         self.reader.confirm()
         return waiting
@@ -112,7 +111,7 @@ def test_a_jump_of_the_wall_clock_moves_no_deadline():
 def test_time_goes_on_after_an_early_alarm():
     scene = Scene(3)
     gone, stays = scene.bind("w-0"), scene.bind("w-1")
-    scene.barrier.peer_gone(gone)
+    gone.hang_up()
     scene.clock.turn(5)
     assert not stays.done()
     scene.clock.turn(25)
@@ -124,7 +123,7 @@ def test_a_caller_that_went_away_frees_its_place():
     scene = Scene(2)
     waiting = scene.bind("w-0")
     scene.clock.turn(7)
-    scene.barrier.peer_gone(waiting)
+    waiting.hang_up()
 
     assert waiting.result(0) == Cause.PEER_GONE.text(GANG)
     assert scene.notebook.closed == [7.0]
@@ -135,15 +134,9 @@ def test_a_caller_that_goes_away_after_its_answer_is_no_news():
     scene = Scene(1, min_member=1)
     waiting = scene.bind("w-0")
     scene.binder.say("w-0")
-    scene.barrier.peer_gone(waiting)
+    waiting.hang_up()
 
     assert scene.notebook.closed == []
-
-
-def test_nobody_can_cancel_a_bind_that_is_under_way():
-    scene = Scene(2)
-
-    assert not scene.bind("w-0").cancel()
 
 
 def test_news_of_the_mirror_are_worked_off_by_the_timer():
@@ -226,20 +219,12 @@ def test_answers_that_come_at_once_do_not_nest():
 
 def test_a_binder_that_fails_is_an_error_for_everybody_not_a_hang(caplog):
     scene = Scene(2)
-    scene.binder.bind = lambda orders: 1 / 0  # type: ignore[method-assign, assignment]
+    scene.binder.bind = lambda orders, settle: 1 / 0  # type: ignore[method-assign, assignment]
     with caplog.at_level(logging.CRITICAL):
         first, second = scene.start_gang(2)
 
     assert first.result(0) == second.result(0) == "the outcome of the binding is not known"
     assert scene.notebook.partial == [GANG]  # for all we know, some of it is bound
-
-
-def test_an_outcome_that_is_an_exception_is_an_error_not_a_hang():
-    scene = Scene(1, min_member=1)
-    waiting = scene.bind("w-0")
-    scene.binder.outcomes["w-0"].set_exception(RuntimeError("bug"))
-
-    assert waiting.result(0) == "the outcome of the binding is not known"
 
 
 def test_one_failing_act_does_not_cost_the_others_their_answer(caplog):
@@ -255,7 +240,8 @@ def test_one_failing_act_does_not_cost_the_others_their_answer(caplog):
 def test_an_impossible_event_is_logged_and_survived(caplog):
     scene = Scene(2)
     waiting = scene.bind("w-0")
-    scene.barrier._settle(PodUid("stranger"), _outcome(BOUND))
+    stranger = BindOrder(uid=PodUid("stranger"), namespace="team", name="stranger", node="n-1")
+    scene.barrier._settle(stranger, BOUND)
 
     assert "barrier failed" in caplog.text
     scene.clock.turn(30)
@@ -340,7 +326,7 @@ def test_a_too_short_timeout_of_kube_scheduler_is_learnt_and_told(caplog):
         scene.world.add_pod("w-0")
         waiting = scene.bind("w-0")
         scene.clock.turn(5)
-        scene.barrier.peer_gone(waiting)
+        waiting.hang_up()
         scene.clock.turn(2)
 
     assert scene.barrier.learnt_timeout_s == scene.notebook.learnt == pytest.approx(5.0)
@@ -359,7 +345,7 @@ def test_many_threads_bring_one_gang_and_it_is_bound_once():
     scene = Scene(200)
     scene.reader.at_once = True
     scene.binder.at_once = BOUND
-    waiting: dict[str, Future[str]] = {}
+    waiting: dict[str, Call] = {}
     gate = threading.Barrier(8)
 
     def bring(first: int) -> None:
@@ -380,15 +366,9 @@ def test_many_threads_bring_one_gang_and_it_is_bound_once():
     scene.book.validate()
 
 
-def test_the_observer_hears_how_many_wait():
+def test_it_knows_how_many_wait():
     scene = Scene(3)
     scene.bind("w-0")
     scene.bind("w-1")
 
-    assert scene.notebook.holds == 2
-
-
-def _outcome(outcome: BindOutcome) -> Future[BindOutcome]:
-    future: Future[BindOutcome] = Future()
-    future.set_result(outcome)
-    return future
+    assert scene.barrier.holds == 2

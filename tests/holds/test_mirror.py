@@ -19,7 +19,7 @@ from extender.model.pod import Pod, PodUid, Shape, Status
 from extender.model.resources import NOTHING
 from extender.ports import BindOutcome, BindResult
 
-from .doubles import Notebook, SpokenBinder, SpokenReader, SpokenUndo, TurnedClock
+from .doubles import Call, Notebook, SpokenBinder, SpokenReader, SpokenUndo, TurnedClock
 
 GANG = GangKey("team/train")
 MEMBER = Membership(key=GANG, named=True)
@@ -89,9 +89,9 @@ def scene() -> Scene:
 
 
 def test_a_gang_is_held_committed_and_seated_in_the_mirror(scene):
-    first = scene.barrier.bind("w-0", "team", "w-0", "n-1")
+    first = Call(scene.barrier, "w-0")
     assert scene.stage("w-0") is Stage.HELD
-    second = scene.barrier.bind("w-1", "team", "w-1", "n-1")
+    second = Call(scene.barrier, "w-1")
     scene.reader.confirm()
     assert scene.stage("w-1") is Stage.COMMITTING
     scene.binder.say("w-0")
@@ -104,27 +104,27 @@ def test_a_gang_is_held_committed_and_seated_in_the_mirror(scene):
 
 def test_a_member_that_failed_beside_one_that_did_not_has_its_ticket_again(scene):
     for uid in ("w-0", "w-1"):
-        scene.barrier.bind(uid, "team", uid, "n-1")
+        Call(scene.barrier, uid)
     scene.reader.confirm()
     scene.binder.say("w-0")
     scene.binder.say("w-1", BindOutcome(BindResult.FAILED, "refused"))
 
     assert scene.stage("w-1") is Stage.TICKETED
-    again = scene.barrier.bind("w-1", "team", "w-1", "n-1")
+    again = Call(scene.barrier, "w-1")
     assert scene.stage("w-1") is Stage.COMMITTING
     scene.binder.say("w-1")
     assert again.result(0) == ""
 
 
 def test_a_refusal_gives_the_room_back(scene):
-    waiting = scene.barrier.bind("w-0", "team", "w-0", "n-1")
-    scene.barrier.peer_gone(waiting)
+    waiting = Call(scene.barrier, "w-0")
+    waiting.hang_up()
 
     assert scene.stage("w-0") is None
 
 
 def test_the_mirror_tells_of_deleted_pods(scene):
-    waiting = scene.barrier.bind("w-0", "team", "w-0", "n-1")
+    waiting = Call(scene.barrier, "w-0")
     scene.cluster.apply(Delete(Kind.POD, "w-0"))
     scene.clock.turn(1)
 
@@ -132,7 +132,7 @@ def test_the_mirror_tells_of_deleted_pods(scene):
 
 
 def test_the_mirror_tells_of_deleted_groups(scene):
-    waiting = scene.barrier.bind("w-0", "team", "w-0", "n-1")
+    waiting = Call(scene.barrier, "w-0")
     scene.cluster.apply(Delete(Kind.GROUP, GANG, "scheduling.volcano.sh"))
     scene.clock.turn()
 
@@ -140,7 +140,7 @@ def test_the_mirror_tells_of_deleted_groups(scene):
 
 
 def test_the_mirror_tells_of_cordoned_nodes(scene):
-    waiting = scene.barrier.bind("w-0", "team", "w-0", "n-1")
+    waiting = Call(scene.barrier, "w-0")
     scene.cluster.apply(Upsert(Node(name="n-1", allocatable=NOTHING, unschedulable=True)))
     scene.clock.turn()
 
@@ -148,7 +148,7 @@ def test_the_mirror_tells_of_cordoned_nodes(scene):
 
 
 def test_the_mirror_tells_of_siblings_that_fit_no_node(scene):
-    waiting = scene.barrier.bind("w-0", "team", "w-0", "n-1")
+    waiting = Call(scene.barrier, "w-0")
     scene.show(pod("w-1", refusal="0/1 nodes are available: 1 Insufficient cpu."))
     scene.clock.turn(2.0)
 
@@ -156,7 +156,7 @@ def test_the_mirror_tells_of_siblings_that_fit_no_node(scene):
 
 
 def test_the_mirror_tells_of_a_sibling_that_vanished_before_it_came(scene):
-    waiting = scene.barrier.bind("w-0", "team", "w-0", "n-1")
+    waiting = Call(scene.barrier, "w-0")
     scene.cluster.apply(Delete(Kind.POD, "w-1"))
     scene.clock.turn(2.0)
 
@@ -166,7 +166,7 @@ def test_the_mirror_tells_of_a_sibling_that_vanished_before_it_came(scene):
 def test_a_bind_that_is_quicker_than_the_watch_knows_its_pod_from_filter(scene):
     lone = Membership(key=GangKey("team/pod:quick"))
     scene.passers.note(pod("quick"), lone)
-    waiting = scene.barrier.bind("quick", "team", "quick", "n-1")
+    waiting = Call(scene.barrier, "quick")
 
     assert scene.stage("quick") is Stage.COMMITTING
     scene.binder.say("quick")
@@ -178,7 +178,7 @@ def test_a_pod_that_filter_saw_and_the_watch_saw_go_is_gone(scene):
     scene.passers.note(pod("quick"), lone)
     scene.show(pod("quick"), lone)
     scene.cluster.apply(Delete(Kind.POD, "quick"))
-    answer = scene.barrier.bind("quick", "team", "quick", "n-1")
+    answer = Call(scene.barrier, "quick")
     scene.clock.turn(1)
 
     assert answer.result(0) == Cause.POD_GONE.text()
@@ -195,7 +195,7 @@ def test_a_pod_that_filter_saw_and_the_watch_saw_go_is_gone(scene):
 )
 def test_what_keeps_the_cluster_alive_waits_for_no_gang(scene, facts):
     scene.show(pod("vital", **facts))
-    waiting = scene.barrier.bind("vital", "team", "vital", "n-1")
+    waiting = Call(scene.barrier, "vital")
 
     assert scene.binder.batches == [["vital"]]
     scene.binder.say("vital")
@@ -203,7 +203,7 @@ def test_what_keeps_the_cluster_alive_waits_for_no_gang(scene, facts):
 
 
 def test_a_gang_that_did_not_assemble_backs_off_in_the_mirror(scene):
-    scene.barrier.bind("w-0", "team", "w-0", "n-1")
+    Call(scene.barrier, "w-0")
     scene.clock.turn(30)
 
     assert scene.cluster.inflight.backing_off_until(GANG) == scene.clock.now() + 10
@@ -212,7 +212,7 @@ def test_a_gang_that_did_not_assemble_backs_off_in_the_mirror(scene):
 def test_a_seated_member_seen_by_the_watch_is_a_success_at_once(scene):
     scene.show(pod("w-0", status=Status.RUNNING, node="n-1"))
 
-    assert scene.barrier.bind("w-0", "team", "w-0", "n-1").result(0) == ""
+    assert Call(scene.barrier, "w-0").result(0) == ""
 
 
 def test_a_member_our_watch_has_not_shown_yet_is_held_and_bound_like_any_other() -> None:
@@ -223,7 +223,7 @@ def test_a_member_our_watch_has_not_shown_yet_is_held_and_bound_like_any_other()
     for each in (pod("p-1"), late):
         scene.cluster.inflight.reserve(each, GANG, "n-1", 0.0)
     scene.passers.note(late, MEMBER)
-    waiting = [scene.barrier.bind(uid, "team", uid, "n-1") for uid in ("p-1", "p-2")]
+    waiting = [Call(scene.barrier, uid) for uid in ("p-1", "p-2")]
 
     scene.reader.confirm()
     for uid in ("p-1", "p-2"):

@@ -52,8 +52,9 @@ def run(
 
 
 async def outcomes(binder: PipelinedBinder, *orders: BindOrder) -> list[BindOutcome]:
-    futures = binder.bind(orders)
-    return list(await asyncio.gather(*(asyncio.wrap_future(each) for each in futures)))
+    waiting = {order.uid: asyncio.get_running_loop().create_future() for order in orders}
+    binder.bind(orders, lambda order, outcome: waiting[order.uid].set_result(outcome))
+    return list(await asyncio.gather(*waiting.values()))
 
 
 @pytest.mark.parametrize("new_loop", [uvloop.new_event_loop, asyncio.new_event_loop])
@@ -265,12 +266,11 @@ def test_who_may_not_send_any_more_repeats_nothing_but_finds_out_what_became_of_
         for index in range(2):
             server.add_pod(f"w-{index}")
         server.script.extend([503, DO_AND_HANG_UP])
-        sent = binder.bind((order("w-0"), order("w-1")))
+        sent = asyncio.ensure_future(outcomes(binder, order("w-0"), order("w-1")))
         await server.has_heard(2)
         leads[0] = False
-        first, second = [await asyncio.wrap_future(each) for each in sent]
 
-        assert (first, second) == (bind.UNKNOWN, bind.BOUND)
+        assert await sent == [bind.UNKNOWN, bind.BOUND]
         assert len(server.asked("POST")) == 2
 
     run(story, may_send=lambda: leads[0])
@@ -304,8 +304,9 @@ def test_binds_may_be_ordered_from_another_thread():
         results: list[BindOutcome] = []
 
         def elsewhere() -> None:
-            (outcome,) = binder.bind([order("w-0")])
-            results.append(outcome.result(timeout=5))
+            settled = threading.Event()
+            binder.bind([order("w-0")], lambda _, it: (results.append(it), settled.set()))
+            settled.wait(timeout=5)
 
         thread = threading.Thread(target=elsewhere)
         thread.start()
