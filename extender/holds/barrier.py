@@ -27,6 +27,7 @@ from extender.holds.events import (
     Closed,
     Event,
     GroupChanged,
+    Joined,
     NodeChanged,
     Opened,
     PeerGone,
@@ -133,7 +134,12 @@ class Barrier:
 
     def pod_changed(self, uid: PodUid, gang: GangKey | None) -> None:
         """Hear that a pod was changed or deleted, after the mirror shows it."""
-        if self._book.concerns(uid, gang):
+        if not self._book.concerns(uid, gang):
+            return
+        if gang is not None and self._book.is_newcomer(uid, gang):
+            # There is one for every pod: the next letter takes it along, nobody is woken for it.
+            self._mailbox.append(Joined(uid, gang))
+        else:
             self._tell_soon(PodChanged(uid, gang))
 
     def sibling_unschedulable(self, uid: PodUid, gang: GangKey) -> None:

@@ -13,7 +13,7 @@ Whatever comes back late carries the *epoch* it was asked in and is ignored if t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from extender.holds import entry, invariants, quorum
@@ -28,6 +28,7 @@ from extender.holds.events import (
     Closed,
     Event,
     GroupChanged,
+    Joined,
     NodeChanged,
     Opened,
     PeerGone,
@@ -59,7 +60,7 @@ from extender.holds.states import FORWARD, GATHERING, AssemblyState, HoldState
 from extender.holds.story import Line
 from extender.holds.table import Table
 from extender.model.gang import GangKey
-from extender.model.pod import PodUid
+from extender.model.pod import PodUid, Status
 from extender.ports import BindOutcome, BindResult
 
 
@@ -89,9 +90,10 @@ class Book:
             self._table, facts, self.patience, self._backoff, self._alarms, self._ending
         )
         self._recent = Recent()
-        self._reactions: dict[type, Callable[[Any, float], Iterator[Instruction]]] = {
+        self._reactions: dict[type, Callable[[Any, float], Iterable[Instruction]]] = {
             Arrived: self._arrived,
             PeerGone: self._peer_gone,
+            Joined: self._joined,
             PodChanged: self._pod_changed,
             SiblingUnschedulable: self._sibling_unschedulable,
             GroupChanged: self._group_changed,
@@ -126,8 +128,22 @@ class Book:
 
     def concerns(self, uid: PodUid, gang: GangKey | None) -> bool:
         """Ask whether a change of this pod can matter here; safe from any thread."""
-        table = self._table
-        return uid in table.holds or uid in table.siblings or gang in table.assemblies
+        hold = self._table.holds.get(uid)
+        if uid in self._table.siblings or (hold and hold.state is not HoldState.COMMITTING):
+            return True
+        return self.is_gathering(gang)
+
+    def is_gathering(self, gang: GangKey | None) -> bool:
+        """Ask whether members of a gang wait and nothing was sent; safe from any thread."""
+        assembly = self._table.assemblies.get(gang) if gang else None
+        return assembly is not None and assembly.state in GATHERING
+
+    def is_newcomer(self, uid: PodUid, gang: GangKey) -> bool:
+        """Ask whether all there is to know of a pod is that it joined *gang*."""
+        table, pod = self._table, self._facts.pod(uid)
+        if pod is None or uid in table.holds or table.siblings.get(uid, gang) != gang:
+            return False
+        return pod.status is Status.PENDING and not pod.gated and not pod.refusal
 
     def is_stranded(self, node: str) -> bool:
         """Ask whether binds may wait for a node that does not stand; safe from any thread."""
@@ -274,6 +290,12 @@ class Book:
 
     # The cluster changes
 
+    def _joined(self, event: Joined, now: float) -> Iterable[Instruction]:
+        assembly = self._table.assemblies.get(event.gang)
+        if assembly is not None and assembly.state in GATHERING:
+            self._table.enrol(assembly, ((event.uid, ""),))
+        return ()
+
     def _pod_changed(self, event: PodChanged, now: float) -> Iterator[Instruction]:
         hold = self._table.holds.get(event.uid)
         if hold is not None and hold.state is HoldState.HELD:
@@ -339,9 +361,9 @@ class Book:
             side = self._gathering if assembly.state in GATHERING else self._forward
             yield from side.time_passed(assembly, now)
 
-    def _opened(self, event: Opened, now: float) -> Iterator[Instruction]:
+    def _opened(self, event: Opened, now: float) -> Iterable[Instruction]:
         self.closed = None
-        yield from ()
+        return ()
 
     def _closed(self, event: Closed, now: float) -> Iterator[Instruction]:
         self.closed = event.cause

@@ -68,6 +68,8 @@ def _judge_member(pod: Pod, gang: GangKey, facts: Facts) -> Entry:
         return Refuse(Cause.GROUP_UNUSABLE, gang)
     if group.min_member <= 1 and not quorum.role_minima(group):
         return BindNow()  # it promises nothing that a single bind could break
-    if quorum.is_satisfied(group, quorum.seats(group, facts)):
+    if facts.seated(gang) >= group.min_member and quorum.is_satisfied(
+        group, quorum.seats(group, facts)
+    ):
         return BindNow(gang, pod.role)
     return Wait(group, pod.role)

@@ -28,6 +28,13 @@ class PeerGone(msgspec.Struct, frozen=True):
     id: CallId
 
 
+class Joined(msgspec.Struct, frozen=True):
+    """A new member exists, and nothing is known against it."""
+
+    uid: PodUid
+    gang: GangKey
+
+
 class PodChanged(msgspec.Struct, frozen=True):
     """A pod of a gang was changed, deleted or is being deleted; the mirror shows how."""
 
@@ -100,6 +107,7 @@ class Closed(msgspec.Struct, frozen=True):
 Event: TypeAlias = (
     Arrived
     | PeerGone
+    | Joined
     | PodChanged
     | SiblingUnschedulable
     | GroupChanged

@@ -78,6 +78,8 @@ class Gathering:
         if assembly.state is not AssemblyState.ASSEMBLING or assembly.reread_at is not None:
             return
         group = assembly.group
+        if len(assembly.holds) + self._facts.seated(group.key) < group.min_member:
+            return  # nearly always: one arrival of many
         if not quorum.is_reached(group, assembly.holds.values(), quorum.seats(group, self._facts)):
             return
         self._table.turn(assembly, AssemblyState.VERIFYING, now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from extender.holds.assembly import Assembly, Hold
 from extender.holds.facts import Facts
@@ -12,8 +12,7 @@ from extender.model.gang import PodGroup
 from extender.model.pod import Pod, Status
 
 
-@dataclass(frozen=True, slots=True)
-class Seats:
+class Seats(NamedTuple):
     """Members on a node; *by_role* only knows the roles that have a minimum."""
 
     total: int

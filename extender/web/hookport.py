@@ -27,6 +27,7 @@ _SWEEP_S = 10.0
 #: A body this much over the limit is not even read to its end.
 _DRAIN_LIMIT = 16 * BODY_LIMIT
 
+_VERB_OF = {path.encode(): verb for path, verb in VERB_OF.items()}
 _REASONS = {
     200: b"OK",
     400: b"Bad Request",
@@ -168,10 +169,10 @@ class Connection(asyncio.Protocol):
         """Answer, or wait at the barrier."""
         self._is_reading = False
         self._is_last = not self._parser.should_keep_alive()
-        path = self._url.partition(b"?")[0].decode("latin-1")
-        verb = VERB_OF.get(path)
+        path = self._url.partition(b"?")[0]
+        verb = _VERB_OF.get(path)
         if verb is None:
-            self._answer(404, wire.write_error(f"no such hook: {path}"))
+            self._answer(404, wire.write_error(f"no such hook: {path.decode('latin-1')}"))
         elif self._parser.get_method() != b"POST":
             self._answer(405, wire.write_error(f"{verb} is a POST"))
         elif self._size > BODY_LIMIT:

@@ -33,6 +33,9 @@ VERBS = ("filter", "prioritize", "preempt", "bind")
 #: By path.
 VERB_OF = {f"{prefix}/{verb}": verb for prefix in ("", "/v1") for verb in VERBS}
 
+#: How long a good answer about our readiness is believed; what it depends on takes seconds.
+_READY_S = 0.05
+
 #: Of a bind that was refused before the barrier knew of it.
 NO_CALL = CallId(0)
 
@@ -73,6 +76,7 @@ class Hooks:
         self._clock = clock
         self._metrics = metrics
         self._asked_at = float("-inf")
+        self._ready_until = float("-inf")
         self._warned = False
         self._counters: dict[tuple[str, str], Counter] = {}
         self._seconds = {verb: metrics.hook_seconds.labels(verb) for verb in VERBS}
@@ -102,7 +106,7 @@ class Hooks:
         started = self._clock.monotonic()
         try:
             call = wire.read_bind(body)
-            self._must_be_ready()
+            self._must_be_ready(started)
             order = BindOrder(
                 uid=PodUid(call.uid), namespace=call.namespace, name=call.name, node=call.node
             )
@@ -136,7 +140,7 @@ class Hooks:
             event(log, logging.WARNING, "kube-scheduler sends whole nodes; set nodeCacheCapable")
         pod, member = self._read_pod(call.pod)
         if pod.ours:
-            self._must_be_ready()
+            self._must_be_ready(self._asked_at)
         answer = self._gate.filter(pod, member, call.offered())
         self._count("filter", answer.outcome)
         return wire.write_filter(call, answer.nodes, answer.refused)
@@ -154,9 +158,12 @@ class Hooks:
         self._count("preempt", "passed" if victims else "vetoed")
         return wire.write_victims(call, victims)
 
-    def _must_be_ready(self) -> None:
+    def _must_be_ready(self, now: float) -> None:
+        if now < self._ready_until:
+            return
         for sentence in self._readiness():
             raise NotReady(f"the extender is not ready: {sentence}")
+        self._ready_until = now + _READY_S
 
     def _count(self, verb: str, outcome: str) -> None:
         counter = self._counters.get((verb, outcome))
