@@ -17,6 +17,7 @@ from typing import Any
 import httptools
 
 from extender.web import wire
+from extender.web.exits import Exits
 from extender.web.hooks import BODY_LIMIT, NO_CALL, VERB_OF, Hooks
 
 #: kube-scheduler keeps idle connections for 90 s and does not resend a POST on one we closed.
@@ -45,6 +46,7 @@ class HookPort:
         self.loop = loop
         self.thread = threading.get_ident()
         self.connections: set[Connection] = set()
+        self.exits = Exits(loop)
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -60,6 +62,7 @@ class HookPort:
             self._server.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
+        self.exits.empty()
         end = self.loop.time() + grace_s
         while any(each.is_asked for each in self.connections) and self.loop.time() < end:
             await asyncio.sleep(0.01)
@@ -80,6 +83,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, port: HookPort) -> None:
         self._port = port
         self._hooks = port.hooks
+        self._exits = port.exits
         self._transport: Any = None
         self._parser = httptools.HttpRequestParser(self)
         self._url = b""
@@ -90,6 +94,7 @@ class Connection(asyncio.Protocol):
         #: A bind waits for its answer; its call is known once the barrier has taken it.
         self._is_waiting = False
         self._call = NO_CALL
+        self._error = ""
         self._active_at = port.loop.time()
 
     @property
@@ -113,11 +118,13 @@ class Connection(asyncio.Protocol):
         """Begin."""
         self._transport = transport
         self._port.connections.add(self)
+        self._exits.idle.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the barrier if somebody was still waiting."""
         self._port.connections.discard(self)
         self._transport = None
+        self._exits.idle.discard(self)
         if self._is_waiting:
             self._is_waiting = False
             self._hooks.peer_gone(self._call)
@@ -140,6 +147,7 @@ class Connection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         """A call begins."""
         self._is_reading = True
+        self._exits.idle.discard(self)
         self._url = b""
         self._body.clear()
         self._size = 0
@@ -183,6 +191,7 @@ class Connection(asyncio.Protocol):
                 self._answer(200, self._hooks.answer(verb, body))
                 return
             self._is_waiting = True
+            self._exits.swap()
             self._call = self._hooks.bind(body, self._settled)
 
     # answers
@@ -195,13 +204,24 @@ class Connection(asyncio.Protocol):
             self._port.loop.call_soon_threadsafe(self._answer_bind, error)
 
     def _answer_bind(self, error: str) -> None:
-        if self._is_waiting:  # otherwise the caller has left
+        if not self._is_waiting:
+            return  # the caller has left
+        self._error = error
+        if error:
+            self.leave()
+        else:
+            self._exits.ask(self)
+
+    def leave(self) -> None:
+        """Answer a bind whose outcome is known."""
+        if self._is_waiting:
             self._is_waiting = False
-            self._answer(200, self._hooks.bound(error))
+            self._answer(200, self._hooks.bound(self._error))
 
     def _answer(self, status: int, body: bytes) -> None:
         if self._transport is None:
             return
+        self._exits.idle.add(self)
         self._transport.write(
             b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
             % (status, _REASONS[status], len(body), body)

@@ -4,6 +4,8 @@
 The rate counts from the start of the scheduler (backlog) or the first create (stream) to the last
 bind, as an outside watch sees it. CPU is the extender's: of its event loop, which answers filter
 and bind and sends the bindings, and of everything (watches, cycles, status and events as well).
+Beside it stands the event loop of an extender that does not think (`bare`), in the same run: what
+a machine makes of a millisecond differs from day to day, and this much is the price of the wire.
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import yaml
 
+from tests.bench.bare import Bare
 from tests.cluster import objects
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.extender_process import Extender
@@ -65,21 +69,23 @@ def main(wanted: list[Shape], rounds: int) -> None:
     """Measure each shape *rounds* times, plain and with the extender in turn."""
     print(
         f"{'shape':34} {'plain':>8} {'gangs':>8} {'ratio':>6} {'first bind':>11} "
-        f" {'CPU/pod: loop':>13} {'all':>7}"
+        f" {'CPU/pod: loop':>13} {'all':>7} {'bare':>7}"
     )
     for shape in wanted:
         for _ in range(rounds):
-            plain = measure(shape, with_extender=False)
-            ours = measure(shape, with_extender=True)
+            plain = measure(shape, "plain")
+            bare = measure(shape, "bare")
+            ours = measure(shape, "ours")
             print(
                 f"{shape!s:34} {plain.pods_per_s:6.0f}/s {ours.pods_per_s:6.0f}/s"
                 f" {ours.pods_per_s / plain.pods_per_s:6.2f} {ours.first_bind_s:9.2f} s"
-                f" {ours.loop_ms_per_pod:9.2f} ms {ours.cpu_ms_per_pod:5.2f} ms",
+                f" {ours.loop_ms_per_pod:9.2f} ms {ours.cpu_ms_per_pod:5.2f} ms"
+                f" {bare.loop_ms_per_pod:4.2f} ms",
                 flush=True,
             )
 
 
-def measure(shape: Shape, *, with_extender: bool) -> Run:
+def measure(shape: Shape, who: Literal["plain", "bare", "ours"]) -> Run:
     """Start a fresh control plane, place all pods, and give the rate."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
         plane = running.enter_context(ControlPlane(Path(folder), kwok=False))
@@ -108,7 +114,13 @@ def measure(shape: Shape, *, with_extender: bool) -> Run:
             )
         if shape.mode == "backlog":
             in_parallel(plane, pods)
-        extender = running.enter_context(plane.extender()) if with_extender else None
+        extender: Extender | None = None
+        if who == "bare":
+            extender = Bare(plane.logs, kubeconfig=plane.kubeconfig("extender"), size=shape.size)
+        elif who == "ours":
+            extender = plane.extender()
+        if extender:
+            extender = running.enter_context(extender)
         config = plane.scheduler_config(extender) if extender else plain_config(plane)
         binds = running.enter_context(plane.binds("bench"))
         before = spent(extender) if extender else (0.0, 0.0)
