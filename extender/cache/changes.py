@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
+import msgspec
+
 from extender.model.gang import PodGroup
 from extender.model.membership import Membership
 from extender.model.namespace import Namespace, PriorityClass
@@ -23,6 +25,8 @@ from extender.model.snapshot import DisruptionBudget
 class Kind(Enum):
     """The kinds of objects we follow; the value is Kubernetes' plural."""
 
+    __hash__ = object.__hash__  # as with `Status`
+
     POD = "pods"
     NODE = "nodes"
     NAMESPACE = "namespaces"
@@ -32,8 +36,7 @@ class Kind(Enum):
     QUEUE = "queues"
 
 
-@dataclass(frozen=True, slots=True)
-class SeenPod:
+class SeenPod(msgspec.Struct, frozen=True):
     """A pod and the gang it belongs to."""
 
     pod: Pod
@@ -43,8 +46,7 @@ class SeenPod:
 Item: TypeAlias = SeenPod | Node | Namespace | PriorityClass | DisruptionBudget | PodGroup | Queue
 
 
-@dataclass(frozen=True, slots=True)
-class Upsert:
+class Upsert(msgspec.Struct, frozen=True):
     """An object is there, and this is all there is to it."""
 
     item: Item
@@ -52,8 +54,7 @@ class Upsert:
     dialect: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(msgspec.Struct, frozen=True):
     """An object is gone: a pod by uid, the others by name or namespace/name."""
 
     kind: Kind

@@ -263,8 +263,11 @@ class Book:
         if outcome.result is not BindResult.BOUND:
             yield from self._table.answer(hold, Cause.BIND_FAILED, now, outcome.message)
             return
-        # A repeated call may have asked for another node, where the pod is not.
         elsewhere = [waiter for waiter in hold.waiters if waiter.node != hold.node]
+        if not elsewhere:
+            yield from self._table.answer(hold, Cause.BOUND, now, "")
+            return
+        # A repeated call has asked for another node, where the pod is not.
         hold.waiters[:] = [waiter for waiter in hold.waiters if waiter.node == hold.node]
         yield from self._table.answer(hold, Cause.BOUND, now, "")
         hold.waiters[:] = elsewhere

@@ -14,6 +14,8 @@ from extender.model.gang import GangKey
 class Cause(Enum):
     """The closed list of what ends a bind call."""
 
+    __hash__ = object.__hash__  # as with `Status`
+
     BOUND = "bound"
     BIND_FAILED = "bind_failed"
     DEADLINE = "deadline"

@@ -13,6 +13,8 @@ from enum import Enum
 class HoldState(Enum):
     """How far one bind call is; its value is its sentence in the docs."""
 
+    __hash__ = object.__hash__  # as with `Status`
+
     NEW = "The call has just come in and its pod passed the entry checks."
     HELD = "The call waits for the rest of its gang; nothing was sent to the API server."
     COMMITTING = "The binding was sent, or is about to be; there is no way back."
@@ -23,6 +25,8 @@ class HoldState(Enum):
 
 class AssemblyState(Enum):
     """How far one attempt of a gang to start is; its value is its sentence in the docs."""
+
+    __hash__ = object.__hash__
 
     ASSEMBLING = "Members are held, but too few to start; the first arrival set the deadline."
     VERIFYING = "Enough are held; the PodGroup is being read from the API server itself."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 from extender.errors import IllegalTransition
 from extender.holds.assembly import Assembly, Hold, Waiter
@@ -93,8 +94,7 @@ class Table:
         if to not in HOLD_MOVES[hold.state]:
             raise self._illegal(f"pod {hold.uid}", hold.gang, hold.state.name, to.name)
         hold.state = to
-        words = f"{to.name}: {cause.value}" if cause else to.name
-        self.stories.note(hold.gang, now, words, hold.uid)
+        self.stories.note(hold.gang, now, _words(to, cause), hold.uid)
 
     def turn(
         self, assembly: Assembly, to: AssemblyState, now: float, cause: Cause | None = None
@@ -103,8 +103,7 @@ class Table:
         if to not in ASSEMBLY_MOVES[assembly.state]:
             raise self._illegal("the assembly", assembly.key, assembly.state.name, to.name)
         assembly.state = to
-        words = f"{to.name}: {cause.value}" if cause else to.name
-        self.stories.note(assembly.key, now, words)
+        self.stories.note(assembly.key, now, _words(to, cause))
         if to not in GATHERING:
             self._dismiss(assembly)
         if not ASSEMBLY_MOVES[to]:
@@ -118,3 +117,8 @@ class Table:
     def _illegal(self, what: str, gang: GangKey | None, old: str, new: str) -> IllegalTransition:
         story = "; ".join(line.what for line in self.stories.of(gang)) if gang else ""
         return IllegalTransition(f"{what} of gang {gang} cannot go from {old} to {new} ({story})")
+
+
+@cache
+def _words(to: HoldState | AssemblyState, cause: Cause | None) -> str:
+    return f"{to.name}: {cause.value}" if cause else to.name
