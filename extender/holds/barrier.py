@@ -96,6 +96,8 @@ class Barrier:
         self._clock = clock
         self._observer = observer
         self._mailbox: deque[Event] = deque()
+        #: New members of which the book has not read yet.
+        self._joining: set[PodUid] = set()
         self._working = threading.Lock()
         self._ids = count(1)
         self._answers: dict[CallId, TakeAnswer] = {}
@@ -134,12 +136,12 @@ class Barrier:
 
     def pod_changed(self, uid: PodUid, gang: GangKey | None) -> None:
         """Hear that a pod was changed or deleted, after the mirror shows it."""
-        if not self._book.concerns(uid, gang):
-            return
-        if gang is not None and self._book.is_newcomer(uid, gang):
+        news = self._book.news_of(uid, gang)
+        if isinstance(news, Joined):
             # There is one for every pod: the next letter takes it along, nobody is woken for it.
-            self._mailbox.append(Joined(uid, gang))
-        else:
+            self._joining.add(uid)
+            self._mailbox.append(news)
+        elif news is not None or uid in self._joining:
             self._tell_soon(PodChanged(uid, gang))
 
     def sibling_unschedulable(self, uid: PodUid, gang: GangKey) -> None:
@@ -227,6 +229,8 @@ class Barrier:
                 self._working.release()
 
     def _react(self, event: Event) -> None:
+        if isinstance(event, Joined):
+            self._joining.discard(event.uid)
         # One failure must not take the barrier down, nor the answers that stand behind it.
         try:
             instructions = self._book.handle(event, self._clock.monotonic())

@@ -126,19 +126,26 @@ class Book:
         assembly = self._table.assemblies.get(gang)
         return assembly.state if assembly else None
 
+    def news_of(self, uid: PodUid, gang: GangKey | None) -> Joined | PodChanged | None:
+        """Say what a change of this pod means here, None for nothing; safe from any thread."""
+        if not self.concerns(uid, gang):
+            return None
+        if gang is not None and self._is_newcomer(uid, gang):
+            return Joined(uid, gang)
+        return PodChanged(uid, gang)
+
     def concerns(self, uid: PodUid, gang: GangKey | None) -> bool:
-        """Ask whether a change of this pod can matter here; safe from any thread."""
+        """Ask whether a change of this pod can matter here; safe from any thread.
+
+        What was sent stays sent, so the gangs that gather and those who wait in them count.
+        """
         hold = self._table.holds.get(uid)
         if uid in self._table.siblings or (hold and hold.state is not HoldState.COMMITTING):
             return True
-        return self.is_gathering(gang)
-
-    def is_gathering(self, gang: GangKey | None) -> bool:
-        """Ask whether members of a gang wait and nothing was sent; safe from any thread."""
         assembly = self._table.assemblies.get(gang) if gang else None
         return assembly is not None and assembly.state in GATHERING
 
-    def is_newcomer(self, uid: PodUid, gang: GangKey) -> bool:
+    def _is_newcomer(self, uid: PodUid, gang: GangKey) -> bool:
         """Ask whether all there is to know of a pod is that it joined *gang*."""
         table, pod = self._table, self._facts.pod(uid)
         if pod is None or uid in table.holds or table.siblings.get(uid, gang) != gang:

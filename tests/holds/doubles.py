@@ -33,6 +33,10 @@ class TurnedClock:
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.call_later(0.0, callback)
 
+    @property
+    def is_called_soon(self) -> bool:
+        return any(when <= self.time for when, _, _ in self._calls)
+
     def turn(self, seconds: float = 0.0) -> None:
         until = self.time + seconds
         while self._calls and self._calls[0][0] <= until:

@@ -162,6 +162,28 @@ def test_the_answer_about_a_deleted_pod_waits_until_kube_scheduler_has_seen_it_t
     assert waiting.result(0) == Cause.POD_GONE.text(GANG)
 
 
+def test_a_new_member_wakes_nobody_but_is_missed_when_it_goes():
+    scene = Scene(1, min_member=2)
+    waiting = scene.bind("w-0")
+    scene.clock.turn()  # the deadline is set
+    scene.barrier.pod_changed(scene.world.add_pod("w-1"), GANG)
+    assert not scene.clock.is_called_soon
+
+    scene.barrier.pod_changed(scene.world.remove_pod("w-1"), None)
+    scene.clock.turn(Limits().grace_s)
+    assert waiting.result(0) == Cause.NOT_ENOUGH_MEMBERS.text(GANG)
+
+
+def test_a_member_the_mirror_shows_bound_while_its_gang_starts_wakes_nobody():
+    scene = Scene(2)
+    scene.start_gang(2)
+    scene.clock.turn()
+    scene.world.change_pod("w-0", status=Status.BOUND, node="n-1")
+    scene.barrier.pod_changed(PodUid("w-0"), GANG)
+
+    assert not scene.clock.is_called_soon
+
+
 def test_news_that_concern_nobody_cost_nothing():
     scene = Scene(2)
     scene.barrier.pod_changed(PodUid("stranger"), None)

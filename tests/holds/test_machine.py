@@ -31,6 +31,7 @@ from extender.holds.events import (
     Closed,
     Event,
     GroupChanged,
+    Joined,
     NodeChanged,
     Opened,
     PeerGone,
@@ -97,6 +98,8 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
         self.reads: list[tuple[Verify, PodGroup | None]] = []
         #: What the mirror shows already but has not told yet.
         self.news: deque[Event] = deque()
+        #: What it told, and nobody was woken for.
+        self.mail: deque[Joined] = deque()
         self.uids = 0
         self.is_sound = True
 
@@ -131,7 +134,7 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
         uid = self.mirror.add_pod(f"p-{self.uids}", gang, ticket=False)
         self.bound_to[uid] = ""
         self.gang_of[uid] = gang
-        self.tell(PodChanged(uid, gang))
+        self.hear_of(uid, gang, at_once=True)
 
     def delete_pod(self, index, seen):
         uid = self.pick(index)
@@ -150,13 +153,13 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
     def show_deletion(self, uid):
         self.mirror.remove_pod(uid)
         self.mirror.flight.pop(uid, None)
-        self.tell(PodChanged(uid, None))
+        self.hear_of(uid, None, at_once=True)
 
     def start_deleting(self, index, seen):
         uid = self.pick(index)
         if uid is not None:
             self.mirror.change_pod(uid, status=Status.RELEASING)
-            self.hear(PodChanged(uid, self.mirror.gangs[uid]), seen)
+            self.hear_of(uid, self.mirror.gangs[uid], at_once=seen)
 
     @rule(which=one_of(INDEXES, MOSTLY))
     def show_what_is_bound(self, which):
@@ -170,7 +173,7 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
             uid = news[index % len(news)]
             self.mirror.change_pod(uid, status=Status.BOUND, node=self.bound_to[uid])
             self.mirror.flight.pop(uid, None)
-            self.hear(PodChanged(uid, self.mirror.gangs[uid]), at_once)
+            self.hear_of(uid, self.mirror.gangs[uid], at_once=at_once)
 
     def somebody_else_binds(self, index, seen):
         uid = self.pick(index)
@@ -231,6 +234,14 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
     def late_news(self):
         if self.news:
             self.tell(self.news.popleft())
+
+    def hear_of(self, uid, gang, *, at_once):
+        """A pod changed; what the book does not want to hear of, or not yet, is kept from it."""
+        news = self.book.news_of(uid, gang)
+        if isinstance(news, Joined):
+            self.mail.append(news)
+        elif news is not None or any(each.uid == uid for each in self.mail):
+            self.hear(PodChanged(uid, gang), at_once)
 
     def hear(self, event: Event, at_once: bool) -> None:
         """The mirror shows a change before it tells of it, sometimes long before."""
@@ -352,6 +363,11 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
         self.was_on.add((uid, node))
 
     def tell(self, event: Event) -> None:
+        while self.mail:
+            self.take_note(self.mail.popleft())
+        self.take_note(event)
+
+    def take_note(self, event: Event) -> None:
         self.is_sound = False
         for instruction in self.book.handle(event, self.now):
             self.check(instruction, event)
