@@ -8,7 +8,7 @@ Rule 3: the only trace a call leaves is tentative: a reservation that passed, mo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from extender.arrivals import Arrivals
 from extender.cache.cluster import Cluster
@@ -27,12 +27,11 @@ from extender.preemption import Preemption
 TOP_SCORE = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Filtered:
+class Filtered(NamedTuple):
     """The nodes that remain, and the reason for each that does not."""
 
     nodes: Sequence[str]
-    refused: Mapping[str, str] = field(default_factory=dict)
+    refused: Mapping[str, str] = {}
     #: passed, steered, or the word of the refusal; for metrics.
     outcome: str = "passed"
 
@@ -81,7 +80,7 @@ class Gate:
         self, pod: Pod, member: Membership, group: PodGroup, offered: Sequence[str]
     ) -> Filtered:
         """Answer for a member no room is kept for: let it in now, if that delays nobody."""
-        queue, problem = self._cluster.queue_of(group)
+        queue, problem = self._cluster.queue_of(group.namespace, group.queue)
         if problem is not None:
             return self._refuse(pod, offered, problem.reason)
         if self._cluster.seated(member.key) >= group.min_member:
@@ -122,7 +121,7 @@ class Gate:
 
     def _lone(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
         """Let an ordinary pod pass as if we were not there, if its queue may start pods now."""
-        queue, problem = self._cluster.queue_of(_alone(pod, member))
+        queue, problem = self._cluster.queue_of(pod.namespace, member.queue)
         if problem is not None:
             return self._refuse(pod, offered, problem.reason)
         # kube-scheduler chooses better than a promise made before it looked.
@@ -213,10 +212,6 @@ def _unwritten(pod: Pod, member: Membership) -> PodGroup | None:
     return PodGroup(
         namespace=pod.namespace, name=name, min_member=member.min_member, queue=member.queue
     )
-
-
-def _alone(pod: Pod, member: Membership) -> PodGroup:
-    return PodGroup(namespace=pod.namespace, name=pod.name, queue=member.queue)
 
 
 def _refusals(offered: Sequence[str], kept: Sequence[str], reason: Reason) -> dict[str, str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from extender.cache.cluster import Cluster
 from extender.cache.inflight import Stage
-from extender.model.gang import GangKey, PodGroup
+from extender.model.gang import GangKey
 from extender.model.membership import Membership
 from extender.model.pod import Pod, PodUid, Status
 from extender.model.resources import NOTHING, Resources
@@ -118,8 +118,8 @@ class Preemption:
         )
 
     def _queue_of(self, key: GangKey, namespace: str, named: str) -> str:
-        group = self._cluster.group(key) or PodGroup(namespace=namespace, name="", queue=named)
-        return self._cluster.queue_of(group)[0]
+        group = self._cluster.group(key)
+        return self._cluster.queue_of(namespace, group.queue if group else named)[0]
 
 
 def _stays_within_due(queue: QueueFigures | None, more: Resources) -> bool:

@@ -2,7 +2,7 @@
 
 The cache, the plan and the holds live in memory; a second worker would hold half of every gang.
 gunicorn brings signals, logging and a restart should the worker die; uvicorn's worker brings the
-loop in which a held bind costs a future instead of a thread.
+loop in which a held bind costs a callback instead of a thread.
 """
 
 from __future__ import annotations

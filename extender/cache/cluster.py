@@ -247,9 +247,9 @@ class Cluster:
         """Give a queue as last seen; None for one nobody wrote."""
         return self._policy.queue(name)
 
-    def queue_of(self, group: PodGroup) -> tuple[str, Problem | None]:
-        """Give the queue of a gang and, if it may not be there, the reason."""
-        return self._policy.place(group)
+    def queue_of(self, namespace: str, wanted: str) -> tuple[str, Problem | None]:
+        """Give the queue of a gang that wants *wanted* and, if it may not be there, the reason."""
+        return self._policy.place(namespace, wanted)
 
     def readiness(self) -> list[str]:
         """Say what keeps the mirror from being trusted; nothing when it can be."""

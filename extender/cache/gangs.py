@@ -72,7 +72,7 @@ def assemble(
         group = _missing(key)
     if written is None and all(pod.status in FINISHED_SET for pod in pods):
         return None
-    queue, misplaced = policy.place(group)
+    queue, misplaced = policy.place(group.namespace, group.queue)
     return Gang(
         group=group,
         pods=pods,

@@ -61,21 +61,20 @@ class Policy:
         """Give a queue that somebody wrote."""
         return self._queues.get(name)
 
-    def place(self, group: PodGroup) -> tuple[str, Problem | None]:
-        """Give the queue of a gang and, if it may not be there, the reason."""
-        namespace = self._namespaces.get(group.namespace)
-        home = self._home(group.namespace, namespace)
-        wanted = group.queue
+    def place(self, namespace: str, wanted: str) -> tuple[str, Problem | None]:
+        """Give the queue of a gang that wants *wanted* and, if it may not be there, the reason."""
+        known = self._namespaces.get(namespace)
+        home = self._home(namespace, known)
         # The CRD fills in `default`, so that word is no choice of the tenant.
         if not wanted or wanted in (home, DEFAULT_QUEUE, self._policy.default_queue):
-            return home, self._missing(home, group.namespace)
-        if namespace is None and self.knows_namespaces:
+            return home, self._missing(home, namespace)
+        if known is None and self.knows_namespaces:
             return wanted, Problem(
-                Reason.QUEUE_NOT_ALLOWED, f"namespace {group.namespace} has not been seen yet"
+                Reason.QUEUE_NOT_ALLOWED, f"namespace {namespace} has not been seen yet"
             )
-        if namespace is not None and not namespace.allows(wanted):
-            return wanted, _not_allowed(wanted, namespace)
-        return wanted, self._missing(wanted, group.namespace)
+        if known is not None and not known.allows(wanted):
+            return wanted, _not_allowed(wanted, known)
+        return wanted, self._missing(wanted, namespace)
 
     def priority(self, group: PodGroup, pods: Iterable[Pod]) -> int:
         """Give the value of its priority class; without the field, that of its foremost pod."""

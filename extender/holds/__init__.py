@@ -1,6 +1,6 @@
 """What must wait? Binds are held until their gang can start whole.
 
-Told what happened, `book` says what to do; `barrier` keeps the futures and does it. Where to look:
+Told what happened, `book` says what to do; `barrier` does it. Where to look:
 
 * the words (what can happen, what is to be done, why, how long):
   `events` `instructions` `states` `cause` `limits`
