@@ -227,7 +227,8 @@ class ControlPlane:
         name = self._users[role].name
         with self.apiserver.audit_log.open() as lines:
             events = [json.loads(line) for line in lines if line.endswith("\n")]
-        return [event for event in events if event["user"]["username"] == name]
+        # A request that was refused before anybody knew who asked has a user without a name.
+        return [event for event in events if event["user"].get("username") == name]
 
     def _name_for(self, program: str) -> str:
         """The same name the first time, then with a number: each has a log file of its own."""
