@@ -206,22 +206,19 @@ class Inflight:
             return True
 
     def take_over(self, spare: PodUid, pod: Pod) -> bool:
-        """Let *pod* have the place kept under *spare*; False when it is gone or not needed."""
+        """Let *pod* have the place kept under *spare*, which has its shape: nothing is counted anew.
+
+        False when the place is gone or not needed.
+        """
         with self.still:
             known = self._by_uid.get(spare)
             if known is None or pod.uid in self._by_uid or not self._needs_a_place(pod.uid):
                 return False
-            now = self._monotonic()
-            new = Reservation(pod, known.gang, known.node, known.stage, now)
-            if pod.shape is known.shape:
-                # The same room for another name: nothing has to be counted.
-                members = self._by_gang[known.gang]
-                self._by_uid[pod.uid] = members[pod.uid] = new
-                del self._by_uid[spare], members[spare]
-                self._touched.add(known.gang)
-            else:
-                self._put(new, None)
-                self._drop(spare)
+            members = self._by_gang[known.gang]
+            new = known._replace(pod=pod, since_monotonic=self._monotonic())
+            self._by_uid[pod.uid] = members[pod.uid] = new
+            del self._by_uid[spare], members[spare]
+            self._touched.add(known.gang)
             return True
 
     def release(self, uid: PodUid) -> bool:

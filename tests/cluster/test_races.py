@@ -31,10 +31,6 @@ NEVER_MET = {
     }
 }
 
-#: What the node controller writes when a kubelet has been silent for too long.
-NOT_READY = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
-NOT_READY_TAINT = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
-
 
 @pytest.fixture(scope="module")
 def pair(plane: ControlPlane) -> Iterator[GangScheduler]:
@@ -113,33 +109,27 @@ def test_a_pod_group_deleted_while_held_sends_them_back_and_its_namesake_starts_
         assert binds.spread_s() < 2
 
 
-def test_a_cordoned_node_sends_its_members_back_and_they_start_elsewhere(
-    plane: ControlPlane, stage: Stage, nodes: Nodes
+def cordon(api: Api, node: str) -> None:
+    api.patch("nodes", node, {"spec": {"unschedulable": True}})
+
+
+def lose_kubelet(api: Api, node: str) -> None:
+    """Write what the node controller writes when a kubelet has been silent for too long."""
+    silent = {"conditions": [{"type": "Ready", "status": "Unknown"}]}
+    taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+    api.patch("nodes", node, {"status": silent}, subresource="status")
+    api.patch("nodes", node, {"spec": {"taints": [taint]}})
+
+
+@pytest.mark.parametrize("close", [cordon, lose_kubelet])
+def test_a_node_that_takes_nobody_any_more_sends_its_members_back_and_they_start_elsewhere(
+    plane: ControlPlane, stage: Stage, nodes: Nodes, close: Callable[[Api, str], None]
 ) -> None:
     lost = stage.released("node_lost")
     stage.hold(2, minimum=3)
     with plane.binds(stage.namespace) as binds:
         for name in stage.pool.names:
-            stage.api.patch("nodes", name, {"spec": {"unschedulable": True}})
-        wait_for(lambda: stage.released("node_lost") == lost + 2, 10, "both were sent back")
-        assert stage.bound == []
-
-        others = nodes(2).names[-2:]
-        stage.add(2)
-        seen = binds.wait_for(3, 40)
-
-        assert {bind.node for bind in seen} <= set(others)
-
-
-def test_a_node_that_is_not_ready_any_more_sends_its_members_back_and_they_start_elsewhere(
-    plane: ControlPlane, stage: Stage, nodes: Nodes
-) -> None:
-    lost = stage.released("node_lost")
-    stage.hold(2, minimum=3)
-    with plane.binds(stage.namespace) as binds:
-        for name in stage.pool.names:
-            stage.api.patch("nodes", name, NOT_READY, subresource="status")
-            stage.api.patch("nodes", name, {"spec": {"taints": [NOT_READY_TAINT]}})
+            close(stage.api, name)
         wait_for(lambda: stage.released("node_lost") == lost + 2, 10, "both were sent back")
         assert stage.bound == []
 
