@@ -206,9 +206,9 @@ class Inflight:
             return True
 
     def take_over(self, spare: PodUid, pod: Pod) -> bool:
-        """Let *pod* have the place kept under *spare*, which has its shape: nothing is counted anew.
+        """Let *pod* have the place kept under *spare*; False when it is gone or not needed.
 
-        False when the place is gone or not needed.
+        A spare has the shape of those it is kept for, so nothing is counted anew.
         """
         with self.still:
             known = self._by_uid.get(spare)

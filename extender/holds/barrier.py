@@ -16,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from itertools import count
-from typing import Any, TypeAlias
+from typing import Any
 
 from extender.holds.book import Book
 from extender.holds.cause import Cause
@@ -35,6 +35,7 @@ from extender.holds.events import (
     Settled,
     SiblingUnschedulable,
     StillIncomplete,
+    TakeAnswer,
     Tick,
     Verified,
     VerifyFailed,
@@ -67,9 +68,6 @@ log = logging.getLogger(__name__)
 _BREATH_S = 0.3
 
 _NO_OUTCOME = BindOutcome(BindResult.UNKNOWN, "the outcome of the binding is not known")
-
-#: Takes the error text of the answer to a bind, empty when the pod is bound.
-TakeAnswer: TypeAlias = Callable[[str], None]
 
 
 class Barrier:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NewType, TypeAlias
 
 import msgspec
@@ -13,6 +14,8 @@ from extender.ports import BindOrder, BindOutcome
 
 #: One HTTP request; a pod may have several over time.
 CallId = NewType("CallId", int)
+#: Takes the error text of the answer to a bind, empty when the pod is bound.
+TakeAnswer: TypeAlias = Callable[[str], None]
 
 
 class Arrived(msgspec.Struct, frozen=True):

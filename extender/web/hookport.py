@@ -94,7 +94,6 @@ class Connection(asyncio.Protocol):
         #: A bind waits for its answer; its call is known once the barrier has taken it.
         self._is_waiting = False
         self._call = NO_CALL
-        self._error = ""
         self._active_at = port.loop.time()
 
     @property
@@ -206,17 +205,19 @@ class Connection(asyncio.Protocol):
     def _answer_bind(self, error: str) -> None:
         if not self._is_waiting:
             return  # the caller has left
-        self._error = error
         if error:
-            self.leave()
+            self._end_bind(error)
         else:
             self._exits.ask(self)
 
     def leave(self) -> None:
-        """Answer a bind whose outcome is known."""
+        """Answer a bind that succeeded, unless the caller has left."""
         if self._is_waiting:
-            self._is_waiting = False
-            self._answer(200, self._hooks.bound(self._error))
+            self._end_bind("")
+
+    def _end_bind(self, error: str) -> None:
+        self._is_waiting = False
+        self._answer(200, self._hooks.bound(error))
 
     def _answer(self, status: int, body: bytes) -> None:
         if self._transport is None:

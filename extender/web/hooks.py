@@ -14,7 +14,7 @@ from prometheus_client import Counter
 
 from extender.errors import ExtenderError, NotReady
 from extender.gate import Gate
-from extender.holds.events import CallId
+from extender.holds.events import CallId, TakeAnswer
 from extender.logs import event
 from extender.metrics import Metrics
 from extender.model.membership import Membership
@@ -41,10 +41,6 @@ NO_CALL = CallId(0)
 
 #: A pod may be 1.5 MiB in etcd and 5,000 node names come on top.
 BODY_LIMIT = 4 * 1024 * 1024
-
-
-#: Takes the text for `Hooks.bound`.
-TakeAnswer: TypeAlias = Callable[[str], None]
 
 
 class Barrier(Protocol):
