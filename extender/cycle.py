@@ -12,12 +12,11 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from extender.arrivals import Arrivals
 from extender.cache.cluster import Cluster
 from extender.cache.inflight import Reservation
 from extender.cache.misfits import FITS_NOWHERE_S
 from extender.gate import Gate
-from extender.holds.standing import fits_no_node
+from extender.holds.machine.standing import fits_no_node
 from extender.logs import event
 from extender.metrics import Metrics
 from extender.model.gang import Gang, GangKey
@@ -26,6 +25,7 @@ from extender.model.resources import NOTHING
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import NO_PLAN, Plan, Standing, Ticket
 from extender.ports import Clock, WakeOrder, Waker
+from extender.promises.arrivals import Arrivals
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from extender.arrivals import Arrivals
 from extender.cache.cluster import Cluster
 from extender.cache.inflight import Reservation, Stage
 from extender.cache.misfits import PASSED_OVER_S
@@ -22,6 +21,7 @@ from extender.model.reason import Reason
 from extender.model.resources import NOTHING
 from extender.plan.decision import Plan, Standing
 from extender.preemption import Preemption
+from extender.promises.arrivals import Arrivals
 
 #: kube-scheduler's scale for extenders goes from 0 to 10.
 TOP_SCORE = 10

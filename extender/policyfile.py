@@ -7,8 +7,8 @@ from pathlib import Path
 
 from extender.errors import BadConfiguration
 from extender.logs import event
-from extender.plan import policy
-from extender.plan.policy import Policy
+from extender.plan.policy import policies
+from extender.plan.policy.policies import Policy
 
 log = logging.getLogger(__name__)
 
@@ -21,10 +21,10 @@ class PolicyFile:
         self._text = ""
         #: Why the file as it is now is not in force, in one sentence; empty when it is.
         self.problem = ""
-        self._policy = policy.DEFAULT
+        self._policy = policies.DEFAULT
         if self._path is not None:
             self._text = self._read(self._path)
-            self._policy = policy.parse(self._text, str(self._path))
+            self._policy = policies.parse(self._text, str(self._path))
 
     def current(self) -> Policy:
         """Give the policy in force, after a look at the file.
@@ -43,7 +43,7 @@ class PolicyFile:
 
     def _take(self, text: str) -> None:
         self._text = text
-        self._policy = policy.parse(text, str(self._path))
+        self._policy = policies.parse(text, str(self._path))
         self.problem = ""
         event(log, logging.INFO, "policy reloaded", file=str(self._path))
 

@@ -12,35 +12,31 @@ from typing import Any, Protocol, cast
 import msgspec
 from a2wsgi import WSGIMiddleware
 
-from extender.arrivals import Arrivals
 from extender.cache.changes import Kind
 from extender.cache.cluster import Cluster
 from extender.cache.policy import QueuePolicy
 from extender.cycle import Cycle, Published
+from extender.evictions.dispatch import Departures
+from extender.evictions.reprieves import Mercy
 from extender.gate import Gate
 from extender.holds.barrier import Barrier
-from extender.holds.book import Book
-from extender.holds.doors import TakesBack
-from extender.holds.limits import Limits
 from extender.holds.looptimer import LoopTimer
+from extender.holds.machine.book import Book
+from extender.holds.machine.limits import Limits
 from extender.holds.mirror import MirrorFacts, Promises, listen
-from extender.journal import Journal
-from extender.kube import decode, dialects, lists, objects
-from extender.kube.bind import PipelinedBinder
-from extender.kube.client import Access
-from extender.kube.codec import Codec
-from extender.kube.departures import Departures
-from extender.kube.events import ApiAnnouncer
-from extender.kube.evict import ApiEvictor
-from extender.kube.groups import LiveGroups
-from extender.kube.holdnews import HoldNews
-from extender.kube.mercy import Mercy
-from extender.kube.pipeline import Pipeline
-from extender.kube.report import Reporter
-from extender.kube.status import ApiStatusWriter
-from extender.kube.undo import CautiousUndo
-from extender.kube.wake import PipelinedWaker
-from extender.kube.watch import Mirror
+from extender.holds.ports import TakesBack
+from extender.kube.act.bind import PipelinedBinder
+from extender.kube.act.events import ApiAnnouncer
+from extender.kube.act.evict import ApiEvictor
+from extender.kube.act.groups import LiveGroups
+from extender.kube.act.status import ApiStatusWriter
+from extender.kube.act.undo import CautiousUndo
+from extender.kube.act.wake import PipelinedWaker
+from extender.kube.api.client import Access
+from extender.kube.api.pipeline import Pipeline
+from extender.kube.decode import dialects, objects, pods, watched
+from extender.kube.decode.codec import Codec
+from extender.kube.watch.watches import Mirror
 from extender.metrics import Metrics
 from extender.model.gang import PodGroup
 from extender.model.membership import Membership
@@ -48,6 +44,10 @@ from extender.model.pod import Pod, Status
 from extender.plan.planner import make_plan
 from extender.policyfile import PolicyFile
 from extender.ports import Announcer, Binder, Clock, Evictor, GroupReader, StatusWriter, Waker
+from extender.promises.arrivals import Arrivals
+from extender.reporting.holdnews import HoldNews
+from extender.reporting.journal import Journal
+from extender.reporting.reporter import Reporter
 from extender.settings import Settings, address
 from extender.sim.acting import SimAnnouncer, SimEvictor, SimStatus, SimUndo
 from extender.sim.cluster import Object, SimCluster
@@ -334,10 +334,10 @@ def pod_reader(settings: Settings, cluster: Cluster) -> PodReader:
 
     def read(raw: bytes) -> tuple[Pod, Membership]:
         # What decides about a pod that waits does not change; reading it again is dear.
-        seen = cluster.seen(decode.uid(raw))
+        seen = cluster.seen(pods.uid(raw))
         if seen is not None and seen[0].status is Status.PENDING and not seen[0].gated:
             return seen
-        return decode.to_pod(decode.pod(raw), schedulers=schedulers)
+        return pods.to_pod(pods.pod(raw), schedulers=schedulers)
 
     return read
 
@@ -355,9 +355,9 @@ class _Hearsay:
         self._cluster = cluster
         self._codecs: dict[str, Codec[Any]] = {
             "Node": Codec(Kind.NODE, objects.RawNode, objects.to_node),
-            "Pod": lists.pods(schedulers),
-            "PodGroup": lists.groups(dialects.VOLCANO),
-            "Queue": lists.queues(dialects.VOLCANO),
+            "Pod": watched.pods(schedulers),
+            "PodGroup": watched.groups(dialects.VOLCANO),
+            "Queue": watched.queues(dialects.VOLCANO),
         }
 
     def start(self) -> None:

@@ -12,7 +12,7 @@ from extender.model.node import Node
 from extender.model.pod import Status
 from extender.model.queue import Queue
 from extender.model.snapshot import Snapshot
-from extender.plan.waterfill import Claim
+from extender.plan.queues.waterfill import Claim
 from tests.builders import amounts, cluster, gang, node, pod, queue, shape
 
 QUEUES = ("default", "q1", "q2", "q3")

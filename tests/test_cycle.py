@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from extender.arrivals import Arrivals
 from extender.cache.changes import Upsert
 from extender.cache.inflight import Stage
 from extender.cycle import Cycle, Published, rest_until
@@ -19,6 +18,7 @@ from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan
 from extender.plan.planner import make_plan
 from extender.ports import WakeOrder
+from extender.promises.arrivals import Arrivals
 from tests.cache.building import (
     GANG,
     StoppedClock,

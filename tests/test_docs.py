@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.plan import policy
+from extender.plan.policy import policies
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -19,9 +19,9 @@ def yaml_blocks(page: str) -> list[str]:
 def test_the_policy_of_the_manual_is_the_one_in_force_without_a_file() -> None:
     (shown,) = yaml_blocks("configuration.md")
 
-    parsed = policy.parse(shown, "manual")
-    assert parsed.actions == policy.DEFAULT.actions
-    assert parsed.tiers == policy.DEFAULT.tiers
+    parsed = policies.parse(shown, "manual")
+    assert parsed.actions == policies.DEFAULT.actions
+    assert parsed.tiers == policies.DEFAULT.tiers
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.stem)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from extender.arrivals import Arrivals
 from extender.cache.cluster import Cluster
 from extender.cache.inflight import Stage
 from extender.gate import Filtered, Gate
@@ -16,6 +15,7 @@ from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.plan.decision import OpenQueue, Plan, Standing, Verdict
+from extender.promises.arrivals import Arrivals
 from tests.cache.building import (
     GANG,
     StoppedClock,

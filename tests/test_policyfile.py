@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from extender.errors import BadConfiguration
-from extender.plan import policy
+from extender.plan.policy import policies
 from extender.policyfile import PolicyFile
 
 
@@ -19,7 +19,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_without_a_file_the_built_in_policy_is_in_force() -> None:
-    assert PolicyFile().current() is policy.DEFAULT
+    assert PolicyFile().current() is policies.DEFAULT
 
 
 def test_a_changed_file_is_in_force_at_once(file: Path) -> None:

@@ -16,7 +16,7 @@ import yaml
 from extender.cache.changes import SeenPod, Upsert
 from extender.cache.cluster import Cluster
 from extender.errors import BadInput, BadQuantity
-from extender.kube.saved import Saved
+from extender.kube.decode.saved import Saved
 from extender.model import quantity
 from extender.model.gang import PodGroup
 from extender.model.queue import Queue

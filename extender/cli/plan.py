@@ -13,9 +13,9 @@ import yaml
 from extender.cli import objects
 from extender.cli.plan_page import page
 from extender.errors import BadConfiguration, BadInput
-from extender.plan import policy as policies
-from extender.plan.options import Policy
 from extender.plan.planner import make_plan
+from extender.plan.policy import policies
+from extender.plan.policy.options import Policy
 from extender.settings import Settings
 from extender.web import api
 

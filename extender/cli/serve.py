@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from extender import logs, server
-from extender.kube.client import Access
+from extender.kube.api.client import Access
 from extender.policyfile import PolicyFile
 from extender.settings import Settings, check_environment, variable
 

@@ -18,10 +18,9 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from extender.holds.book import Book
-from extender.holds.cause import Cause
-from extender.holds.doors import InFlight, Observer, TakesBack, Timer
-from extender.holds.events import (
+from extender.holds.machine.book import Book
+from extender.holds.machine.cause import Cause
+from extender.holds.machine.events import (
     Arrived,
     CallId,
     Closed,
@@ -40,7 +39,7 @@ from extender.holds.events import (
     Verified,
     VerifyFailed,
 )
-from extender.holds.instructions import (
+from extender.holds.machine.instructions import (
     Answer,
     BackOff,
     Bind,
@@ -53,8 +52,9 @@ from extender.holds.instructions import (
     TakeBack,
     Verify,
 )
-from extender.holds.states import AssemblyState
-from extender.holds.story import Line
+from extender.holds.machine.states import AssemblyState
+from extender.holds.machine.story import Line
+from extender.holds.ports import InFlight, Observer, TakesBack, Timer
 from extender.logs import event as log_event
 from extender.model.gang import GangKey, PodGroup
 from extender.model.pod import PodUid

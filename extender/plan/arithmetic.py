@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 from extender.model.resources import CPU, MEMORY, PODS
-from extender.plan.rules import Rules
+from extender.plan.policy.rules import Rules
 
 #: Whole numbers, except where Volcano's way is asked for.
 Vector: TypeAlias = Mapping[str, float]

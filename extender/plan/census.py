@@ -11,7 +11,7 @@ from extender.model.quantity import LARGEST
 from extender.model.queue import DEFAULT_QUEUE, ROOT_QUEUE, Queue
 from extender.model.resources import NOTHING, Resources
 from extender.model.snapshot import Snapshot
-from extender.plan.state import GangState, QueueState
+from extender.plan.room.state import GangState, QueueState
 
 
 class Census:

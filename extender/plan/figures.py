@@ -7,8 +7,8 @@ from math import floor
 from extender.model.resources import NOTHING, Resources
 from extender.plan.arithmetic import Vector
 from extender.plan.decision import QueueFigures
+from extender.plan.room.state import QueueState
 from extender.plan.session import Session
-from extender.plan.state import QueueState
 
 
 def queue_figures(session: Session) -> dict[str, QueueFigures]:

@@ -8,16 +8,16 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from extender.model.gang import GangKey
 from extender.model.resources import NOTHING, Resources
 from extender.model.snapshot import Snapshot
-from extender.plan import policy as policies
 from extender.plan.actions import BY_NAME
 from extender.plan.census import Census
 from extender.plan.decision import Eviction, Plan, Ticket
 from extender.plan.figures import queue_figures
-from extender.plan.open_queues import open_queues
-from extender.plan.options import Policy
+from extender.plan.policy import policies
+from extender.plan.policy.options import Policy
+from extender.plan.queues.open_queues import open_queues
 from extender.plan.session import Session
 from extender.plan.starvation import fenced_room
-from extender.plan.verdicts import Verdicts
+from extender.plan.verdict.verdicts import Verdicts
 
 
 def make_plan(

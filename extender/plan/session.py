@@ -17,17 +17,18 @@ from extender.model.gang import GangKey
 from extender.model.pod import Pod, Shape, Status
 from extender.model.reason import Problem
 from extender.model.resources import PODS, Resources
-from extender.plan import plugin_register, votes
-from extender.plan.arguments import Arguments
+from extender.plan import votes
 from extender.plan.arithmetic import Arithmetic, Vector
 from extender.plan.census import Census
-from extender.plan.ledger import Fence, Ledger
-from extender.plan.options import Policy
-from extender.plan.plugins.plugin import Candidate, Claim, Plugin, Stage
+from extender.plan.plugin import Candidate, Claim, Plugin, Stage
 from extender.plan.plugins.predicates import Predicates
-from extender.plan.prospect import Prospect, Scores
-from extender.plan.slots import Slots
-from extender.plan.state import GangState, QueueState
+from extender.plan.policy import plugin_register
+from extender.plan.policy.arguments import Arguments
+from extender.plan.policy.options import Policy
+from extender.plan.room.ledger import Fence, Ledger
+from extender.plan.room.prospect import Prospect, Scores
+from extender.plan.room.slots import Slots
+from extender.plan.room.state import GangState, QueueState
 from extender.plan.task_order import index_of, runs_of
 
 Mask = npt.NDArray[np.bool_]

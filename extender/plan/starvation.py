@@ -20,10 +20,10 @@ import numpy as np
 from extender.model.node import Amounts
 from extender.model.pod import SEATED_SET, Shape
 from extender.model.resources import NOTHING, Resources
-from extender.plan.options import Starvation
+from extender.plan.demand import Wish, slots_in
+from extender.plan.policy.options import Starvation
+from extender.plan.room.state import GangState
 from extender.plan.session import Session
-from extender.plan.state import GangState
-from extender.plan.wish import Wish, slots_in
 
 
 def starving_longest(session: Session, gangs: list[GangState]) -> list[GangState]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 
+from extender.plan.room.state import GangState, QueueState
 from extender.plan.session import Key, Session
-from extender.plan.state import GangState, QueueState
 
 
 class Turns:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from extender.model.reason import Problem, Reason
-from extender.plan.plugins.plugin import Candidate, Claim, Vote
-from extender.plan.state import GangState
+from extender.plan.plugin import Candidate, Claim, Vote
+from extender.plan.room.state import GangState
 
 
 def protectors(votes: Sequence[Sequence[Any]]) -> list[Any]:

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from extender.journal import Line
 from extender.model.gang import GangKey
 from extender.model.resources import PODS, Resources, write_amount
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Eviction, Plan, QueueFigures, Verdict
-from extender.plan.explain import Explanation
-from extender.plan.shortfall import Shortfall
+from extender.plan.verdict.explain import Explanation
+from extender.plan.verdict.shortfall import Shortfall
+from extender.reporting.journal import Line
 
 Document = dict[str, Any]
 

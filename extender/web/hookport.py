@@ -17,8 +17,8 @@ from typing import Any
 import httptools
 
 from extender.web import wire
-from extender.web.exits import Exits
 from extender.web.hooks import BODY_LIMIT, NO_CALL, VERB_OF, Hooks
+from extender.web.pacing import Exits
 
 #: kube-scheduler keeps idle connections for 90 s and does not resend a POST on one we closed.
 KEEP_ALIVE_S = 120.0

@@ -9,11 +9,11 @@ import msgspec
 from flask import Blueprint, Response
 from flask.typing import ResponseReturnValue
 
-from extender.journal import Journal, Pass
 from extender.model.gang import GangKey
 from extender.plan.decision import NO_PLAN
-from extender.plan.explain import explain
-from extender.plan.options import Policy
+from extender.plan.policy.options import Policy
+from extender.plan.verdict.explain import explain
+from extender.reporting.journal import Journal, Pass
 from extender.web import api
 from extender.web.dump import dump
 

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from extender.journal import Pass
 from extender.model.gang import Phase
 from extender.model.resources import CPU, MEMORY, PODS, Resources
 from extender.plan.decision import Plan, QueueFigures, Standing, Verdict
+from extender.reporting.journal import Pass
 
 #: Series per name that carry a gang's or a queue's name.
 MOST_GANGS = 500

@@ -23,10 +23,10 @@ from typing import Any
 
 from extender.cache.cluster import Cluster
 from extender.cache.inflight import Stage
-from extender.kube.client import Access
-from extender.kube.decode import pod as decode_pod
-from extender.kube.decode import to_pod
-from extender.kube.watch import Mirror
+from extender.kube.api.client import Access
+from extender.kube.decode.pods import pod as decode_pod
+from extender.kube.decode.pods import to_pod
+from extender.kube.watch.watches import Mirror
 from extender.model.pod import PodUid
 
 from .canned_api import Size, pod

@@ -9,10 +9,10 @@ import pytest
 from flask import Flask
 from werkzeug.serving import make_server
 
-from extender.journal import Journal
-from extender.plan import policy
+from extender.plan.policy import policies
+from extender.reporting.journal import Journal
 from extender.web.ops import Ops
-from tests.kube.scene import NOW
+from tests.evictions.scene import NOW
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def journal() -> Journal:
 @pytest.fixture
 def ops_url(journal: Journal) -> Iterator[str]:
     app = Flask(__name__)
-    app.register_blueprint(Ops(journal, lambda: policy.DEFAULT, lambda: NOW).blueprint())
+    app.register_blueprint(Ops(journal, lambda: policies.DEFAULT, lambda: NOW).blueprint())
     server = make_server("127.0.0.1", 0, app)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()

@@ -11,13 +11,13 @@ from click.testing import CliRunner, Result
 
 from extender.cli.explain import explain
 from extender.errors import BadInput
-from extender.journal import Journal
 from extender.model.gang import GangKey
 from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.plan.decision import QueueFigures
-from tests.kube.scene import NOW, evictions, gang, node_table, plan, snapshot, verdict
+from extender.reporting.journal import Journal
+from tests.evictions.scene import NOW, evictions, gang, node_table, plan, snapshot, verdict
 
 TRAIN = gang("train", 4, status=Status.PENDING, created=NOW - 90)
 FIRST = gang("first", 2, status=Status.PENDING, created=NOW - 200)

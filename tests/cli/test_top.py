@@ -9,12 +9,12 @@ from click.testing import CliRunner
 from rich.console import Console, RenderableType
 
 from extender.cli.top import frames, top
-from extender.journal import Journal
 from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.plan.decision import QueueFigures
-from tests.kube.scene import gang, plan, snapshot, verdict
+from extender.reporting.journal import Journal
+from tests.evictions.scene import gang, plan, snapshot, verdict
 
 WIDE = {"COLUMNS": "160"}
 

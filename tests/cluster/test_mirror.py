@@ -15,10 +15,10 @@ import msgspec
 import pytest
 
 from extender.cache.cluster import Cluster
-from extender.kube.client import Access
-from extender.kube.lists import resources
-from extender.kube.progress import Signal
-from extender.kube.watch import Mirror
+from extender.kube.api.client import Access
+from extender.kube.decode.watched import resources
+from extender.kube.watch.progress import Signal
+from extender.kube.watch.watches import Mirror
 from extender.model.gang import GangKey
 
 from ..cache.test_convergence import as_figures
@@ -212,7 +212,7 @@ def test_the_mirror_agrees_with_a_fresh_list(lab: ControlPlane, streaming: bool)
 def test_a_compacted_history_is_made_up_for_by_a_new_list(
     lab: ControlPlane, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "extender.kube.follow")
+    caplog.set_level("INFO", "extender.kube.watch.follow")
     work(lab.api, "old")
     with watching(lab) as (watched, wire):
         wire.cut()

@@ -21,12 +21,12 @@ from typing import cast
 import uvloop
 
 from extender.holds.barrier import Barrier
-from extender.holds.book import Book
-from extender.holds.limits import Limits
 from extender.holds.looptimer import LoopTimer
-from extender.kube.bind import PipelinedBinder
-from extender.kube.client import Access
-from extender.kube.pipeline import Pipeline
+from extender.holds.machine.book import Book
+from extender.holds.machine.limits import Limits
+from extender.kube.act.bind import PipelinedBinder
+from extender.kube.api.client import Access
+from extender.kube.api.pipeline import Pipeline
 from extender.model.gang import GangKey
 
 from .doubles import Call, Notebook, SpokenReader, SpokenUndo

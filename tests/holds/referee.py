@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from extender.holds.cause import Cause
-from extender.holds.entry import UNSEATED_SET
-from extender.holds.events import CallId, Event, Verified
-from extender.holds.instructions import Answer, Bind, Instruction, Park, TakeBack
-from extender.holds.limits import Limits
+from extender.holds.machine.cause import Cause
+from extender.holds.machine.entry import UNSEATED_SET
+from extender.holds.machine.events import CallId, Event, Verified
+from extender.holds.machine.instructions import Answer, Bind, Instruction, Park, TakeBack
+from extender.holds.machine.limits import Limits
 from extender.model.gang import GangKey, PodGroup
 from extender.model.pod import PodUid
 from extender.ports import BindOrder

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from extender.holds.cause import Cause
-from extender.holds.events import Closed, Opened
-from extender.holds.instructions import Answer, Bind, Free, Park
-from extender.holds.limits import Limits
-from extender.holds.states import AssemblyState
+from extender.holds.machine.cause import Cause
+from extender.holds.machine.events import Closed, Opened
+from extender.holds.machine.instructions import Answer, Bind, Free, Park
+from extender.holds.machine.limits import Limits
+from extender.holds.machine.states import AssemblyState
 from extender.model.pod import PodUid, Status
 from extender.ports import BindOrder
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.holds import backoff
-from extender.holds.backoff import Backoff
-from extender.holds.limits import Limits
+from extender.holds.machine import backoff
+from extender.holds.machine.backoff import Backoff
+from extender.holds.machine.limits import Limits
 from extender.model.gang import GangKey
 
 from .world import GANG

@@ -13,10 +13,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from extender.arrivals import Arrivals
 from extender.cache.inflight import Stage
 from extender.gate import Gate
 from extender.plan.decision import OpenQueue, Plan
+from extender.promises.arrivals import Arrivals
 from tests.cache.building import StoppedClock, bare_pod, cluster, group, lone, member_of, node, pod
 
 EXAMPLES = 100

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from extender.holds.cause import Cause
-from extender.holds.events import GroupChanged, NodeChanged, VerifyFailed
-from extender.holds.instructions import Answer, Bind, Park, ReportPartial, Seat, Verify
-from extender.holds.limits import Limits
-from extender.holds.states import AssemblyState
+from extender.holds.machine.cause import Cause
+from extender.holds.machine.events import GroupChanged, NodeChanged, VerifyFailed
+from extender.holds.machine.instructions import Answer, Bind, Park, ReportPartial, Seat, Verify
+from extender.holds.machine.limits import Limits
+from extender.holds.machine.states import AssemblyState
 from extender.model.gang import Phase
 from extender.model.pod import PodUid, Status, Toleration
 from extender.ports import BindOrder, BindOutcome, BindResult

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from extender.errors import IllegalTransition
-from extender.holds.events import CallId
-from extender.holds.states import AssemblyState, HoldState
+from extender.holds.machine.events import CallId
+from extender.holds.machine.states import AssemblyState, HoldState
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
 

@@ -22,10 +22,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from extender.holds.book import Book
-from extender.holds.cause import Cause
-from extender.holds.entry import UNSEATED_SET
-from extender.holds.events import (
+from extender.holds.machine.book import Book
+from extender.holds.machine.cause import Cause
+from extender.holds.machine.entry import UNSEATED_SET
+from extender.holds.machine.events import (
     Arrived,
     CallId,
     Closed,
@@ -43,7 +43,7 @@ from extender.holds.events import (
     Verified,
     VerifyFailed,
 )
-from extender.holds.instructions import (
+from extender.holds.machine.instructions import (
     Answer,
     Bind,
     Instruction,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from extender.holds import recent, story
-from extender.holds.recent import Recent
-from extender.holds.story import Line, Stories
+from extender.holds.machine import recent, story
+from extender.holds.machine.recent import Recent
+from extender.holds.machine.story import Line, Stories
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
 

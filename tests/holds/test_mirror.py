@@ -9,8 +9,8 @@ from extender.cache.cluster import Cluster
 from extender.cache.inflight import Stage
 from extender.cache.passers import Passers
 from extender.holds.barrier import Barrier
-from extender.holds.book import Book
-from extender.holds.cause import Cause
+from extender.holds.machine.book import Book
+from extender.holds.machine.cause import Cause
 from extender.holds.mirror import MirrorFacts, Promises, listen
 from extender.model.gang import GangKey, PodGroup
 from extender.model.membership import Membership

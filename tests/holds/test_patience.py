@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from extender.holds.limits import Limits
-from extender.holds.patience import Patience
+from extender.holds.machine.limits import Limits
+from extender.holds.machine.patience import Patience
 
 CONFIGURED = Limits()
 

@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from extender.holds.instructions import Answer, BackOff, Bind, Instruction, Verify
-from extender.holds.limits import Limits
+from extender.holds.machine.instructions import Answer, BackOff, Bind, Instruction, Verify
+from extender.holds.machine.limits import Limits
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid, Status
 

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from extender.holds.cause import Cause
-from extender.holds.events import (
+from extender.holds.machine.cause import Cause
+from extender.holds.machine.events import (
     Closed,
     GroupChanged,
     NodeChanged,
     Verified,
 )
-from extender.holds.instructions import BackOff, Verify
-from extender.holds.limits import Limits
-from extender.holds.states import AssemblyState
+from extender.holds.machine.instructions import BackOff, Verify
+from extender.holds.machine.limits import Limits
+from extender.holds.machine.states import AssemblyState
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid, Status
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from extender.holds.book import Book
-from extender.holds.cause import Cause
-from extender.holds.events import (
+from extender.holds.machine.book import Book
+from extender.holds.machine.cause import Cause
+from extender.holds.machine.events import (
     Arrived,
     CallId,
     Event,
@@ -18,7 +18,7 @@ from extender.holds.events import (
     Tick,
     Verified,
 )
-from extender.holds.instructions import (
+from extender.holds.machine.instructions import (
     Answer,
     BackOff,
     Bind,
@@ -29,7 +29,7 @@ from extender.holds.instructions import (
     Seat,
     Verify,
 )
-from extender.holds.limits import Limits
+from extender.holds.machine.limits import Limits
 from extender.model.gang import GangKey, PodGroup
 from extender.model.node import Node
 from extender.model.pod import SEATED_SET, Pod, PodUid, Shape, Status

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from extender.kube.client import refusal
+from extender.kube.api.client import refusal
 
 Answer = tuple[int, object]
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import uvloop
 
-from extender.kube.client import Access
-from extender.kube.pipeline import Pipeline
+from extender.kube.api.client import Access
+from extender.kube.api.pipeline import Pipeline
 
 
 def play(

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from extender.kube.client import Access
+from extender.kube.api.client import Access
 
 Object = dict[str, Any]
 

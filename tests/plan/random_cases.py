@@ -11,7 +11,7 @@ import random
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from extender.plan.policy import CALLBACKS
+from extender.plan.policy.policies import CALLBACKS
 from tests.plan.case_objects import Case, flag
 
 T = TypeVar("T")

@@ -15,11 +15,11 @@ from extender.model.queue import Queue
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
-from extender.plan import policy
 from extender.plan.decision import Plan, QueueFigures, Ticket, Verdict
-from extender.plan.explain import Ahead, Explanation, explain
-from extender.plan.shortfall import Near
-from tests.kube.scene import NOW, evictions, gang, node_table, plan, pod, snapshot, verdict
+from extender.plan.policy import policies
+from extender.plan.verdict.explain import Ahead, Explanation, explain
+from extender.plan.verdict.shortfall import Near
+from tests.evictions.scene import NOW, evictions, gang, node_table, plan, pod, snapshot, verdict
 
 NO_ROOM = verdict("a/train", Reason.NOT_ENOUGH_ROOM)
 
@@ -29,7 +29,7 @@ def waiting(name: str, members: int = 4, **rest: Any) -> Gang:
 
 
 def told(seen: Snapshot, decided: Plan, key: str = "a/train") -> Explanation:
-    explanation = explain(seen, decided, policy.DEFAULT, GangKey(key))
+    explanation = explain(seen, decided, policies.DEFAULT, GangKey(key))
     assert explanation is not None
     return explanation
 
@@ -250,7 +250,7 @@ def test_spared_pods_are_counted_by_reason() -> None:
 
 
 def test_a_gang_nobody_knows_has_no_explanation() -> None:
-    assert explain(snapshot(), plan(), policy.DEFAULT, GangKey("a/none")) is None
+    assert explain(snapshot(), plan(), policies.DEFAULT, GangKey("a/none")) is None
 
 
 def test_a_running_gang_needs_no_remedy() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from extender.model.gang import GangKey
 from extender.model.resources import CPU
 from extender.plan.planner import make_plan
-from extender.plan.waterfill import Claim, divide
+from extender.plan.queues.waterfill import Claim, divide
 from tests.builders import carried_out, cluster, gang, node, queue
 
 CLAIMS = st.lists(

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from extender.model.snapshot import Snapshot
 from extender.plan.census import Census
-from extender.plan.ledger import Departure, Ledger
-from extender.plan.state import GangState
+from extender.plan.room.ledger import Departure, Ledger
+from extender.plan.room.state import GangState
 from tests.builders import cluster, gang, nodes
 from tests.strategies import snapshots
 

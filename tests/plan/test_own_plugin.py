@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from extender.errors import BadConfiguration
-from extender.plan import plugin_register, policy
 from extender.plan.planner import make_plan
+from extender.plan.policy import plugin_register, policies
 from tests.builders import cluster, gang, node
 
 PAGE = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text()
@@ -33,7 +33,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_decides_who_goes_first_and_where_nobody_goes(installed: None) -> None:
-    courteous = policy.parse(block("yaml"), "page")
+    courteous = policies.parse(block("yaml"), "page")
     snapshot = cluster(
         [node("a", cpu=1), node("b-quiet", cpu=1)],
         [gang("batch/early", 1, cpu=1, created=1), gang("web/late", 1, cpu=1, created=2)],
@@ -48,7 +48,7 @@ def test_it_decides_who_goes_first_and_where_nobody_goes(installed: None) -> Non
 
 def test_a_misspelt_name_is_answered_with_the_nearest_one(installed: None) -> None:
     with pytest.raises(BadConfiguration, match="courtesy"):
-        policy.parse("tiers: [{plugins: [{name: courtsey}]}]", "page")
+        policies.parse("tiers: [{plugins: [{name: courtsey}]}]", "page")
 
 
 def test_it_fits_into_twenty_lines() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from extender.errors import BadConfiguration
-from extender.plan import policy
-from extender.plan.rules import OURS, VOLCANO
+from extender.plan.policy import policies
+from extender.plan.policy.rules import OURS, VOLCANO
 
 INSTALLERS = """
 actions: "enqueue, allocate, backfill"
@@ -28,7 +28,7 @@ tiers:
 
 
 def test_the_file_of_volcanos_installer_works_as_it_is() -> None:
-    read = policy.parse(INSTALLERS, "volcano-scheduler.conf")
+    read = policies.parse(INSTALLERS, "volcano-scheduler.conf")
 
     assert read.actions == ("enqueue", "allocate", "backfill")
     assert [option.name for option in read.tiers[0]] == ["priority", "gang", "conformance"]
@@ -37,7 +37,7 @@ def test_the_file_of_volcanos_installer_works_as_it_is() -> None:
 
 
 def test_kube_batchs_sample_works_as_it_is() -> None:
-    read = policy.parse(
+    read = policies.parse(
         """
 actions: "reclaim, allocate, backfill, preempt"
 tiers:
@@ -50,7 +50,7 @@ tiers:
 
 
 def test_arguments_flags_and_configurations_are_read() -> None:
-    read = policy.parse(
+    read = policies.parse(
         """
 actions: allocate, preempt
 tiers:
@@ -75,18 +75,18 @@ metrics: {type: prometheus}
 
 
 def test_an_empty_file_means_the_default() -> None:
-    read = policy.parse("")
+    read = policies.parse("")
 
-    assert read.actions == policy.DEFAULT.actions
-    assert read.tiers == policy.DEFAULT.tiers
+    assert read.actions == policies.DEFAULT.actions
+    assert read.tiers == policies.DEFAULT.tiers
 
 
 def test_compatibility_turns_all_differences_back() -> None:
-    assert policy.parse("compatibility: volcano").rules is VOLCANO
+    assert policies.parse("compatibility: volcano").rules is VOLCANO
 
 
 def test_patience_is_read_as_durations() -> None:
-    read = policy.parse("starvation: {after: 1h30m, hold: 90s, gangs: 3}").starvation
+    read = policies.parse("starvation: {after: 1h30m, hold: 90s, gangs: 3}").starvation
 
     assert (read.after_s, read.hold_s, read.gangs) == (5400.0, 90.0, 3)
 
@@ -132,7 +132,7 @@ def test_patience_is_read_as_durations() -> None:
 )
 def test_mistakes_name_the_place_and_the_nearest_word(text: str, said: str) -> None:
     with pytest.raises(BadConfiguration) as caught:
-        policy.parse(text, "conf")
+        policies.parse(text, "conf")
 
     message = str(caught.value)
     assert message.startswith("conf: ")
@@ -142,5 +142,5 @@ def test_mistakes_name_the_place_and_the_nearest_word(text: str, said: str) -> N
 
 def test_volcanos_two_spellings_of_a_flag_mean_the_same() -> None:
     for flag in ("enableOverused", "enabledOverused"):
-        read = policy.parse(f"tiers: [{{plugins: [{{name: proportion, {flag}: false}}]}}]")
+        read = policies.parse(f"tiers: [{{plugins: [{{name: proportion, {flag}: false}}]}}]")
         assert read.tiers[0][0].silenced == {"Overused"}

@@ -9,11 +9,11 @@ from extender.model.gang import Gang, Phase
 from extender.model.pod import PodUid, Status
 from extender.model.queue import Queue
 from extender.model.snapshot import Snapshot
-from extender.plan import policy
 from extender.plan.census import Census
-from extender.plan.protected import Protected
+from extender.plan.policy import policies
 from extender.plan.session import Session
-from tests.kube.scene import budget, gang, node_table, pod, snapshot
+from extender.plan.victims.protected import Protected
+from tests.evictions.scene import budget, gang, node_table, pod, snapshot
 
 VIP = gang("vip", 2, status=Status.PENDING, priority=10, phase=Phase.INQUEUE)
 
@@ -24,7 +24,7 @@ def guarded(count: int = 3, **rest: Any) -> Gang:
 
 
 def note(seen: Snapshot, mine: Gang = VIP) -> str:
-    session = Session(Census(seen), policy.DEFAULT)
+    session = Session(Census(seen), policies.DEFAULT)
     state = session.census.state(mine.key)
     assert state is not None
     return Protected(session).note(state)

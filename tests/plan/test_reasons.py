@@ -13,8 +13,8 @@ from extender.model.queue import QueueState
 from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
-from extender.plan import policy
 from extender.plan.planner import make_plan
+from extender.plan.policy import policies
 from tests.builders import NOW, amounts, cluster, gang, node, nodes, queue
 
 OVERCOMMITTED = """
@@ -32,7 +32,7 @@ class Told:
     reason: Reason
     message: str
     before: Callable[[], Snapshot]
-    policy: str = policy.DEFAULT_TEXT
+    policy: str = policies.DEFAULT_TEXT
 
 
 def waiting(size: int = 2, **rest: Any) -> Any:
@@ -175,7 +175,7 @@ SENTENCES = [
 
 @pytest.mark.parametrize("told", SENTENCES, ids=lambda told: told.reason.value)
 def test_the_sentence_of_every_reason(told: Told) -> None:
-    plan = make_plan(told.before(), policy.parse(told.policy))
+    plan = make_plan(told.before(), policies.parse(told.policy))
     verdict = plan.verdicts[next(key for key in plan.verdicts if key == "a/train")]
 
     assert (verdict.reason, verdict.message) == (told.reason, told.message)

@@ -10,9 +10,9 @@ from extender.model.gang import GangKey
 from extender.model.pod import Status
 from extender.model.resources import CPU, PODS
 from extender.model.snapshot import Snapshot
-from extender.plan import policy
 from extender.plan.decision import Plan
 from extender.plan.planner import make_plan
+from extender.plan.policy import policies
 from tests.builders import amounts, cluster, gang, lone, node, nodes, queue
 
 TWO_TIERS = """
@@ -29,11 +29,11 @@ tiers:
 
 
 def ours(before: Snapshot, text: str = ONE_TIER) -> Plan:
-    return make_plan(before, policy.parse(text))
+    return make_plan(before, policies.parse(text))
 
 
 def volcanos(before: Snapshot, text: str = ONE_TIER) -> Plan:
-    return make_plan(before, policy.parse(f"{text}\ncompatibility: volcano\n"))
+    return make_plan(before, policies.parse(f"{text}\ncompatibility: volcano\n"))
 
 
 def leaving(plan: Plan) -> list[str]:

@@ -8,18 +8,19 @@ from hypothesis import strategies as st
 
 from extender.model.pod import HostPort, Shape
 from extender.model.snapshot import Snapshot
-from extender.plan import policy
 from extender.plan.census import Census
+from extender.plan.policy import policies
+from extender.plan.policy.options import Policy
+from extender.plan.room.state import GangState
 from extender.plan.session import Session
-from extender.plan.state import GangState
 from tests.builders import cluster, gang, node, nodes, pod, shape
 from tests.strategies import node_lists
 
-SPREAD = policy.parse("tiers: [{plugins: [{name: nodeorder}]}]")
-PACK = policy.parse("tiers: [{plugins: [{name: binpack}]}]")
+SPREAD = policies.parse("tiers: [{plugins: [{name: nodeorder}]}]")
+PACK = policies.parse("tiers: [{plugins: [{name: binpack}]}]")
 
 
-def opened(before: Snapshot, chosen: policy.Policy) -> tuple[Session, GangState]:
+def opened(before: Snapshot, chosen: Policy) -> tuple[Session, GangState]:
     session = Session(Census(before), chosen)
     return session, next(iter(session.census.contenders.values()))
 
@@ -40,7 +41,7 @@ def one_by_one(session: Session, waiting: GangState, kind: Shape, count: int) ->
     st.integers(1, 12),
     st.sampled_from([0.5, 1, 2]),
     st.integers(0, 3),
-    st.sampled_from([SPREAD, PACK, policy.DEFAULT]),
+    st.sampled_from([SPREAD, PACK, policies.DEFAULT]),
 )
 @settings(max_examples=120, deadline=None)
 def test_many_at_once_is_the_same_as_one_after_the_other(  # type: ignore[no-untyped-def]
@@ -58,7 +59,7 @@ def test_many_at_once_is_the_same_as_one_after_the_other(  # type: ignore[no-unt
 def test_in_a_large_cluster_every_choice_still_fits() -> None:
     sizes = [node(f"n{number:04}", cpu=1 + number % 7, memory=4) for number in range(700)]
     before = cluster(sizes, [gang("a/big", 1500, cpu=1)])
-    session, waiting = opened(before, policy.DEFAULT)
+    session, waiting = opened(before, policies.DEFAULT)
     kind = shape(cpu=1)
     left = list(waiting.gang.pods)
     while left and (rows := session.slots(kind).best(len(left))):
@@ -87,7 +88,7 @@ def test_a_host_port_goes_on_a_node_once() -> None:
         nodes(3, cpu=8),
         [gang("a/old", pods=[taken], on=["n1"]), gang("a/new", pods=waiting)],
     )
-    session, state = opened(before, policy.DEFAULT)
+    session, state = opened(before, policies.DEFAULT)
 
     rows = session.slots(ported).best(3)
     session.ledger.place(state, waiting[: len(rows)], rows)
@@ -99,7 +100,7 @@ def test_a_host_port_goes_on_a_node_once() -> None:
 
 def test_a_resource_no_node_has_leaves_no_slot() -> None:
     before = cluster(nodes(2), [gang("a/train", 1, cpu=1, gpu=1)])
-    session, _ = opened(before, policy.DEFAULT)
+    session, _ = opened(before, policies.DEFAULT)
 
     assert session.slots(shape(cpu=1, gpu=1)).free == 0
 
@@ -107,7 +108,7 @@ def test_a_resource_no_node_has_leaves_no_slot() -> None:
 def test_room_on_its_way_is_found_when_there_is_none_now() -> None:
     leaving = gang("a/old", 1, on=["n2"], cpu=4, each={"status": _releasing()})
     before = cluster(nodes(2, cpu=4), [leaving, gang("a/new", 2, cpu=4)])
-    session, state = opened(before, policy.DEFAULT)
+    session, state = opened(before, policies.DEFAULT)
     session.ledger.place(state, list(state.gang.pods[:1]), [0])
 
     assert session.slots(shape(cpu=4)).best(1) == []

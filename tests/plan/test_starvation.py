@@ -7,9 +7,9 @@ import pytest
 from extender.model.gang import Gang, GangKey
 from extender.model.reason import Reason
 from extender.model.snapshot import Snapshot
-from extender.plan import policy
-from extender.plan.options import Starvation
 from extender.plan.planner import make_plan
+from extender.plan.policy import policies
+from extender.plan.policy.options import Starvation
 from extender.plan.starvation import is_due
 from tests.builders import amounts, carried_out, cluster, gang, lone, node, nodes, queue
 
@@ -123,13 +123,13 @@ def test_room_is_kept_for_a_while_and_again_after_waiting_as_long_again(
 
 
 def test_it_can_be_turned_off() -> None:
-    off = policy.parse(policy.DEFAULT_TEXT + "starvation: {after: 0s}")
+    off = policies.parse(policies.DEFAULT_TEXT + "starvation: {after: 0s}")
 
     assert make_plan(crowd(), off).fences == {}
 
 
 def test_volcanos_way_knows_nothing_of_it() -> None:
-    volcano = policy.parse(policy.DEFAULT_TEXT + "compatibility: volcano")
+    volcano = policies.parse(policies.DEFAULT_TEXT + "compatibility: volcano")
 
     message = make_plan(crowd(), volcano).verdicts[GangKey("a/big")].message
     assert "kept for it" not in message

@@ -11,13 +11,13 @@ from extender.cli import objects as files
 from extender.model.gang import Gang, Phase, PodGroup
 from extender.model.pod import Status
 from extender.model.resources import CPU, MEMORY
-from extender.plan import policy
 from extender.plan.actions.backfill import in_order
 from extender.plan.arithmetic import Arithmetic, exceeds_somewhere, excess, within_somewhere
 from extender.plan.census import Census
-from extender.plan.phases import is_unschedulable, phase_after
-from extender.plan.rules import VOLCANO
+from extender.plan.policy import policies
+from extender.plan.policy.rules import VOLCANO
 from extender.plan.session import Session
+from extender.plan.verdict.phases import is_unschedulable, phase_after
 from tests.builders import pod, shape
 from tests.plan.case_objects import Case, cases, objects, policy_file
 
@@ -111,7 +111,7 @@ def opened(case: Case, tmp_path: Any) -> Session:
     path = tmp_path / "cluster.json"
     path.write_text(json.dumps(objects(case)))
     snapshot = files.read([str(path)], frozenset({"volcano"})).snapshot()
-    chosen = policy.parse(json.dumps(policy_file(case, "volcano")), "case")
+    chosen = policies.parse(json.dumps(policy_file(case, "volcano")), "case")
     return Session(Census(snapshot), chosen)
 
 

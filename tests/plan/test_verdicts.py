@@ -10,9 +10,9 @@ from extender.model.gang import Gang, GangKey, Phase
 from extender.model.pod import Status
 from extender.model.reason import Problem, Reason
 from extender.model.snapshot import Snapshot
-from extender.plan import policy
 from extender.plan.decision import OpenQueue, Standing, Verdict
 from extender.plan.planner import make_plan
+from extender.plan.policy import policies
 from tests.builders import NOW, amounts, cluster, gang, lone, node, nodes, queue
 
 
@@ -178,7 +178,7 @@ def test_pods_may_start_without_a_cycle_only_where_nobody_waits_ahead() -> None:
 def test_nobody_starts_without_a_cycle_where_a_plugin_must_be_asked_about_everybody(
     text: str,
 ) -> None:
-    assert make_plan(cluster(nodes(1), []), policy.parse(text)).open_queues == {}
+    assert make_plan(cluster(nodes(1), []), policies.parse(text)).open_queues == {}
 
 
 def test_without_a_cycle_no_more_may_start_than_a_queue_may_use() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.plan.waterfill import Claim, divide
+from extender.plan.queues.waterfill import Claim, divide
 from tests.strategies import claims
 
 capacities = st.integers(0, 500)

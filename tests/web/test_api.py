@@ -8,15 +8,15 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from extender.journal import Journal
 from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
-from extender.plan import policy
 from extender.plan.decision import QueueFigures, Ticket
+from extender.plan.policy import policies
+from extender.reporting.journal import Journal
 from extender.web import api
 from extender.web.ops import Ops
-from tests.kube.scene import NOW, evictions, gang, node_table, plan, snapshot, verdict
+from tests.evictions.scene import NOW, evictions, gang, node_table, plan, snapshot, verdict
 
 OLD, NEW = gang("old"), gang("new", 2, status=Status.PENDING, queue="right")
 TRAIN = gang("train", 4, status=Status.PENDING, created=NOW - 30)
@@ -63,7 +63,7 @@ def journal() -> Journal:
 @pytest.fixture
 def client(journal: Journal) -> FlaskClient:
     app = Flask(__name__)
-    app.register_blueprint(Ops(journal, lambda: policy.DEFAULT, lambda: NOW).blueprint())
+    app.register_blueprint(Ops(journal, lambda: policies.DEFAULT, lambda: NOW).blueprint())
     return app.test_client()
 
 
@@ -144,7 +144,7 @@ def test_a_gang_that_is_gone_still_has_its_story(client: FlaskClient, journal: J
 
 def test_before_the_first_plan_everything_is_empty() -> None:
     app = Flask(__name__)
-    app.register_blueprint(Ops(Journal(), lambda: policy.DEFAULT).blueprint())
+    app.register_blueprint(Ops(Journal(), lambda: policies.DEFAULT).blueprint())
     client = app.test_client()
 
     assert got(client, "plan") == {

@@ -8,8 +8,8 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from extender.journal import Journal
-from extender.plan import policy
+from extender.plan.policy import policies
+from extender.reporting.journal import Journal
 from extender.web.dashboard import Dashboard
 from extender.web.ops import Ops
 
@@ -22,7 +22,7 @@ def client() -> FlaskClient:
     journal.note(SEEN, DECIDED)
     app = Flask(__name__)
     app.register_blueprint(Dashboard().blueprint())
-    app.register_blueprint(Ops(journal, lambda: policy.DEFAULT).blueprint())
+    app.register_blueprint(Ops(journal, lambda: policies.DEFAULT).blueprint())
     return app.test_client()
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from extender.cli import objects
-from extender.kube.dialects import COSCHEDULING
+from extender.kube.decode.dialects import COSCHEDULING
 from extender.model.node import Taint
 from extender.model.pod import (
     HostPort,
@@ -27,8 +27,8 @@ from extender.model.snapshot import Snapshot
 from extender.plan.planner import make_plan
 from extender.web import api
 from extender.web.dump import dump
-from tests.kube.scene import NOW, budget, gang, node_table, pod, snapshot
-from tests.kube.town import Job, Town
+from tests.evictions.scene import NOW, budget, gang, node_table, pod, snapshot
+from tests.evictions.town import Job, Town
 
 OURS = frozenset({"gang-scheduler"})
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from extender.journal import Pass
 from extender.metrics import Metrics
 from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.plan.decision import Plan, QueueFigures
+from extender.reporting.journal import Pass
 from extender.web.series import MOST_GANGS, PlanSeries
-from tests.kube.scene import gang, plan, snapshot, verdict
+from tests.evictions.scene import gang, plan, snapshot, verdict
 
 FIGURES = QueueFigures(
     name="left",

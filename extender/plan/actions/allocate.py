@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from extender.model.pod import Pod, Shape
 from extender.model.reason import Problem, Reason
-from extender.plan.plugins.plugin import Stage
+from extender.plan.demand import Wish, needed_pods
+from extender.plan.plugin import Stage
+from extender.plan.room.state import GangState
 from extender.plan.session import Session
 from extender.plan.starvation import fence, starving_longest, without_its_fence
-from extender.plan.state import GangState
 from extender.plan.turns import Turns
-from extender.plan.wish import Wish, needed_pods
 
 #: The verdict adds the figures.
 QUEUE_HAS_ENOUGH = Problem(Reason.QUEUE_OVER_DESERVED, "")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from extender.model.pod import Pod
+from extender.plan.room.state import GangState
 from extender.plan.session import Session
-from extender.plan.state import GangState
 
 
 def backfill(session: Session) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from extender.plan.room.state import GangState
 from extender.plan.session import Session
-from extender.plan.state import GangState
 
 
 def enqueue(session: Session) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from extender.plan.occupants import Occupants, occupants_of
-from extender.plan.plugins.plugin import Candidate
-from extender.plan.room_maker import RoomMaker
+from extender.plan.plugin import Candidate
+from extender.plan.room.state import GangState
 from extender.plan.session import Session
 from extender.plan.starvation import is_starving_long
-from extender.plan.state import GangState
-from extender.plan.volcano_victims import NodeByNode
+from extender.plan.victims.occupants import Occupants, occupants_of
+from extender.plan.victims.room_maker import RoomMaker
+from extender.plan.victims.volcano_victims import NodeByNode
 
 
 def preempt(session: Session) -> None:

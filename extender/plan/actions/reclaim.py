@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 from extender.plan.actions.preempt import starving_gangs
-from extender.plan.occupants import is_running, occupants_of
-from extender.plan.plugins.plugin import Candidate
-from extender.plan.room_maker import RoomMaker
+from extender.plan.plugin import Candidate
+from extender.plan.room.state import GangState
 from extender.plan.session import Session
-from extender.plan.state import GangState
-from extender.plan.volcano_victims import NodeByNode
+from extender.plan.victims.occupants import is_running, occupants_of
+from extender.plan.victims.room_maker import RoomMaker
+from extender.plan.victims.volcano_victims import NodeByNode
 
 
 def reclaim(session: Session) -> None:

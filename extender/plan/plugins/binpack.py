@@ -6,9 +6,9 @@ import numpy as np
 
 from extender.model.pod import Shape
 from extender.model.resources import CPU, MEMORY
-from extender.plan.arguments import Arguments
-from extender.plan.plugins.plugin import Plugin
-from extender.plan.prospect import Prospect, Scores
+from extender.plan.plugin import Plugin
+from extender.plan.policy.arguments import Arguments
+from extender.plan.room.prospect import Prospect, Scores
 
 
 class Binpack(Plugin):

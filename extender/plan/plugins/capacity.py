@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from extender.model.pod import Shape
 from extender.model.reason import Problem, Reason
 from extender.model.resources import PODS, Resources
-from extender.plan import ceiling
-from extender.plan.arguments import Arguments
 from extender.plan.arithmetic import Vector, exceeds_somewhere, excess, within_somewhere
 from extender.plan.census import without_gated
-from extender.plan.plugins.entitlement import Entitlement, Entitlements
-from extender.plan.plugins.plugin import Candidate, Claim, Plugin, Stage, Vote
-from extender.plan.state import GangState, QueueState
+from extender.plan.plugin import Candidate, Claim, Plugin, Stage, Vote
+from extender.plan.policy.arguments import Arguments
+from extender.plan.queues import ceiling
+from extender.plan.queues.entitlement import Entitlement, Entitlements
+from extender.plan.room.state import GangState, QueueState
 
 if TYPE_CHECKING:
     from extender.plan.session import Session

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from extender.plan.plugins.plugin import Candidate, Claim, Plugin
+from extender.plan.plugin import Candidate, Claim, Plugin
 
 
 class Conformance(Plugin):

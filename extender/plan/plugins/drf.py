@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from extender.model.resources import Resources
-from extender.plan.plugins.hierarchy import Tree
-from extender.plan.plugins.plugin import Candidate, Claim, Plugin
-from extender.plan.state import GangState, QueueState
+from extender.plan.plugin import Candidate, Claim, Plugin
+from extender.plan.queues.hierarchy import Tree
+from extender.plan.room.state import GangState, QueueState
 
 if TYPE_CHECKING:
     from extender.plan.session import Session

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from extender.model.pod import Status
 from extender.model.reason import Problem, Reason
-from extender.plan.plugins.plugin import Candidate, Claim, Plugin, Vote
-from extender.plan.state import GangState
+from extender.plan.plugin import Candidate, Claim, Plugin, Vote
+from extender.plan.room.state import GangState
 
 
 class GangMinimum(Plugin):

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from extender.model.gang import Phase
 from extender.model.reason import Problem, Reason
 from extender.model.resources import NOTHING, Resources
-from extender.plan.arguments import Arguments
 from extender.plan.arithmetic import Vector, excess
 from extender.plan.census import awaited, without_gated
-from extender.plan.plugins.plugin import Plugin, Vote
-from extender.plan.state import GangState
+from extender.plan.plugin import Plugin, Vote
+from extender.plan.policy.arguments import Arguments
+from extender.plan.room.state import GangState
 
 if TYPE_CHECKING:
     from extender.plan.session import Session

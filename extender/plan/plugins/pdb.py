@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from extender.model.pod import Pod, PodUid
 from extender.model.snapshot import DisruptionBudget, LabelSelector
-from extender.plan.plugins.plugin import Candidate, Claim, Plugin
+from extender.plan.plugin import Candidate, Claim, Plugin
 
 if TYPE_CHECKING:
     from extender.plan.session import Session

@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from extender.model.node import Node, NodeFacts, Taint
 from extender.model.pod import Shape
-from extender.plan.arguments import Arguments
-from extender.plan.node_match import matches, tolerates
-from extender.plan.plugins.plugin import Plugin
+from extender.plan.plugin import Plugin
+from extender.plan.policy.arguments import Arguments
+from extender.plan.room.node_match import matches, tolerates
 
 Mask = npt.NDArray[np.bool_]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from extender.model.pod import Pod
-from extender.plan.plugins.plugin import Candidate, Claim, Plugin
-from extender.plan.state import GangState
+from extender.plan.plugin import Candidate, Claim, Plugin
+from extender.plan.room.state import GangState
 
 
 class Priority(Plugin):

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from extender.model.pod import Shape
 from extender.model.reason import Problem
 from extender.model.resources import NOTHING, PODS, Resources
-from extender.plan import ceiling, volcano_deserved, waterfill
 from extender.plan.arithmetic import Vector, excess
 from extender.plan.census import without_gated
-from extender.plan.plugins.plugin import Candidate, Claim, Plugin, Stage, Vote
-from extender.plan.state import GangState, QueueState
+from extender.plan.plugin import Candidate, Claim, Plugin, Stage, Vote
+from extender.plan.queues import ceiling, volcano_deserved, waterfill
+from extender.plan.room.state import GangState, QueueState
 
 if TYPE_CHECKING:
     from extender.plan.session import Session

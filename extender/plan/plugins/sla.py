@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import inf
 
-from extender.plan.arguments import Arguments, seconds
-from extender.plan.plugins.plugin import Plugin, Vote
-from extender.plan.state import GangState
+from extender.plan.plugin import Plugin, Vote
+from extender.plan.policy.arguments import Arguments, seconds
+from extender.plan.room.state import GangState
 
 _KEYS = ("volcano.sh/sla-waiting-time", "sla-waiting-time")
 

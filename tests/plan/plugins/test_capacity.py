@@ -8,9 +8,10 @@ from extender.model.gang import GangKey
 from extender.model.queue import Queue
 from extender.model.reason import Reason
 from extender.model.snapshot import Snapshot
-from extender.plan import policy
 from extender.plan.decision import Plan
 from extender.plan.planner import make_plan
+from extender.plan.policy import policies
+from extender.plan.policy.options import Policy
 from tests.builders import amounts, cluster, gang, node, nodes, queue
 
 TEXT = """
@@ -19,11 +20,11 @@ tiers:
 - plugins: [{name: priority}, {name: gang}, {name: conformance}, {name: capacity%s}]
 - plugins: [{name: predicates}]
 """
-FLAT = policy.parse(TEXT % "")
-TREE = policy.parse(TEXT % ", enableHierarchy: true")
+FLAT = policies.parse(TEXT % "")
+TREE = policies.parse(TEXT % ", enableHierarchy: true")
 
 
-def decide(before: Snapshot, chosen: policy.Policy = FLAT) -> Plan:
+def decide(before: Snapshot, chosen: Policy = FLAT) -> Plan:
     return make_plan(before, chosen)
 
 
@@ -124,7 +125,7 @@ def test_a_queue_with_an_unknown_parent_is_told_so() -> None:
 
 
 def test_volcano_stops_altogether_at_one_bad_queue() -> None:
-    volcano = policy.parse(TEXT % ", enableHierarchy: true" + "compatibility: volcano")
+    volcano = policies.parse(TEXT % ", enableHierarchy: true" + "compatibility: volcano")
     queues = tree(queue("bad", parent="nowhere"), queue("good", parent="root"))
     before = cluster(nodes(1), [elastic("good", 1)], queues)
 

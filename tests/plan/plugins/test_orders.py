@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from extender.model.gang import Gang, GangKey
-from extender.plan import policy
 from extender.plan.decision import Plan
 from extender.plan.planner import make_plan
+from extender.plan.policy import policies
 from tests.builders import cluster, gang, nodes, pod, queue, shape
 
 HIERARCHY = """
@@ -21,7 +21,7 @@ compatibility: volcano
 
 def decide(members: list[Gang], plugins: str, cpu: float = 4) -> Plan:
     text = f"actions: 'allocate, preempt'\ntiers: [{{plugins: [{plugins}]}}]"
-    return make_plan(cluster(nodes(1, cpu=cpu), members), policy.parse(text))
+    return make_plan(cluster(nodes(1, cpu=cpu), members), policies.parse(text))
 
 
 def started(plan: Plan, key: str) -> int:
@@ -99,6 +99,6 @@ def test_with_compatibility_a_tree_may_stand_before_proportion() -> None:
         gang("a/cpu", 10, least=0, queue="dev", cpu=1),
         gang("a/memory", 10, least=0, queue="prod", memory=1),
     ]
-    plan = make_plan(cluster(nodes(1, cpu=10, memory=10), gangs, queues), policy.parse(HIERARCHY))
+    plan = make_plan(cluster(nodes(1, cpu=10, memory=10), gangs, queues), policies.parse(HIERARCHY))
 
     assert [started(plan, key) for key in ("a/both", "a/cpu", "a/memory")] == [5, 5, 5]

@@ -8,9 +8,9 @@ import pytest
 
 from extender.model.node import Node, Taint
 from extender.model.pod import NodeTerm, Requirement, Shape, Toleration
-from extender.plan import policy
 from extender.plan.census import Census
-from extender.plan.node_match import matches, tolerates
+from extender.plan.policy import policies
+from extender.plan.room.node_match import matches, tolerates
 from extender.plan.session import Session
 from tests.builders import amounts, cluster, gang, node, pod
 
@@ -18,7 +18,7 @@ from tests.builders import amounts, cluster, gang, node, pod
 def usable(members: list[Node], **kind: Any) -> list[str]:
     shape = Shape(requests=amounts(cpu=1, pods=1), **kind)
     before = cluster(members, [gang("a/x", pods=[pod("x", shape)])])
-    mask = Session(Census(before), policy.DEFAULT).usable(shape)
+    mask = Session(Census(before), policies.DEFAULT).usable(shape)
     return [each.name for each, free in zip(before.nodes.nodes, mask, strict=True) if free]
 
 
@@ -117,7 +117,7 @@ tiers:
     arguments: {predicate.TaintTolerationEnable: false}
 """
     before = cluster([node("a", taints=["k=v"])], [gang("a/x", 1, cpu=1)])
-    session = Session(Census(before), policy.parse(text))
+    session = Session(Census(before), policies.parse(text))
     (state,) = session.census.contenders.values()
 
     assert session.usable(state.gang.pods[0].shape).all()
@@ -126,6 +126,6 @@ tiers:
 def test_answers_are_remembered_until_a_node_changes() -> None:
     before = cluster([node("a")], [gang("a/x", 1, cpu=1)])
     kind = next(iter(before.gangs.values())).pods[0].shape
-    first = Session(Census(before), policy.DEFAULT).usable(kind)
+    first = Session(Census(before), policies.DEFAULT).usable(kind)
 
-    assert Session(Census(before), policy.DEFAULT).usable(kind) is first
+    assert Session(Census(before), policies.DEFAULT).usable(kind) is first

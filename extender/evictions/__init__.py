@@ -1,0 +1,1 @@
+"""Who is asked to leave, and when: pure deciding, ports out."""

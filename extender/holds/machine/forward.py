@@ -1,0 +1,104 @@
+"""What becomes of a gang whose bindings were sent: it has started, or it is bound in part.
+
+There is no way back from here: whoever is missing is bound as it comes. Only a gang that stays
+short for long is taken back, if that was asked for, and that is an eviction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from extender.holds.machine import quorum
+from extender.holds.machine.alarms import Alarms
+from extender.holds.machine.assembly import Assembly
+from extender.holds.machine.backoff import Backoff
+from extender.holds.machine.cause import Cause
+from extender.holds.machine.ending import Ending
+from extender.holds.machine.facts import Facts
+from extender.holds.machine.instructions import Free, Instruction, ReportPartial, TakeBack
+from extender.holds.machine.patience import Patience
+from extender.holds.machine.states import AssemblyState
+from extender.holds.machine.table import Table
+from extender.model.pod import SEATED_SET, PodUid
+from extender.ports import BindResult, EvictOrder
+
+
+class Forward:
+    """The life of assemblies from the moment their bindings are sent."""
+
+    def __init__(
+        self,
+        table: Table,
+        facts: Facts,
+        patience: Patience,
+        backoff: Backoff,
+        alarms: Alarms,
+        ending: Ending,
+    ) -> None:
+        self._table = table
+        self._facts = facts
+        self._patience = patience
+        self._backoff = backoff
+        self._alarms = alarms
+        self._ending = ending
+
+    def settled(
+        self, assembly: Assembly, uid: PodUid, result: BindResult, now: float
+    ) -> Iterator[Instruction]:
+        """Count an outcome; the last one tells whether the gang has started."""
+        if result is BindResult.BOUND:
+            assembly.bound.add(uid)
+        elif result is BindResult.UNKNOWN:
+            assembly.unsure = True
+        elif result is BindResult.FAILED:
+            assembly.failed.add(uid)
+        if assembly.holds:
+            return
+        if assembly.is_complete:
+            self._table.turn(assembly, AssemblyState.DONE, now)
+            self._backoff.started(assembly.key)
+        elif assembly.state is AssemblyState.COMMITTING:
+            yield from self._fall_short(assembly, now)
+
+    def _fall_short(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
+        """Go on forward if a member may have started; otherwise nothing has happened."""
+        if not assembly.bound and not assembly.unsure:
+            for uid in sorted(assembly.failed):
+                yield Free(uid)
+            yield from self._ending.end(assembly, Cause.BIND_FAILED, now)
+            return
+        self._table.turn(assembly, AssemblyState.BROKEN, now)
+        limits = self._patience.limits(now)
+        assembly.deadline = now + (limits.take_back_s or limits.broken_s)
+        self._alarms.set(assembly.deadline, assembly.key)
+        yield ReportPartial(assembly.key)
+
+    def time_passed(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
+        """Give up the completion of a gang in part, or the gang itself, when its time is over."""
+        if assembly.state is not AssemblyState.BROKEN or now < assembly.deadline:
+            return
+        limits = self._patience.limits(now)
+        group = self._facts.group(assembly.key) or assembly.group
+        if assembly.holds:
+            self._alarms.set(now + limits.commit_s, assembly.key)
+        elif limits.take_back_s and not quorum.is_satisfied(
+            group, quorum.seats(group, self._facts)
+        ):
+            yield from self._take_back(assembly, now)
+        else:
+            self._table.turn(assembly, AssemblyState.DISSOLVED, now)
+
+    def _take_back(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
+        """Stop waiting for the rest: what occupies nodes for nothing leaves again."""
+        for uid in sorted(assembly.failed - assembly.bound):
+            yield Free(uid)
+        yield from self._ending.end(assembly, Cause.TAKEN_BACK, now)
+        why = Cause.TAKEN_BACK.text(assembly.key)
+        yield TakeBack(
+            assembly.key,
+            tuple(
+                EvictOrder(uid=pod.uid, namespace=pod.namespace, name=pod.name, why=why)
+                for pod in self._facts.pods_of(assembly.key)
+                if pod.status in SEATED_SET
+            ),
+        )

@@ -1,0 +1,256 @@
+"""How an assembly comes together, is verified, and commits or falls apart.
+
+Until the bindings are sent; what becomes of them is in `forward`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+from extender.holds.machine import quorum
+from extender.holds.machine.alarms import Alarms
+from extender.holds.machine.assembly import Assembly, Hold
+from extender.holds.machine.cause import Cause
+from extender.holds.machine.ending import Ending
+from extender.holds.machine.facts import Facts
+from extender.holds.machine.instructions import Free, Instruction, Verify
+from extender.holds.machine.patience import Patience
+from extender.holds.machine.quorum import Seats
+from extender.holds.machine.standing import fits_no_node, group_objection, objection
+from extender.holds.machine.states import GATHERING, AssemblyState, HoldState
+from extender.holds.machine.table import Table
+from extender.model.gang import GangKey, PodGroup
+from extender.model.pod import Pod, PodUid
+
+
+class Gathering:
+    """The life of assemblies, from the first arrival to the moment their bindings are sent."""
+
+    def __init__(
+        self, table: Table, facts: Facts, patience: Patience, alarms: Alarms, ending: Ending
+    ) -> None:
+        self._table = table
+        self._facts = facts
+        self._patience = patience
+        self._alarms = alarms
+        self._ending = ending
+        self._epochs = count(1)
+
+    # Coming together
+
+    def join(self, hold: Hold, group: PodGroup, now: float) -> Iterator[Instruction]:
+        """Hold a new arrival; the first of its gang sets the deadline for all."""
+        assembly = self._table.assemblies.get(group.key)
+        if assembly is not None and assembly.group.uid != group.uid:
+            yield from self._give_way(assembly, now)
+            assembly = None
+        if assembly is None:
+            assembly = self._begin(group, now)
+        elif assembly.state is AssemblyState.ASSEMBLING:
+            assembly.group = group
+        yield from self._table.park(hold, assembly, now)
+        yield from self.weigh(assembly, now)
+
+    def _give_way(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
+        """End the attempt of a PodGroup that was replaced."""
+        if assembly.state is AssemblyState.BROKEN:
+            self._table.turn(assembly, AssemblyState.DISSOLVED, now, Cause.GROUP_REPLACED)
+        else:
+            yield from self._ending.end(assembly, Cause.GROUP_REPLACED, now)
+
+    def _begin(self, group: PodGroup, now: float) -> Assembly:
+        limits = self._patience.limits(now)
+        assembly = self._table.assemblies[group.key] = Assembly(
+            group=group,
+            epoch=next(self._epochs),
+            deadline=now + limits.hold_s,
+            verify_by=now + limits.hold_s + limits.verify_s,
+            give_up=now + limits.bind_timeout_s - limits.margin_s,
+        )
+        members = ((pod.uid, pod.refusal) for pod in self._facts.pods_of(group.key))
+        self._table.enrol(assembly, members)
+        self._alarms.set(assembly.deadline, assembly.key)
+        return assembly
+
+    def weigh(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
+        """Ask for the live PodGroup once enough members are here."""
+        if assembly.state is not AssemblyState.ASSEMBLING or assembly.reread_at is not None:
+            return
+        group = assembly.group
+        if len(assembly.holds) + self._facts.seated(group.key) < group.min_member:
+            return  # nearly always: one arrival of many
+        if not quorum.is_reached(group, assembly.holds.values(), quorum.seats(group, self._facts)):
+            return
+        self._table.turn(assembly, AssemblyState.VERIFYING, now)
+        assembly.epoch = next(self._epochs)
+        assembly.seen = self._facts.group(group.key)
+        yield Verify(group.key, assembly.epoch, group)
+
+    def in_epoch(self, gang: GangKey, epoch: int) -> Assembly | None:
+        """Give the assembly that asked in *epoch*, None when that has passed."""
+        assembly = self._table.assemblies.get(gang)
+        if assembly is None or assembly.state is not AssemblyState.VERIFYING:
+            return None
+        return assembly if assembly.epoch == epoch else None
+
+    def verified(
+        self, assembly: Assembly, group: PodGroup | None, now: float
+    ) -> Iterator[Instruction]:
+        """Judge every member anew with the live *group*, and commit if enough remain."""
+        known = self._facts.group(assembly.key)
+        if not quorum.is_same_promise(known, assembly.seen):
+            yield from self.group_changed(assembly, known, now)
+            return
+        cause = group_objection(group, assembly.group.uid)
+        if group is None or cause is not None:
+            yield from self._ending.end(assembly, cause or Cause.GROUP_GONE, now)
+            return
+        assembly.group = group
+        # A slow read may be older than what the mirror shows: both must be satisfied. Seats are
+        # counted before the members are judged: whoever takes one in between is then missing
+        # from both counts instead of standing in both.
+        demands = [(each, quorum.seats(each, self._facts)) for each in (group, known) if each]
+        yield from self._judge_members(assembly, now)
+        holds = assembly.holds.values()
+        if not holds:
+            self._table.turn(assembly, AssemblyState.DISSOLVED, now)
+        elif all(quorum.is_reached(each, holds, seated) for each, seated in demands):
+            yield from self._commit(assembly, demands[0][1], now)
+        else:
+            self._table.turn(assembly, AssemblyState.ASSEMBLING, now)
+            yield from self.time_passed(assembly, now)
+
+    def _judge_members(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
+        for hold in tuple(assembly.holds.values()):
+            cause = objection(hold, self._facts)
+            if cause is not None:
+                yield from self._remove(hold, cause, now)
+
+    def _commit(self, assembly: Assembly, seated: Seats, now: float) -> Iterator[Instruction]:
+        limits = self._patience.limits(now)
+        if now + limits.commit_needs_s(len(assembly.holds)) > assembly.give_up:
+            yield from self._ending.end(assembly, Cause.TOO_LATE, now)
+            return
+        self._table.turn(assembly, AssemblyState.COMMITTING, now)
+        assembly.seated_before = seated.total
+        yield from self._table.commit(tuple(assembly.holds.values()), now)
+
+    def verify_failed(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
+        """Read the PodGroup again in a moment, if there is one left."""
+        self._table.turn(assembly, AssemblyState.ASSEMBLING, now, Cause.UNVERIFIED)
+        assembly.reread_at = now + self._patience.limits(now).reread_s
+        if assembly.reread_at >= assembly.deadline:
+            yield from self._ending.end(assembly, Cause.UNVERIFIED, now)
+            return
+        self._alarms.set(assembly.reread_at, assembly.key)
+
+    # Falling apart
+
+    def leave(self, hold: Hold, cause: Cause, now: float) -> Iterator[Instruction]:
+        """Let one held call go; the others stay while the gang is within reach."""
+        assembly = self._table.assembly_of(hold)
+        yield from self._remove(hold, cause, now)
+        if assembly is not None:
+            self.dissolve_if_empty(assembly, now)
+
+    def _remove(self, hold: Hold, cause: Cause, now: float) -> Iterator[Instruction]:
+        if cause is not Cause.BOUND:
+            yield from self._table.release(hold, cause, now)
+            return
+        self._table.move(hold, HoldState.BOUND, now)
+        self._table.drop(hold)
+        # The mirror shows it on its node: nothing of it is in flight any more.
+        yield Free(hold.uid)
+        yield from self._table.answer(hold, cause, now, "")
+
+    def dissolve_if_empty(self, assembly: Assembly, now: float) -> None:
+        """End an attempt in which nobody waits any more; nobody is to blame."""
+        if assembly.state in GATHERING and not assembly.holds:
+            self._table.turn(assembly, AssemblyState.DISSOLVED, now)
+
+    def member_changed(self, assembly: Assembly, uid: PodUid, now: float) -> Iterator[Instruction]:
+        """Weigh anew, and doubt if this member will not come."""
+        self._table.enrol(assembly, ((uid, ""),))
+        pod = self._facts.pod(uid)
+        if pod is None or not quorum.may_come(pod, assembly):
+            self._doubt(assembly, now)
+        yield from self.weigh(assembly, now)
+
+    def member_refused(self, assembly: Assembly, pod: Pod, now: float) -> Iterator[Instruction]:
+        """Doubt if kube-scheduler found no node for a member since the assembly began.
+
+        What it said before does not count: the member was woken since, and looked at again or
+        about to be. (If it finds no node for the same reasons it writes nothing; then the
+        deadline must do.)
+        """
+        if pod.refusal == assembly.siblings.get(pod.uid, ""):
+            return
+        assembly.siblings[pod.uid] = pod.refusal
+        if fits_no_node(pod) and not quorum.waits_for_victims(pod, self._facts):
+            assembly.stuck.add(pod.uid)
+        else:
+            assembly.stuck.discard(pod.uid)
+        yield from self.member_changed(assembly, pod.uid, now)
+
+    def member_left(self, assembly: Assembly, uid: PodUid, now: float) -> None:
+        """Forget a member that is gone, or in another gang by now."""
+        self._table.expel(assembly, uid)
+        self._doubt(assembly, now)
+
+    def _doubt(self, assembly: Assembly, now: float) -> None:
+        """Give a gang that lost a member some grace: controllers replace pods quickly."""
+        if assembly.doubt_at is None:
+            assembly.doubt_at = now + self._patience.limits(now).grace_s
+            self._alarms.set(assembly.doubt_at, assembly.key)
+
+    def group_changed(
+        self, assembly: Assembly, group: PodGroup | None, now: float
+    ) -> Iterator[Instruction]:
+        """Go on with the changed group, or stop; bindings that were sent stay sent."""
+        cause = group_objection(group, assembly.group.uid)
+        if assembly.state is AssemblyState.BROKEN and cause and not assembly.holds:
+            self._table.turn(assembly, AssemblyState.DISSOLVED, now, cause)
+        if assembly.state not in GATHERING:
+            return
+        if group is None or cause is not None:
+            yield from self._ending.end(assembly, cause or Cause.GROUP_GONE, now)
+            return
+        if assembly.state is AssemblyState.VERIFYING:
+            if quorum.is_same_promise(group, assembly.seen):
+                return
+            # The read that is under way may be older than this change.
+            self._table.turn(assembly, AssemblyState.ASSEMBLING, now)
+        assembly.group = group
+        yield from self.weigh(assembly, now)
+        yield from self.time_passed(assembly, now)
+
+    # Time
+
+    def time_passed(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
+        """Do what is due for one assembly."""
+        if assembly.state is AssemblyState.VERIFYING:
+            yield from self._while_verifying(assembly, now)
+        elif assembly.state is AssemblyState.ASSEMBLING:
+            yield from self._while_assembling(assembly, now)
+
+    def _while_verifying(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
+        """Let a verification that began in time finish, but not for ever."""
+        if now >= assembly.verify_by:
+            yield from self._ending.end(assembly, Cause.UNVERIFIED, now)
+        elif now >= assembly.deadline:
+            self._alarms.set(assembly.verify_by, assembly.key)
+
+    def _while_assembling(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
+        if now >= assembly.deadline:
+            yield from self._ending.end(assembly, Cause.DEADLINE, now)
+            return
+        if assembly.doubt_at is not None and now >= assembly.doubt_at:
+            assembly.doubt_at = None
+            if not quorum.is_within_reach(assembly, self._facts):
+                cause = Cause.SIBLING_UNSCHEDULABLE if assembly.stuck else Cause.NOT_ENOUGH_MEMBERS
+                yield from self._ending.end(assembly, cause, now)
+                return
+        if assembly.reread_at is not None and now >= assembly.reread_at:
+            assembly.reread_at = None
+            yield from self.weigh(assembly, now)

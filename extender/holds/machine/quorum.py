@@ -1,0 +1,88 @@
+"""Are there enough members, in total and of each role?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from extender.holds.machine.assembly import Assembly, Hold
+from extender.holds.machine.facts import Facts
+from extender.model.gang import PodGroup
+from extender.model.pod import Pod, Status
+
+
+class Seats(NamedTuple):
+    """Members on a node; *by_role* only knows the roles that have a minimum."""
+
+    total: int
+    by_role: Mapping[str, int]
+
+
+def role_minima(group: PodGroup) -> dict[str, int]:
+    """Give the minima that count: none when they add up to more than minMember (as in Volcano)."""
+    if not group.min_by_role:
+        return {}
+    minima = {role: least for role, least in group.min_by_role.items() if least > 0}
+    return minima if sum(minima.values()) <= group.min_member else {}
+
+
+def is_same_promise(one: PodGroup | None, other: PodGroup | None) -> bool:
+    """Ask whether nothing changed that a gang is judged by; most changes are of status only."""
+    if one is None or other is None:
+        return one is other
+    return (one.uid, one.min_member, one.min_by_role, one.problem) == (
+        other.uid,
+        other.min_member,
+        other.min_by_role,
+        other.problem,
+    )
+
+
+def seats(group: PodGroup, facts: Facts) -> Seats:
+    """Count the members on a node."""
+    key = group.key
+    return Seats(
+        facts.seated(key),
+        {role: facts.seated_in_role(key, role) for role in role_minima(group)},
+    )
+
+
+def is_satisfied(group: PodGroup, seated: Seats) -> bool:
+    """Ask whether the gang runs already, so that further members need not wait."""
+    return seated.total >= group.min_member and all(
+        seated.by_role[role] >= least for role, least in role_minima(group).items()
+    )
+
+
+def is_reached(group: PodGroup, holds: Collection[Hold], seated: Seats) -> bool:
+    """Ask whether seated and held members together are enough; none of *holds* may be seated."""
+    if seated.total + len(holds) < group.min_member:
+        return False
+    minima = role_minima(group)
+    if not minima:
+        return True
+    held = Counter(hold.role for hold in holds)
+    return all(seated.by_role[role] + held[role] >= least for role, least in minima.items())
+
+
+def is_within_reach(assembly: Assembly, facts: Facts) -> bool:
+    """Ask whether the members that exist could still be enough."""
+    hopeful = sum(may_come(pod, assembly) for pod in facts.pods_of(assembly.key))
+    return hopeful >= assembly.group.min_member
+
+
+def may_come(pod: Pod, assembly: Assembly) -> bool:
+    """Ask whether a member is seated, or may yet come to the barrier."""
+    if pod.status is Status.FAILED or pod.status is Status.RELEASING or pod.gated:
+        return False
+    return pod.uid not in assembly.stuck
+
+
+def waits_for_victims(pod: Pod, facts: Facts) -> bool:
+    """Ask whether kube-scheduler did find a node for a pod, and only waits for others to leave it.
+
+    It nominates the pod there in the same write that says it fits no node now. A nomination to the
+    reserved node is our own, written to wake the pod; so is one that comes later.
+    """
+    return bool(pod.nominated) and pod.nominated != facts.reserved_node(pod.uid)

@@ -1,0 +1,1 @@
+"""What we write: bindings, wake-ups, evictions, status, events."""

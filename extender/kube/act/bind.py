@@ -1,0 +1,231 @@
+"""Bindings: written once, retried in doubt, and called bound only when the API server shows it.
+
+A binding is safe to repeat: its uid is a precondition, and a pod that has a node refuses
+another. So whenever an answer is missing or unclear, the pod itself is read, and it alone
+decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import msgspec
+
+from extender.kube.api.connection import Exchange, Reply
+from extender.kube.api.pipeline import Pipeline, pod_path
+from extender.logs import event
+from extender.ports import BindOrder, BindOutcome, BindResult, Settle
+
+log = logging.getLogger(__name__)
+
+BOUND = BindOutcome(BindResult.BOUND)
+GONE = BindOutcome(BindResult.LOST, "the pod is gone, or another one by now")
+DELETING = BindOutcome(BindResult.LOST, "the pod is being deleted")
+ELSEWHERE = BindOutcome(BindResult.LOST, "the pod is already on another node")
+GATED = BindOutcome(BindResult.FAILED, "the pod has scheduling gates")
+REFUSED = BindOutcome(BindResult.FAILED, "the API server refused the binding; see our log")
+TIMED_OUT = BindOutcome(BindResult.FAILED, "the API server did not take the binding in time")
+UNKNOWN = BindOutcome(BindResult.UNKNOWN, "the API server does not answer")
+
+#: Besides 5xx: unsent, a token that ran out, a connection the server was about to close, load.
+_PASSING = (0, 401, 408, 429)
+_PAUSE_S = 0.05
+_MAX_PAUSE_S = 1.0
+
+
+class _Name(msgspec.Struct):
+    name: str
+    uid: str
+
+
+class _Target(msgspec.Struct):
+    name: str
+    kind: str = "Node"
+
+
+class _Binding(msgspec.Struct, rename="camel"):
+    metadata: _Name
+    target: _Target
+    kind: str = "Binding"
+    api_version: str = "v1"
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    uid: str = ""
+    deletion_timestamp: str | None = None
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+    scheduling_gates: list[msgspec.Raw] = []
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Metadata
+    spec: _Spec
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(_Pod).decode
+
+
+class _Batch:
+    """Orders that went out together, and the alarm that ends their waiting."""
+
+    __slots__ = ("alarm", "open")
+
+    def __init__(self, size: int, alarm: asyncio.TimerHandle) -> None:
+        self.open = size
+        self.alarm = alarm
+
+
+class _Errand:
+    """One order on its way.
+
+    *asking* while a question is unanswered; *unsure* once one may have taken effect unseen.
+    """
+
+    __slots__ = ("_settle", "asking", "attempts", "batch", "order", "unsure")
+
+    def __init__(self, order: BindOrder, settle: Settle) -> None:
+        self.order = order
+        self._settle = settle
+        self.batch: _Batch | None = None
+        self.attempts = 0
+        self.asking = False
+        self.unsure = False
+
+    def is_open(self) -> bool:
+        """Ask whether somebody still waits for the outcome."""
+        return self.batch is not None
+
+    def finish(self, outcome: BindOutcome) -> None:
+        """Tell the outcome, unless time ran out before."""
+        batch, self.batch = self.batch, None
+        if batch is None:
+            return
+        batch.open -= 1
+        if not batch.open:
+            batch.alarm.cancel()
+        self._settle(self.order, outcome)
+
+
+class PipelinedBinder:
+    """The `Binder` of the real cluster; every order has its outcome within *budget_s*.
+
+    *may_send* is asked before every binding that was not written yet, and before every repetition:
+    whoever has lost the lease must not write any more, only find out what became of what it wrote.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        budget_s: float = 10.0,
+        may_send: Callable[[], bool] = lambda: True,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._pipeline = pipeline
+        self._budget_s = budget_s
+        self._may_send = may_send
+        self._chance = chance
+
+    def bind(self, orders: Sequence[BindOrder], settle: Settle) -> None:
+        """Send *orders* back to back; each is settled on the loop."""
+        errands = [_Errand(order, settle) for order in orders]
+        if errands:
+            self._pipeline.run(lambda: self._start(errands))
+
+    def _start(self, errands: list[_Errand]) -> None:
+        alarm = self._pipeline.later(self._budget_s, lambda: _time_is_up(errands))
+        batch = _Batch(len(errands), alarm)
+        for errand in errands:
+            errand.batch = batch
+        self._pipeline.send([self._binding(errand) for errand in errands])
+
+    def _binding(self, errand: _Errand) -> Exchange:
+        order = errand.order
+        body = _encode(_Binding(_Name(order.name, order.uid), _Target(order.node)))
+        path = pod_path(order.namespace, order.name, "/binding")
+        errand.asking = True
+        request = self._pipeline.frame(b"POST", path, body)
+        return Exchange(request, partial(self._answered, errand), partial(self._is_wanted, errand))
+
+    def _is_wanted(self, errand: _Errand) -> bool:
+        # Once its time is up, kube-scheduler was told "no": the binding must not go out then.
+        return errand.is_open() and self._may_send()
+
+    def _answered(self, errand: _Errand, reply: Reply) -> None:
+        status = reply.status
+        errand.asking = False
+        errand.unsure = errand.unsure or status >= 500 or (status == 0 and reply.sent)
+        if status in (200, 201):
+            errand.finish(BOUND)
+        elif status in (404, 409) or (status == 0 and reply.sent):
+            self._look(errand)
+        elif status in _PASSING or status >= 500:
+            self._again(errand, reply, self._repeat)
+        else:
+            event(log, logging.WARNING, "binding refused", **_facts(errand, reply))
+            errand.finish(REFUSED)
+
+    def _repeat(self, errand: _Errand) -> None:
+        if not errand.is_open():
+            return
+        if self._may_send():
+            self._pipeline.send((self._binding(errand),))
+        else:
+            errand.finish(UNKNOWN if errand.unsure else TIMED_OUT)
+
+    def _look(self, errand: _Errand) -> None:
+        errand.asking = True
+        path = pod_path(errand.order.namespace, errand.order.name)
+        self._pipeline.ask(self._pipeline.frame(b"GET", path), partial(self._looked, errand))
+
+    def _looked(self, errand: _Errand, reply: Reply) -> None:
+        errand.asking = False
+        if reply.status == 404:
+            errand.finish(GONE)
+        elif reply.status != 200:
+            self._again(errand, reply, self._look)
+        elif (outcome := _shown(errand.order, _decode(reply.body))) is not None:
+            errand.finish(outcome)
+        else:
+            self._again(errand, reply, self._repeat)
+
+    def _again(self, errand: _Errand, reply: Reply, step: Callable[[_Errand], None]) -> None:
+        if reply.status == 401:
+            self._pipeline.renew()
+        pause = min(_PAUSE_S * 2**errand.attempts, _MAX_PAUSE_S) * (0.5 + 0.5 * self._chance())
+        errand.attempts += 1
+        self._pipeline.later(pause, partial(step, errand))
+
+
+def _time_is_up(errands: list[_Errand]) -> None:
+    for errand in errands:
+        errand.finish(UNKNOWN if errand.unsure or errand.asking else TIMED_OUT)
+
+
+def _shown(order: BindOrder, pod: _Pod) -> BindOutcome | None:
+    """Say what a pod itself shows, None when it may still be bound."""
+    if pod.metadata.uid != order.uid:
+        return GONE
+    if pod.spec.node_name:
+        return BOUND if pod.spec.node_name == order.node else ELSEWHERE
+    if pod.metadata.deletion_timestamp is not None:
+        return DELETING
+    return GATED if pod.spec.scheduling_gates else None
+
+
+def _facts(errand: _Errand, reply: Reply) -> dict[str, object]:
+    order = errand.order
+    return {
+        "pod": f"{order.namespace}/{order.name}",
+        "node": order.node,
+        "status": reply.status,
+        "answer": reply.body[:300].decode(errors="replace"),
+    }

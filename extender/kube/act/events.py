@@ -1,0 +1,193 @@
+"""Events: one line on the object people look at, and a count where it is said again.
+
+The same word about the same object raises the count of one Event. An object about which too much
+is said falls silent for a while: its status still tells the present state.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+from extender.errors import ApiError, Gone
+from extender.kube.act.status import VERSIONS
+from extender.kube.api.client import Access
+from extender.kube.api.pace import Pace
+from extender.logs import event
+from extender.metrics import Metrics
+from extender.ports import Notice, Subject
+
+log = logging.getLogger(__name__)
+
+PER_S = 25.0
+BURST = 100
+#: Notices about one object: so many at once, then one in so many seconds.
+TALKATIVE = 12
+QUIET_S = 60.0
+
+_WAITING = 2_000
+_REMEMBERED = 4_096
+_LONGEST_MESSAGE = 1_024
+_COMPONENT = "gang-extender"
+_MERGE = "application/merge-patch+json"
+
+
+@dataclass(slots=True)
+class _Told:
+    """An Event that exists, as far as we know."""
+
+    name: str
+    count: int
+
+
+class ApiAnnouncer:
+    """The `Announcer` of the real cluster: a queue and a thread."""
+
+    def __init__(
+        self,
+        access: Access,
+        metrics: Metrics,
+        *,
+        pace: Pace | None = None,
+        wait: Callable[[float], object] | None = None,
+    ) -> None:
+        self._access = access
+        self._metrics = metrics
+        self._pace = pace or Pace(PER_S, BURST)
+        self._stopping = threading.Event()
+        self._wait = wait or self._stopping.wait
+        self._notices: queue.Queue[Notice | None] = queue.Queue(_WAITING)
+        self._told: OrderedDict[tuple[str, str], _Told] = OrderedDict()
+        self._talk: OrderedDict[str, Pace] = OrderedDict()
+        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End at once; what waits is not said any more."""
+        self._stopping.set()
+        self.finish()
+
+    def finish(self) -> None:
+        """End when everything that waits has been said."""
+        with suppress(queue.Full):
+            self._notices.put_nowait(None)
+        self._thread.join(timeout=5)
+
+    def announce(self, notice: Notice) -> None:
+        """Queue *notice*; rate-limited, fire and forget."""
+        try:
+            self._notices.put_nowait(notice)
+        except queue.Full:
+            self._count("dropped")
+
+    def _run(self) -> None:
+        while (notice := self._notices.get()) is not None and not self._stopping.is_set():
+            try:
+                self.say(notice)
+            except ApiError as error:
+                self._count("failed")
+                event(log, logging.WARNING, "event not written", why=str(error))
+            except Exception:
+                self._count("failed")
+                log.exception("event not written")
+
+    def say(self, notice: Notice) -> None:
+        """Write *notice* now, unless its object has been talked about too much."""
+        if self._is_too_much(notice.subject):
+            self._count("dropped")
+            return
+        self._wait(self._pace.turn())
+        key = (notice.subject.uid, notice.reason)
+        told = self._told.get(key)
+        if told is None or not self._again(notice, told):
+            told = self._create(notice)
+        self._told[key] = told
+        _keep_latest(self._told, key)
+        self._count("written")
+
+    def _is_too_much(self, subject: Subject) -> bool:
+        pace = self._talk.get(subject.uid)
+        if pace is None:
+            pace = self._talk[subject.uid] = Pace(1 / QUIET_S, TALKATIVE)
+        _keep_latest(self._talk, subject.uid)
+        return not pace.may_go()
+
+    def _create(self, notice: Notice) -> _Told:
+        about = notice.subject
+        # Events about what belongs to no namespace live in the default one.
+        namespace = about.namespace or "default"
+        name = f"{about.name[:200]}.{uuid4().hex[:16]}"
+        at = _time(notice.at)
+        body = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": namespace},
+            "involvedObject": _reference(about),
+            "reason": notice.reason,
+            "message": notice.message[:_LONGEST_MESSAGE],
+            "type": "Warning" if notice.warning else "Normal",
+            "source": {"component": _COMPONENT},
+            "reportingComponent": _COMPONENT,
+            "reportingInstance": _COMPONENT,
+            "firstTimestamp": at,
+            "lastTimestamp": at,
+            "count": 1,
+        }
+        self._access.request("POST", _path(namespace), body)
+        return _Told(name, 1)
+
+    def _again(self, notice: Notice, told: _Told) -> bool:
+        """Raise the count of an Event; False when the API server has forgotten it."""
+        change = {
+            "count": told.count + 1,
+            "message": notice.message[:_LONGEST_MESSAGE],
+            "lastTimestamp": _time(notice.at),
+        }
+        path = f"{_path(notice.subject.namespace or 'default')}/{told.name}"
+        try:
+            self._access.request("PATCH", path, change, content_type=_MERGE)
+        except Gone:
+            return False
+        told.count += 1
+        return True
+
+    def _count(self, outcome: str) -> None:
+        self._metrics.status_writes.labels("Event", outcome).inc()
+
+
+def _keep_latest(memory: OrderedDict[Any, Any], key: object) -> None:
+    memory.move_to_end(key)
+    if len(memory) > _REMEMBERED:
+        memory.popitem(last=False)
+
+
+def _path(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/events"
+
+
+def _reference(subject: Subject) -> dict[str, str]:
+    version = f"{subject.dialect}/{VERSIONS[subject.dialect]}" if subject.dialect else "v1"
+    reference = {
+        "apiVersion": version,
+        "kind": subject.kind,
+        "name": subject.name,
+        "uid": subject.uid,
+    }
+    if subject.namespace:
+        reference["namespace"] = subject.namespace
+    return reference
+
+
+def _time(epoch: float) -> str:
+    return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,155 @@
+"""Evictions: a pod is told why, then asked to leave through the Eviction API.
+
+The API server checks the uid and the PodDisruptionBudgets. A budget that says no is asked again
+a few times, because budgets recover as pods come back; then the pod is reported as blocked and
+the plan chooses another.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from extender.errors import ApiError, Gone
+from extender.kube.api.client import Access
+from extender.kube.api.identity import is_another
+from extender.kube.api.pace import Pace
+from extender.logs import event
+from extender.ports import EvictOrder, EvictOutcome, EvictResult
+
+log = logging.getLogger(__name__)
+
+#: Pauses between attempts while a budget, or the API server itself, asks for patience.
+PAUSES_S = (0.25, 0.5, 1.0, 1.0)
+PER_S = 50.0
+BURST = 100
+_WORKERS = 4
+
+_LEAVING = EvictOutcome(EvictResult.LEAVING)
+_GONE = EvictOutcome(EvictResult.GONE, "the pod is gone, or another one by now")
+_STRATEGIC = "application/strategic-merge-patch+json"
+
+
+class ApiEvictor:
+    """The `Evictor` of the real cluster."""
+
+    def __init__(
+        self,
+        access: Access,
+        *,
+        pace: Pace | None = None,
+        wait: Callable[[float], object] | None = None,
+    ) -> None:
+        self._access = access
+        self._pace = pace or Pace(PER_S, BURST)
+        self._stopping = threading.Event()
+        self._wait = wait or self._stopping.wait
+        self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="evict")
+
+    def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
+        """Send *orders* and give one future for each, in order."""
+        return [self._workers.submit(self._carry_out, order) for order in orders]
+
+    def stop(self) -> None:
+        """Give up what has not been sent; what is on its way is not waited for."""
+        self._stopping.set()
+        self._workers.shutdown(wait=False, cancel_futures=True)
+
+    def _carry_out(self, order: EvictOrder) -> EvictOutcome:
+        self._wait(self._pace.turn())
+        if not self._mark(order, leaving=True):
+            return _GONE
+        outcome = self._ask_until_answered(order)
+        if outcome.result in (EvictResult.BLOCKED, EvictResult.FAILED):
+            event(log, logging.WARNING, "eviction did not happen", **_facts(order, outcome.message))
+            self._mark(order, leaving=False)
+        return outcome
+
+    def _mark(self, order: EvictOrder, *, leaving: bool) -> bool:
+        """Write on the pod that it is to be disrupted, or not after all; False when it is gone.
+
+        Job controllers read this: a pod that was pushed out does not count as a failure.
+        """
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True" if leaving else "False",
+            "reason": "PreemptionByScheduler",
+            "message": order.why if leaving else "it could not be evicted and stays",
+            "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        patch = {"metadata": {"uid": order.uid}, "status": {"conditions": [condition]}}
+        try:
+            self._access.request("PATCH", _path(order, "/status"), patch, content_type=_STRATEGIC)
+        except Gone:
+            return False
+        except ApiError as error:
+            # Evicting by a uid that does not match would keep the API server busy for 10 s.
+            if is_another(error):
+                return False
+            # The mark is a courtesy; the eviction itself decides.
+            event(log, logging.WARNING, "pod not marked", **_facts(order, str(error)))
+        return True
+
+    def _ask_until_answered(self, order: EvictOrder) -> EvictOutcome:
+        for pause in PAUSES_S:
+            outcome, final = self._ask(order)
+            if final:
+                return outcome
+            self._wait(pause)
+        return self._ask(order)[0]
+
+    def _ask(self, order: EvictOrder) -> tuple[EvictOutcome, bool]:
+        """Ask once; the flag says that asking again changes nothing."""
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": order.name, "namespace": order.namespace},
+            "deleteOptions": {"preconditions": {"uid": order.uid}},
+        }
+        try:
+            self._access.request("POST", _path(order, "/eviction"), eviction)
+        except Gone:
+            return _GONE, True
+        except ApiError as error:
+            return self._refused(order, error)
+        return _LEAVING, True
+
+    def _refused(self, order: EvictOrder, error: ApiError) -> tuple[EvictOutcome, bool]:
+        # 409 is another uid, or a budget that changed under the API server's hands: the pod tells.
+        if error.status == 409 and not self._is_there(order):
+            return _GONE, True
+        if error.status == 401:
+            self._access.renew()
+        unheard = error.status in (0, 401)
+        result = EvictResult.FAILED if unheard else EvictResult.BLOCKED
+        patient = unheard or error.status in (409, 429) or error.status >= 500
+        return EvictOutcome(result, _said(error)), not patient
+
+    def _is_there(self, order: EvictOrder) -> bool:
+        try:
+            _, body = self._access.request("GET", _path(order))
+        except Gone:
+            return False
+        except ApiError:
+            return True
+        pod: Any = msgspec.json.decode(body)
+        return bool(pod["metadata"]["uid"] == order.uid)
+
+
+def _path(order: EvictOrder, subresource: str = "") -> str:
+    return f"/api/v1/namespaces/{order.namespace}/pods/{order.name}{subresource}"
+
+
+def _said(error: ApiError) -> str:
+    """Give the API server's own words, without the request they answer."""
+    return str(error).partition(f": {error.status}: ")[2] or str(error)
+
+
+def _facts(order: EvictOrder, why: str) -> dict[str, object]:
+    return {"pod": f"{order.namespace}/{order.name}", "why": why}

@@ -1,0 +1,127 @@
+"""Status of PodGroups and Queues, read and merged into what the API server has.
+
+Some CRDs have a status subresource and some, Volcano's own PodGroup among them, do not. A kind
+tells by its answers which it is, and that is remembered.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+
+from extender.errors import ApiError, Gone
+from extender.kube.api.client import Access
+from extender.kube.api.identity import is_another
+from extender.kube.api.pace import Pace
+from extender.kube.decode.dialects import COSCHEDULING, KUBE_BATCH, KUBE_BATCH_INCUBATOR, VOLCANO
+from extender.ports import Subject
+
+PER_S = 50.0
+BURST = 100
+_WORKERS = 4
+_MERGE = "application/merge-patch+json"
+
+VERSIONS = {
+    VOLCANO: "v1beta1",
+    COSCHEDULING: "v1alpha1",
+    KUBE_BATCH: "v1alpha2",
+    KUBE_BATCH_INCUBATOR: "v1alpha1",
+}
+_PLURALS = {"PodGroup": "podgroups", "Queue": "queues"}
+
+Status = Mapping[str, Any]
+
+
+class ApiStatusWriter:
+    """The `StatusWriter` of the real cluster."""
+
+    def __init__(
+        self,
+        access: Access,
+        *,
+        pace: Pace | None = None,
+        wait: Callable[[float], object] | None = None,
+    ) -> None:
+        self._access = access
+        self._pace = pace or Pace(PER_S, BURST)
+        self._stopping = threading.Event()
+        self._wait = wait or self._stopping.wait
+        self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="status")
+        #: (dialect, kind) -> whether it has a status subresource, once known.
+        self._has_status: dict[tuple[str, str], bool] = {}
+
+    def read(self, subject: Subject) -> Future[Status | None]:
+        """Give the status as the API server has it."""
+        return self._workers.submit(self._read, subject)
+
+    def write(self, subject: Subject, status: Status) -> Future[Status | None]:
+        """Merge *status* into what is there and give the whole."""
+        return self._workers.submit(self._write, subject, status)
+
+    def stop(self) -> None:
+        """Give up what has not been sent."""
+        self._stopping.set()
+        self._workers.shutdown(wait=False, cancel_futures=True)
+
+    def _read(self, subject: Subject) -> Status | None:
+        self._wait(self._pace.turn())
+        try:
+            _, body = self._ask("GET", _path(subject))
+        except Gone:
+            return None
+        return _status(body, subject)
+
+    def _write(self, subject: Subject, status: Status) -> Status | None:
+        self._wait(self._pace.turn())
+        kind = (subject.dialect, subject.kind)
+        # The uid makes the API server refuse if the object is another one by now.
+        patch = {"metadata": {"uid": subject.uid}, "status": status}
+        if self._has_status.get(kind, True):
+            try:
+                written = self._merge(f"{_path(subject)}/status", patch, subject)
+                self._has_status[kind] = True
+                return written
+            except Gone:
+                if kind in self._has_status:
+                    return None
+        try:
+            written = self._merge(_path(subject), patch, subject)
+        except Gone:
+            return None
+        self._has_status[kind] = False
+        return written
+
+    def _merge(self, path: str, patch: object, subject: Subject) -> Status | None:
+        try:
+            _, body = self._ask("PATCH", path, patch)
+        except ApiError as error:
+            if is_another(error):
+                return None
+            raise
+        return _status(body, subject)
+
+    def _ask(self, method: str, path: str, body: object = None) -> tuple[int, bytes]:
+        try:
+            return self._access.request(method, path, body, content_type=_MERGE)
+        except ApiError as error:
+            if error.status == 401:
+                self._access.renew()
+            raise
+
+
+def _path(subject: Subject) -> str:
+    version = VERSIONS[subject.dialect]
+    within = f"/namespaces/{subject.namespace}" if subject.namespace else ""
+    return f"/apis/{subject.dialect}/{version}{within}/{_PLURALS[subject.kind]}/{subject.name}"
+
+
+def _status(body: bytes, subject: Subject) -> Status | None:
+    thing: Any = msgspec.json.decode(body)
+    if thing["metadata"].get("uid") != subject.uid:
+        return None
+    status: Status = thing.get("status") or {}
+    return status

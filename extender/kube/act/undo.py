@@ -1,0 +1,91 @@
+"""Takes a gang that was bound only in part off its nodes again, if that loses nothing.
+
+There is no unbind: a pod leaves its node by leaving altogether. So only pods of a controller are
+asked, which makes new ones in their place; if one of them has none, all stay.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+
+from extender.kube.api.connection import Reply
+from extender.kube.api.pipeline import Pipeline, pod_path
+from extender.kube.decode.raw import RawOwner
+from extender.logs import event
+from extender.model.gang import GangKey
+from extender.ports import Evictor, EvictOrder
+
+log = logging.getLogger(__name__)
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    uid: str = ""
+    owner_references: list[RawOwner] = []
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Metadata
+
+
+_decode = msgspec.json.Decoder(_Pod).decode
+
+
+class CautiousUndo:
+    """The barrier's `TakesBack` of the real cluster: asks the API server who owns the pods."""
+
+    def __init__(self, pipeline: Pipeline, evictor: Evictor) -> None:
+        self._pipeline = pipeline
+        self._evictor = evictor
+
+    def take_back(self, gang: GangKey, orders: Sequence[EvictOrder]) -> None:
+        """Ask all of them to leave, or none when one of them would never come again."""
+        self._pipeline.run(partial(self._ask, _Inquiry(gang, orders, self._evictor), orders))
+
+    def _ask(self, inquiry: _Inquiry, orders: Sequence[EvictOrder]) -> None:
+        for order in orders:
+            request = self._pipeline.frame(b"GET", pod_path(order.namespace, order.name))
+            self._pipeline.ask(request, partial(inquiry.hear, order))
+
+
+class _Inquiry:
+    """The pods of one gang, until it is known of each whether it may go."""
+
+    def __init__(self, gang: GangKey, orders: Sequence[EvictOrder], evictor: Evictor) -> None:
+        self._gang = gang
+        self._orders = orders
+        self._evictor = evictor
+        self._unheard = len(orders)
+        self._stays: list[str] = []
+
+    def hear(self, order: EvictOrder, reply: Reply) -> None:
+        """Take the answer about one pod; after the last one all go, or none."""
+        self._unheard -= 1
+        if not _may_go(order, reply):
+            self._stays.append(f"{order.namespace}/{order.name}")
+        if self._unheard:
+            return
+        if self._stays:
+            event(
+                log,
+                logging.ERROR,
+                "gang bound in part stays: not every pod has a controller",
+                gang=self._gang,
+                pods=sorted(self._stays)[:50],
+            )
+            return
+        event(log, logging.WARNING, "gang bound in part is taken back", gang=self._gang)
+        self._evictor.evict(self._orders)
+
+
+def _may_go(order: EvictOrder, reply: Reply) -> bool:
+    """Ask whether a pod is gone already, or will be made anew; in doubt it stays."""
+    if reply.status == 404:
+        return True
+    if reply.status != 200:
+        return False
+    metadata = _decode(reply.body).metadata
+    return metadata.uid != order.uid or any(owner.controller for owner in metadata.owner_references)

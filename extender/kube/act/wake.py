@@ -1,0 +1,125 @@
+"""Wake-ups for pods kube-scheduler has put aside, steered to their reserved node.
+
+One patch does two things. `status.nominatedNodeName` makes kube-scheduler look at that node
+first. The annotation makes it look at all: up to 1.31 it does not notice a change of status alone,
+and in no version a patch that changes nothing, such as a second nomination of the same node.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+
+import msgspec
+
+from extender.kube.api.connection import Exchange, Reply
+from extender.kube.api.pace import Pace
+from extender.kube.api.pipeline import MERGE_PATCH, Pipeline, pod_path
+from extender.logs import event
+from extender.model.pod import PodUid
+from extender.ports import WakeOrder
+
+log = logging.getLogger(__name__)
+
+WOKEN = "gang-extender.io/woken"
+
+_ATTEMPTS = 5
+#: Besides 5xx: no answer, a token that ran out, a connection the server was about to close, load.
+_PASSING = (0, 401, 408, 429)
+_PAUSE_S = 0.2
+
+_encode = msgspec.json.Encoder().encode
+
+
+def _this_moment() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+class PipelinedWaker:
+    """The `Waker` of the real cluster: *burst* at once, then *per_s*; the latest order wins."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        per_s: float = 200.0,
+        burst: int = 400,
+        chance: Callable[[], float] = random.random,
+        moment: Callable[[], str] = _this_moment,
+    ) -> None:
+        self._pipeline = pipeline
+        self._pace = Pace(per_s, burst, pipeline.loop.time)
+        self._chance = chance
+        self._moment = moment
+        #: Orders that wait for their turn, or for the answer to an older one.
+        self._queued: dict[PodUid, WakeOrder] = {}
+        self._under_way: set[PodUid] = set()
+        #: Had their turn while an older order was under way.
+        self._overdue: set[PodUid] = set()
+
+    def wake(self, orders: Sequence[WakeOrder]) -> None:
+        """Queue *orders*; a later order for the same pod replaces one not yet sent."""
+        self._pipeline.run(lambda: self._send([each.uid for each in orders if self._queue(each)]))
+
+    def _queue(self, order: WakeOrder) -> bool:
+        """Give an order its turn; True when that is now."""
+        has_a_turn = order.uid in self._queued
+        self._queued[order.uid] = order
+        if has_a_turn:
+            return False
+        wait_s = self._pace.turn()
+        if wait_s <= 0:
+            return True
+        self._pipeline.later(wait_s, lambda: self._send([order.uid]))
+        return False
+
+    def _send(self, uids: Sequence[PodUid]) -> None:
+        # Two patches of one pod on two lanes could overtake each other.
+        self._overdue.update(uid for uid in uids if uid in self._under_way)
+        free = [self._queued.pop(uid) for uid in uids if uid not in self._under_way]
+        if free:
+            self._pipeline.send([self._patch(order) for order in free])
+
+    def _patch(self, order: WakeOrder, attempt: int = 1) -> Exchange:
+        self._under_way.add(order.uid)
+        body: dict[str, object] = {
+            # Another pod of the same name is refused.
+            "metadata": {"uid": order.uid, "annotations": {WOKEN: self._moment()}}
+        }
+        if order.node:
+            body["status"] = {"nominatedNodeName": order.node}
+        path = pod_path(order.namespace, order.name, "/status" if order.node else "")
+        request = self._pipeline.frame(b"PATCH", path, _encode(body), MERGE_PATCH)
+        return Exchange(request, partial(self._answered, order, attempt))
+
+    def _answered(self, order: WakeOrder, attempt: int, reply: Reply) -> None:
+        self._under_way.discard(order.uid)
+        if order.uid in self._overdue:
+            self._overdue.discard(order.uid)
+            self._send([order.uid])
+        elif reply.status in (200, 404, 409, 422):
+            return  # awake, or gone, or another pod by now (whose uid cannot be changed)
+        elif attempt < _ATTEMPTS and (reply.status in _PASSING or reply.status >= 500):
+            self._retry_later(order, attempt, reply)
+        else:
+            event(
+                log,
+                logging.WARNING,
+                "pod not woken",
+                pod=f"{order.namespace}/{order.name}",
+                status=reply.status,
+                answer=reply.body[:300].decode(errors="replace"),
+            )
+
+    def _retry_later(self, order: WakeOrder, attempt: int, reply: Reply) -> None:
+        if reply.status == 401:
+            self._pipeline.renew()
+        pause_s = _PAUSE_S * 2 ** (attempt - 1) * (0.5 + 0.5 * self._chance())
+        self._pipeline.later(pause_s, lambda: self._retry(order, attempt + 1))
+
+    def _retry(self, order: WakeOrder, attempt: int) -> None:
+        if order.uid not in self._queued and order.uid not in self._under_way:
+            self._pipeline.send((self._patch(order, attempt),))

@@ -1,0 +1,194 @@
+"""The way to the API server: where it is, who we are, and a blocking request for rare calls."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+import urllib3
+
+from extender.errors import ApiError, Conflict, ExtenderError, Gone, Unreachable
+from extender.kube.api.kubeconfig import Endpoint, read
+
+#: How old a token may be before it is read again; kubelet rotates them long before they expire.
+TOKEN_AGE_S = 60.0
+#: How often the whole configuration may be read again because we were not let in.
+RENEWAL_PAUSE_S = 5.0
+
+_CONNECT_S = 5.0
+_REQUEST_S = 15.0
+#: Every watch has a connection of its own.
+_CONNECTIONS = 32
+_AGENT = "gang-extender"
+_REFUSALS: Mapping[int, type[ApiError]] = {404: Gone, 409: Conflict}
+
+
+class Access:
+    """One API server; certificates are loaded once, tokens are kept fresh in the background.
+
+    Everything here may be called from any thread. *tls* and *server_name* are what a socket
+    needs; they change only in `renew`, so read them when connecting, not before.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str,
+        port: int,
+        prefix: str = "",
+        tls: ssl.SSLContext | None = None,
+        server_name: str = "",
+        token: Callable[[], str | None] = lambda: None,
+        reload: Callable[[], Endpoint] | None = None,
+    ) -> None:
+        self._reload = reload
+        self._lock = threading.Lock()
+        self._reading = threading.Lock()
+        self._renewed_at = float("-inf")
+        self._use(
+            Endpoint(
+                host=host,
+                port=port,
+                prefix=prefix,
+                tls=tls,
+                server_name=server_name or host,
+                token=token,
+            )
+        )
+
+    @classmethod
+    def load(cls, kubeconfig: str | None = None) -> Access:
+        """Read the configuration of *kubeconfig*, $KUBECONFIG, the pod or ~/.kube/config."""
+        endpoint = read(kubeconfig)
+        return cls(
+            host=endpoint.host,
+            port=endpoint.port,
+            prefix=endpoint.prefix,
+            tls=endpoint.tls,
+            server_name=endpoint.server_name,
+            token=endpoint.token,
+            reload=lambda: read(kubeconfig),
+        )
+
+    def _use(self, endpoint: Endpoint) -> None:
+        self.host = endpoint.host
+        self.port = endpoint.port
+        self.prefix = endpoint.prefix
+        self.tls = endpoint.tls
+        self.server_name = endpoint.server_name
+        self._token = endpoint.token
+        self._authorization = endpoint.token()
+        self._read_at = time.monotonic()
+        self._pool = _pool(endpoint)
+
+    def authorization(self) -> str | None:
+        """Give the Authorization header as of now, without ever waiting for a fresh one.
+
+        A token is read again long before it expires, so the old one serves meanwhile.
+        """
+        if time.monotonic() - self._read_at > TOKEN_AGE_S and self._reading.acquire(blocking=False):
+            threading.Thread(target=self._read_token, name="token", daemon=True).start()
+        return self._authorization
+
+    def _read_token(self) -> None:
+        try:
+            self._authorization = self._token()
+        except ExtenderError:
+            # The old token may still be good; if not, a 401 leads to `renew`, which reports.
+            pass
+        finally:
+            self._read_at = time.monotonic()
+            self._reading.release()
+
+    def renew(self) -> None:
+        """Read everything anew after a 401; certificates may have been rotated, too."""
+        with self._lock:
+            if self._reload is None or time.monotonic() - self._renewed_at < RENEWAL_PAUSE_S:
+                return
+            self._renewed_at = time.monotonic()
+            self._use(self._reload())
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+    ) -> tuple[int, bytes]:
+        """Ask once and give status and body; anything but 2xx raises from the `ApiError` family."""
+        response = self.open(
+            method, path, body, query=query, content_type=content_type, read_s=_REQUEST_S
+        )
+        try:
+            data = response.data
+        except urllib3.exceptions.HTTPError as error:
+            raise Unreachable(f"{method} {path}: the answer broke off: {error}") from error
+        if response.status >= 300:
+            raise refusal(method, path, response.status, data)
+        return response.status, data
+
+    def open(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+        read_s: float,
+    ) -> urllib3.BaseHTTPResponse:
+        """Send a request and give the answer unread, whatever its status; the caller closes it."""
+        headers = {"accept": "application/json", "user-agent": _AGENT}
+        if body is not None:
+            headers["content-type"] = content_type
+        authorization = self.authorization()
+        if authorization:
+            headers["authorization"] = authorization
+        target = f"{self.prefix}{path}" + (f"?{urlencode(query)}" if query else "")
+        try:
+            return self._pool.urlopen(
+                method,
+                target,
+                body=None if body is None else msgspec.json.encode(body),
+                headers=headers,
+                retries=False,
+                redirect=False,
+                preload_content=False,
+                timeout=urllib3.Timeout(connect=_CONNECT_S, read=read_s),
+            )
+        except urllib3.exceptions.HTTPError as error:
+            raise Unreachable(f"{method} {path}: no answer from the API server: {error}") from error
+
+
+def refusal(method: str, path: str, status: int, body: bytes) -> ApiError:
+    """Translate an answer that is not 2xx; its message is the API server's own."""
+    kind = _REFUSALS.get(status, ApiError)
+    return kind(f"{method} {path}: {status}: {_message(body)}", status=status)
+
+
+def _message(body: bytes) -> str:
+    try:
+        said: Any = msgspec.json.decode(body)
+        return str(said["message"])
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return body[:200].decode(errors="replace").strip() or "no reason given"
+
+
+def _pool(endpoint: Endpoint) -> urllib3.HTTPConnectionPool:
+    if endpoint.tls is None:
+        return urllib3.HTTPConnectionPool(endpoint.host, endpoint.port, maxsize=_CONNECTIONS)
+    return urllib3.HTTPSConnectionPool(
+        endpoint.host,
+        endpoint.port,
+        maxsize=_CONNECTIONS,
+        ssl_context=endpoint.tls,
+        server_hostname=endpoint.server_name,
+        assert_hostname=endpoint.server_name if endpoint.tls.check_hostname else False,
+    )

@@ -1,0 +1,1 @@
+"""Raw objects to ours, in every dialect."""

@@ -1,0 +1,197 @@
+"""PodGroups and Queues of every family of CRDs we read.
+
+Volcano's fields are the superset; the others leave some out. An object that cannot be used is
+kept with a sentence that says why, so that its owner can find out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from extender.errors import BadQuantity
+from extender.kube.decode.objects import RawMeta
+from extender.kube.decode.raw import Quantities
+from extender.model.dialect import COSCHEDULING, KUBE_BATCH, KUBE_BATCH_INCUBATOR, VOLCANO
+from extender.model.gang import Phase, PodGroup
+from extender.model.pod import NO_LABELS
+from extender.model.queue import Queue, QueueState
+from extender.model.resources import NOTHING, Resources
+
+__all__ = [
+    "COSCHEDULING",
+    "KUBE_BATCH",
+    "KUBE_BATCH_INCUBATOR",
+    "VOLCANO",
+    "spoilt_group",
+    "spoilt_queue",
+    "to_group",
+    "to_queue",
+]
+
+#: Annotations somebody reads begin like this; all others are left behind.
+_READ = ("volcano.sh/", "scheduling.volcano.sh/", "gang-extender.io/", "sla-waiting-time")
+_LONGEST = 256
+
+_PHASES = {phase.value: phase for phase in Phase} | {
+    # Coscheduling's words.
+    "Finished": Phase.COMPLETED,
+    "Scheduled": Phase.RUNNING,
+}
+
+
+class RawGroupSpec(msgspec.Struct, rename="camel", gc=False):
+    """spec of a PodGroup."""
+
+    min_member: int | None = None
+    min_task_member: dict[str, int] | None = None
+    min_resources: Quantities | None = None
+    queue: str | None = None
+    priority_class_name: str | None = None
+
+
+class RawGroupStatus(msgspec.Struct, gc=False):
+    """status of a PodGroup."""
+
+    phase: str | None = None
+
+
+class RawGroup(msgspec.Struct, gc=False):
+    """A PodGroup."""
+
+    metadata: RawMeta
+    spec: RawGroupSpec = msgspec.field(default_factory=RawGroupSpec)
+    status: RawGroupStatus = msgspec.field(default_factory=RawGroupStatus)
+
+
+class RawGuarantee(msgspec.Struct, gc=False):
+    """spec.guarantee of a Queue."""
+
+    resource: Quantities | None = None
+
+
+class RawQueueSpec(msgspec.Struct, gc=False):
+    """spec of a Queue."""
+
+    weight: int | None = None
+    capability: Quantities | None = None
+    deserved: Quantities | None = None
+    guarantee: RawGuarantee | None = None
+    reclaimable: bool | None = None
+    priority: int | None = None
+    parent: str | None = None
+
+
+class RawQueueStatus(msgspec.Struct, gc=False):
+    """status of a Queue."""
+
+    state: str | None = None
+
+
+class RawQueue(msgspec.Struct, gc=False):
+    """A Queue."""
+
+    metadata: RawMeta
+    spec: RawQueueSpec = msgspec.field(default_factory=RawQueueSpec)
+    status: RawQueueStatus = msgspec.field(default_factory=RawQueueStatus)
+
+
+def to_group(raw: RawGroup, dialect: str) -> PodGroup:
+    """Read a PodGroup of *dialect*."""
+    meta, spec = raw.metadata, raw.spec
+    min_resources, problem = _amounts(spec.min_resources, "minResources")
+    by_role = {role: least for role, least in (spec.min_task_member or {}).items() if least}
+    if spec.min_member is not None and not 0 <= spec.min_member < 2**31:
+        problem = f"minMember is {spec.min_member}; write a number from 0 to 2147483647"
+    if any(least < 0 for least in by_role.values()):
+        problem = "a number in minTaskMember is negative"
+    return PodGroup(
+        namespace=meta.namespace or "default",
+        name=meta.name,
+        min_member=1 if spec.min_member is None else max(0, min(spec.min_member, 2**31)),
+        uid=meta.uid,
+        min_by_role=by_role,
+        min_resources=min_resources if spec.min_resources else None,
+        queue=spec.queue or "",
+        priority_class=spec.priority_class_name or "",
+        created=meta.created,
+        phase=_PHASES.get(raw.status.phase or "", Phase.PENDING),
+        is_phaseless=not raw.status.phase,
+        annotations=_annotations(meta),
+        dialect=dialect,
+        problem=problem and f"PodGroup {meta.namespace or 'default'}/{meta.name}: {problem}",
+    )
+
+
+def spoilt_group(namespace: str, name: str, uid: str, dialect: str, why: str) -> PodGroup:
+    """Stand in for a PodGroup that cannot be read at all."""
+    return PodGroup(
+        namespace=namespace or "default",
+        name=name,
+        uid=uid,
+        dialect=dialect,
+        problem=f"PodGroup {namespace or 'default'}/{name} cannot be read: {why}",
+    )
+
+
+def to_queue(raw: RawQueue) -> Queue:
+    """Read a Queue; one without a state is open, because only Volcano's controller writes it."""
+    meta, spec = raw.metadata, raw.spec
+    guaranteed = spec.guarantee.resource if spec.guarantee else None
+    capability, no_capability = _amounts(spec.capability, "capability")
+    deserved, no_deserved = _amounts(spec.deserved, "deserved")
+    guarantee, no_guarantee = _amounts(guaranteed, "guarantee")
+    weight = 1 if spec.weight is None else spec.weight
+    problem = no_capability or no_deserved or no_guarantee
+    if weight < 0:
+        problem = f"its weight is {weight}; write 0 or more"
+    return Queue(
+        name=meta.name,
+        weight=max(0, weight),
+        capability=capability,
+        guarantee=guarantee,
+        deserved=deserved,
+        priority=spec.priority or 0,
+        reclaimable=spec.reclaimable is not False,
+        parent=spec.parent or "",
+        state=_state(raw.status.state),
+        created=meta.created,
+        uid=meta.uid,
+        annotations=_annotations(meta),
+        problem=problem,
+    )
+
+
+def spoilt_queue(name: str, uid: str, why: str) -> Queue:
+    """Stand in for a Queue that cannot be read at all."""
+    return Queue(name=name, uid=uid, problem=f"it cannot be read: {why}")
+
+
+def _state(word: str | None) -> QueueState:
+    if not word:
+        return QueueState.OPEN
+    known: Mapping[str, Any] = QueueState._value2member_map_
+    return QueueState(word) if word in known else QueueState.UNKNOWN
+
+
+def _amounts(quantities: Quantities | None, name: str) -> tuple[Resources, str]:
+    if not quantities:
+        return NOTHING, ""
+    try:
+        amounts = Resources.parse(quantities)
+    except BadQuantity as error:
+        return NOTHING, f"{name} cannot be read: {error}"
+    if any(amount < 0 for amount in amounts.values()):
+        return NOTHING, f"an amount in {name} is negative"
+    return amounts, ""
+
+
+def _annotations(meta: RawMeta) -> Mapping[str, str]:
+    read = {
+        key: value
+        for key, value in (meta.annotations or {}).items()
+        if key.startswith(_READ) and len(value) <= _LONGEST
+    }
+    return read or NO_LABELS

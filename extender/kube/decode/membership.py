@@ -1,0 +1,93 @@
+"""Which gang a pod names, in whatever dialect its author knows.
+
+Every mark may be an annotation or a label. Our own wins, then the order of `_GROUP_KEYS`. A pod
+that names nothing belongs to the shadow gang of its controller, or is one by itself.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from extender.kube.decode.raw import Labels, RawMarks, RawOwner, RawPod
+from extender.model.gang import GangKey
+from extender.model.membership import SHADOW, Membership
+
+GANG = "gang-extender.io/gang"
+MIN_MEMBER = "gang-extender.io/min-member"
+QUEUE = "scheduling.volcano.sh/queue-name"
+
+_GROUP_KEYS = (
+    GANG,
+    "scheduling.k8s.io/group-name",
+    "scheduling.volcano.sh/group-name",
+    "scheduling.x-k8s.io/pod-group",
+    "pod-group.scheduling.sigs.k8s.io/name",
+)
+_SIZE_KEYS = (
+    MIN_MEMBER,
+    "scheduling.volcano.sh/group-min-member",
+    "scheduling.k8s.io/group-min-member",
+    "pod-group.scheduling.sigs.k8s.io/min-available",
+)
+_NO_MARKS = RawMarks()
+
+
+def membership_of(pod: RawPod) -> Membership:
+    """Say to which gang *pod* belongs."""
+    meta, spec = pod.metadata, pod.spec
+    native = (spec.scheduling_group and spec.scheduling_group.pod_group_name) or (
+        spec.workload_ref and f"{spec.workload_ref.name}.{spec.workload_ref.pod_group}"
+    )
+    if native:
+        return _membership(meta.namespace, f"native{SHADOW}{native}", True, "", "", True)
+    marks, labels = meta.annotations or _NO_MARKS, meta.labels
+    group = _group(marks, labels)
+    size = _size(marks, labels)
+    name = group or _shadow(meta.owner_references, meta.name)
+    queue = marks.queue or (labels and labels.get(QUEUE)) or ""
+    return _membership(meta.namespace, name, bool(group or size), size or "", queue, False)
+
+
+def _group(marks: RawMarks, labels: Labels | None) -> str | None:
+    named = marks.gang or marks.group or marks.volcano_group or marks.pod_group or marks.sigs_group
+    if named or not labels:
+        return named
+    return next((labels[key] for key in _GROUP_KEYS if labels.get(key)), None)
+
+
+def _size(marks: RawMarks, labels: Labels | None) -> str | None:
+    size = marks.min_member or marks.volcano_min or marks.group_min or marks.sigs_min
+    if size or not labels:
+        return size
+    return next((labels[key] for key in _SIZE_KEYS if labels.get(key)), None)
+
+
+def _shadow(owners: tuple[RawOwner, ...] | None, pod_name: str) -> str:
+    for owner in owners or ():
+        if owner.controller:
+            return f"{owner.kind.lower()}{SHADOW}{owner.name}"
+    return f"pod{SHADOW}{pod_name}"
+
+
+@lru_cache(maxsize=16_384)
+def _membership(
+    namespace: str, name: str, named: bool, size: str, queue: str, native: bool
+) -> Membership:
+    """Make the membership that all pods of one gang share."""
+    min_member, problem = _read_size(size)
+    return Membership(
+        key=GangKey(f"{namespace or 'default'}/{name}"),
+        named=named,
+        min_member=min_member,
+        native=native,
+        queue=queue,
+        problem=problem,
+    )
+
+
+def _read_size(size: str) -> tuple[int | None, str]:
+    if not size:
+        return None, ""
+    if size.isascii() and size.isdigit() and len(size) < 10 and int(size) > 0:
+        return int(size), ""
+    return 1, f"min-member is {size[:40]!r}; write a whole number such as 4"

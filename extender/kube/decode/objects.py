@@ -1,0 +1,180 @@
+"""Nodes, namespaces, priority classes and disruption budgets: from JSON to the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from extender.errors import BadQuantity
+from extender.kube.decode.raw import Labels, Quantities, RawPodCondition, RawRequirement
+from extender.model.namespace import Namespace, PriorityClass
+from extender.model.node import Node, Taint
+from extender.model.pod import NO_LABELS
+from extender.model.resources import Resources
+from extender.model.snapshot import DisruptionBudget, LabelSelector
+
+#: Namespace annotations; only administrators can write them.
+HOME_QUEUE = "scheduling.volcano.sh/queue-name"
+ALLOWED_QUEUES = "gang-extender.io/queues"
+
+
+class RawMeta(msgspec.Struct, rename="camel", gc=False):
+    """metadata of anything but a pod."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: datetime | None = None
+    labels: Labels | None = None
+    annotations: dict[str, str] | None = None
+
+    @property
+    def created(self) -> float:
+        """Give the creation time in seconds since the epoch."""
+        return self.creation_timestamp.timestamp() if self.creation_timestamp else 0.0
+
+
+class RawTaint(msgspec.Struct, gc=False):
+    """One taint."""
+
+    key: str = ""
+    value: str | None = None
+    effect: str = ""
+
+
+class RawNodeSpec(msgspec.Struct, gc=False):
+    """spec of a node."""
+
+    unschedulable: bool | None = None
+    taints: list[RawTaint] | None = None
+
+
+class RawNodeStatus(msgspec.Struct, gc=False):
+    """status of a node."""
+
+    allocatable: Quantities | None = None
+    conditions: list[RawPodCondition] | None = None
+
+
+class RawNode(msgspec.Struct, gc=False):
+    """A Node."""
+
+    metadata: RawMeta
+    spec: RawNodeSpec = msgspec.field(default_factory=RawNodeSpec)
+    status: RawNodeStatus = msgspec.field(default_factory=RawNodeStatus)
+
+
+class RawNamespace(msgspec.Struct, gc=False):
+    """A Namespace."""
+
+    metadata: RawMeta
+
+
+class RawPriorityClass(msgspec.Struct, rename="camel", gc=False):
+    """A PriorityClass."""
+
+    metadata: RawMeta
+    value: int = 0
+    global_default: bool | None = None
+
+
+class RawSelector(msgspec.Struct, rename="camel", gc=False):
+    """A label selector."""
+
+    match_labels: Labels | None = None
+    match_expressions: list[RawRequirement] | None = None
+
+
+class RawBudgetSpec(msgspec.Struct, gc=False):
+    """spec of a PodDisruptionBudget."""
+
+    selector: RawSelector | None = None
+
+
+class RawBudgetStatus(msgspec.Struct, rename="camel", gc=False):
+    """status of a PodDisruptionBudget."""
+
+    disruptions_allowed: int = 0
+    disrupted_pods: dict[str, Any] | None = None
+
+
+class RawBudget(msgspec.Struct, gc=False):
+    """A PodDisruptionBudget."""
+
+    metadata: RawMeta
+    spec: RawBudgetSpec = msgspec.field(default_factory=RawBudgetSpec)
+    status: RawBudgetStatus = msgspec.field(default_factory=RawBudgetStatus)
+
+
+def to_node(raw: RawNode) -> Node:
+    """Read a node; an amount nobody can read counts as none."""
+    conditions = raw.status.conditions or ()
+    return Node(
+        name=raw.metadata.name,
+        allocatable=_readable(raw.status.allocatable or {}),
+        labels=raw.metadata.labels or NO_LABELS,
+        taints=tuple(
+            Taint(each.key, each.value or "", each.effect) for each in raw.spec.taints or ()
+        ),
+        unschedulable=bool(raw.spec.unschedulable),
+        ready=any(each.type == "Ready" and each.status == "True" for each in conditions),
+    )
+
+
+def _readable(quantities: Mapping[str, str | int | float]) -> Resources:
+    amounts = {}
+    for name, quantity in quantities.items():
+        try:
+            amount = Resources.parse({name: quantity})[name]
+        except BadQuantity:
+            continue
+        amounts[name] = max(0, amount)
+    return Resources(amounts)
+
+
+def to_namespace(raw: RawNamespace) -> Namespace:
+    """Read a namespace and the policy written on it."""
+    annotations = raw.metadata.annotations or {}
+    allowed = annotations.get(ALLOWED_QUEUES)
+    return Namespace(
+        name=raw.metadata.name,
+        queue=annotations.get(HOME_QUEUE, "").strip(),
+        allowed=None
+        if allowed is None
+        else frozenset(name.strip() for name in allowed.split(",") if name.strip()),
+    )
+
+
+def to_priority_class(raw: RawPriorityClass) -> PriorityClass:
+    """Read a priority class."""
+    return PriorityClass(
+        name=raw.metadata.name, value=raw.value, is_default=bool(raw.global_default)
+    )
+
+
+def to_budget(raw: RawBudget) -> DisruptionBudget:
+    """Read a disruption budget."""
+    return DisruptionBudget(
+        namespace=raw.metadata.namespace,
+        name=raw.metadata.name,
+        selector=_selector(raw.spec.selector),
+        allowed=raw.status.disruptions_allowed,
+        disrupted=frozenset(raw.status.disrupted_pods or ()),
+    )
+
+
+def _selector(raw: RawSelector | None) -> LabelSelector:
+    if raw is None:
+        # No selector selects nothing; an empty one selects everything.
+        return LabelSelector(requirements=(("", "In", ()),))
+    labels = sorted((raw.match_labels or {}).items())
+    return LabelSelector(
+        requirements=tuple((key, "In", (value,)) for key, value in labels)
+        + tuple(
+            (each.key, each.operator, each.values or ()) for each in raw.match_expressions or ()
+        )
+    )

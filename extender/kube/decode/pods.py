@@ -1,0 +1,163 @@
+"""Pods: from Kubernetes' JSON to what the plan sees.
+
+This runs once per watch event and once per filter call, which sits in kube-scheduler's serial
+loop, so it shares whatever pods have in common: shapes, labels, names of nodes and namespaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+from sys import intern
+
+import msgspec
+
+from extender.errors import BadQuantity, MalformedCall
+from extender.kube.decode.membership import membership_of
+from extender.kube.decode.raw import Labels, RawMarks, RawPod, RawPodSpec, RawPodStatus
+from extender.kube.decode.shapes import Shapes
+from extender.model.gang import GangKey
+from extender.model.membership import SHADOW, Membership
+from extender.model.pod import NO_LABELS, Pod, PodUid, Shape, Status
+from extender.model.requests import ONE_POD
+
+__all__ = ["RawPod", "pod", "spoilt_pod", "to_pod", "uid"]
+
+_ROLE = "volcano.sh/task-spec"
+_PREEMPTABLE = "volcano.sh/preemptable"
+#: Longer texts add nothing to "why was it refused?".
+_REFUSAL_LENGTH = 300
+_REMEMBERED_LABELS = 50_000
+
+
+class _Identity(msgspec.Struct):
+    uid: str = ""
+
+
+class _Identified(msgspec.Struct):
+    metadata: _Identity
+
+
+_identity = msgspec.json.Decoder(_Identified)
+_decoder = msgspec.json.Decoder(RawPod)
+_shapes = Shapes()
+_labels: dict[Hashable, Mapping[str, str]] = {}
+_UNREADABLE = Shape(requests=ONE_POD)
+_NO_MARKS = RawMarks()
+
+_BY_PHASE = {
+    "Running": Status.RUNNING,
+    "Succeeded": Status.SUCCEEDED,
+    "Failed": Status.FAILED,
+    "Unknown": Status.UNKNOWN,
+}
+
+
+def pod(data: bytes | msgspec.Raw | Mapping[str, object]) -> RawPod:
+    """Decode one Pod object: JSON as it came, or what a YAML file was parsed into."""
+    try:
+        if isinstance(data, Mapping):
+            return msgspec.convert(data, RawPod)
+        return _decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise MalformedCall(f"this is not a Pod: {error}") from error
+
+
+def uid(data: bytes | msgspec.Raw) -> PodUid:
+    """Read no more of a Pod object than who it is; empty when it does not say."""
+    try:
+        return PodUid(_identity.decode(data).metadata.uid)
+    except msgspec.DecodeError as error:
+        raise MalformedCall(f"this is not a Pod: {error}") from error
+
+
+def to_pod(raw: RawPod, *, schedulers: frozenset[str]) -> tuple[Pod, Membership]:
+    """Read a pod and its membership; never fails, what cannot be read becomes a problem."""
+    meta, spec, status = raw.metadata, raw.spec, raw.status
+    marks = meta.annotations or _NO_MARKS
+    labels = meta.labels
+    ours = (spec.scheduler_name or "default-scheduler") in schedulers
+    membership = membership_of(raw)
+    try:
+        shape = _shapes.of(raw, ours=ours)
+    except BadQuantity as error:
+        shape = _UNREADABLE
+        membership = replace(membership, problem=f"pod {meta.name} cannot be read: {error}")
+    namespace = intern(meta.namespace or "default")
+    return (
+        Pod(
+            uid=PodUid(meta.uid or f"{namespace}/{meta.name}"),
+            namespace=namespace,
+            name=meta.name,
+            shape=shape,
+            status=_status(raw),
+            node=intern(spec.node_name) if spec.node_name else "",
+            role=_mark(marks.role, labels, _ROLE),
+            priority=_priority(spec, marks),
+            priority_class=intern(spec.priority_class_name) if spec.priority_class_name else "",
+            created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
+            gated=bool(spec.scheduling_gates),
+            preemptable=_is_true(_mark(marks.preemptable, labels, _PREEMPTABLE)),
+            may_preempt=spec.preemption_policy != "Never",
+            ours=ours,
+            nominated=intern(status.nominated_node_name) if status.nominated_node_name else "",
+            labels=_shared(labels) if labels and ours else NO_LABELS,
+            refusal=_refusal(status) if ours and not spec.node_name else "",
+        ),
+        membership,
+    )
+
+
+def _status(raw: RawPod) -> Status:
+    status = _BY_PHASE.get(raw.status.phase or "", Status.PENDING)
+    if status is Status.SUCCEEDED or status is Status.FAILED:
+        return status
+    if raw.metadata.deletion_timestamp is not None:
+        return Status.RELEASING
+    if status is Status.PENDING and raw.spec.node_name:
+        return Status.BOUND
+    return status
+
+
+def _priority(spec: RawPodSpec, marks: RawMarks) -> int:
+    if marks.task_priority:
+        try:
+            return int(marks.task_priority[:11])
+        except ValueError:
+            pass
+    return spec.priority or 0
+
+
+def _mark(annotation: str | None, labels: Labels | None, key: str) -> str:
+    value = annotation or (labels.get(key) if labels else None)
+    return intern(value) if value else ""
+
+
+def _is_true(text: str) -> bool:
+    """Read Volcano's flag: true when absent, false when nobody can tell."""
+    return text in ("", "true", "True", "TRUE", "t", "T", "1")
+
+
+def _refusal(status: RawPodStatus) -> str:
+    for condition in status.conditions or ():
+        if condition.type == "PodScheduled":
+            refused = condition.status == "False" and condition.reason == "Unschedulable"
+            return intern((condition.message or "")[:_REFUSAL_LENGTH]) if refused else ""
+    return ""
+
+
+def _shared(labels: Labels) -> Mapping[str, str]:
+    key = tuple(labels.items())
+    if len(_labels) >= _REMEMBERED_LABELS:
+        _labels.clear()
+    return _labels.setdefault(key, labels)
+
+
+def spoilt_pod(namespace: str, name: str, uid: str, why: str) -> tuple[Pod, Membership]:
+    """Stand in for a pod that cannot be read at all: a gang of its own, with a problem."""
+    namespace = namespace or "default"
+    pod = Pod(
+        uid=PodUid(uid or f"{namespace}/{name}"), namespace=namespace, name=name, shape=_UNREADABLE
+    )
+    key = GangKey(f"{namespace}/pod{SHADOW}{name}")
+    return pod, Membership(key=key, named=True, problem=f"pod {name} cannot be read: {why}")

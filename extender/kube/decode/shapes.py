@@ -1,0 +1,218 @@
+"""Identical pods share one shape: everything that decides which nodes a pod fits.
+
+Reading a shape means parsing quantities and building selectors; recognising one means hashing
+what was decoded. So each spec is first looked up as it was written, and only a new one is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from itertools import chain
+
+from extender.errors import BadQuantity
+from extender.kube.decode.raw import (
+    Quantities,
+    RawContainer,
+    RawNodeAffinity,
+    RawNodeTerm,
+    RawPod,
+    RawPort,
+    RawRequirement,
+    RawResources,
+    RawToleration,
+)
+from extender.model.pod import HostPort, NodeTerm, Requirement, Shape, Toleration
+from extender.model.quantity import LARGEST
+from extender.model.requests import pod_requests
+from extender.model.resources import NOTHING, Resources
+
+#: More different shapes than any cluster has; when they are reached, the memory starts afresh.
+_REMEMBERED = 50_000
+
+_ANY_ADDRESS = "0.0.0.0"  # noqa: S104 (Kubernetes' word for any address; nothing listens here)
+
+
+class Shapes:
+    """Remembers the shapes it has seen; safe to share between threads."""
+
+    def __init__(self, remembered: int = _REMEMBERED) -> None:
+        self._remembered = remembered
+        self._as_written: dict[Hashable, Shape] = {}
+        self._canonical: dict[Hashable, Shape] = {}
+
+    def of(self, pod: RawPod, *, ours: bool) -> Shape:
+        """Give the one shape of pods like *pod*; a foreign pod is only what it takes up.
+
+        Raises `BadQuantity` for an amount nobody can read.
+        """
+        written = _as_written(pod, ours)
+        shape = self._as_written.get(written)
+        return shape if shape is not None else self._learn(written, _read(pod, ours))
+
+    def _learn(self, written: Hashable, shape: Shape) -> Shape:
+        if len(self._as_written) >= self._remembered:
+            self._as_written.clear()
+            self._canonical.clear()
+        shape = self._canonical.setdefault(_content(shape), shape)
+        self._as_written[written] = shape
+        return shape
+
+
+def _as_written(pod: RawPod, ours: bool) -> Hashable:
+    spec = pod.spec
+    needs = (
+        tuple([_needs(container) for container in spec.containers or ()]),
+        tuple([_needs(container) for container in spec.init_containers or ()]),
+        _items(spec.overhead),
+        _amounts(spec.resources),
+        _resized(pod),
+    )
+    if not ours:
+        return needs
+    return (needs, _items(spec.node_selector), spec.affinity, spec.tolerations)
+
+
+def _needs(container: RawContainer) -> Hashable:
+    return (_amounts(container.resources), container.ports, container.restart_policy)
+
+
+def _amounts(resources: RawResources | None) -> Hashable:
+    if resources is None:
+        return None
+    return (_items(resources.requests), _items(resources.limits))
+
+
+def _items(mapping: Quantities | dict[str, str] | None) -> Hashable:
+    return tuple(mapping.items()) if mapping else None
+
+
+def _content(shape: Shape) -> Hashable:
+    return (
+        shape.requests,
+        shape.selector,
+        shape.affinity,
+        shape.preferred,
+        shape.tolerations,
+        shape.host_ports,
+    )
+
+
+def _resized(pod: RawPod) -> Hashable:
+    """Tell what the kubelet really gives, where a resize in place makes it differ from the spec."""
+    given = pod.status.container_statuses
+    if not given:
+        return None
+    asked = {each.name: each.resources for each in pod.spec.containers or ()}
+    differing = []
+    for status in given:
+        resources = asked.get(status.name)
+        requests = (resources and resources.requests) or None
+        actual = (status.resources and status.resources.requests) or None
+        allocated = status.allocated_resources or None
+        if (actual and actual != requests) or (allocated and allocated != requests):
+            differing.append((status.name, _items(actual), _items(allocated)))
+    return tuple(differing) or None
+
+
+def _read(pod: RawPod, ours: bool) -> Shape:
+    requests, host_ports = _requests(pod), _host_ports(pod)
+    if not ours:
+        return Shape(requests=requests, host_ports=host_ports)
+    spec = pod.spec
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    return Shape(
+        requests=requests,
+        selector=tuple(sorted((spec.node_selector or {}).items())),
+        affinity=_required(affinity),
+        preferred=_preferred(affinity),
+        tolerations=tuple(
+            Toleration(
+                each.key or "", each.operator or "Equal", each.value or "", each.effect or ""
+            )
+            for each in spec.tolerations or ()
+        ),
+        host_ports=host_ports,
+    )
+
+
+def _toleration(raw: RawToleration) -> Toleration:
+    return Toleration(raw.key or "", raw.operator or "Equal", raw.value or "", raw.effect or "")
+
+
+def _requests(pod: RawPod) -> Resources:
+    spec = pod.spec
+    given = {status.name: status for status in pod.status.container_statuses or ()}
+    containers = []
+    for container in spec.containers or ():
+        amounts = _parse(container.resources)
+        status = given.get(container.name)
+        if status is not None:
+            # kube-scheduler counts the most of what is asked, allocated and actually given.
+            amounts = amounts.at_least(_quantities(status.allocated_resources))
+            amounts = amounts.at_least(_parse(status.resources))
+        containers.append(amounts)
+    total = pod_requests(
+        containers,
+        [
+            (_parse(each.resources), each.restart_policy == "Always")
+            for each in spec.init_containers or ()
+        ],
+        _quantities(spec.overhead),
+        _parse(spec.resources),
+    )
+    return Resources({name: min(amount, LARGEST) for name, amount in total.items() if amount})
+
+
+def _parse(resources: RawResources | None) -> Resources:
+    """Read requests; a limit without a request is one, as the API server's defaults make it."""
+    if resources is None:
+        return NOTHING
+    return _quantities({**(resources.limits or {}), **(resources.requests or {})})
+
+
+def _quantities(quantities: Quantities | None) -> Resources:
+    if not quantities:
+        return NOTHING
+    amounts = Resources.parse(quantities)
+    for name, amount in amounts.items():
+        if amount < 0:
+            raise BadQuantity(quantities[name])
+    return amounts
+
+
+def _host_ports(pod: RawPod) -> tuple[HostPort, ...]:
+    containers = chain(
+        pod.spec.containers or (),
+        (each for each in pod.spec.init_containers or () if each.restart_policy == "Always"),
+    )
+    ports: Sequence[RawPort] = [port for each in containers for port in each.ports or ()]
+    return tuple(
+        HostPort(port.port, port.protocol or "TCP", port.ip or _ANY_ADDRESS)
+        for port in ports
+        if port.port
+    )
+
+
+def _required(affinity: RawNodeAffinity | None) -> tuple[NodeTerm, ...] | None:
+    if affinity is None or affinity.required is None:
+        return None
+    return tuple(map(_term, affinity.required.node_selector_terms or ()))
+
+
+def _preferred(affinity: RawNodeAffinity | None) -> tuple[tuple[int, NodeTerm], ...]:
+    if affinity is None:
+        return ()
+    return tuple((each.weight, _term(each.preference)) for each in affinity.preferred or ())
+
+
+def _term(term: RawNodeTerm | None) -> NodeTerm:
+    if term is None:
+        return NodeTerm()
+    return NodeTerm(
+        tuple(map(_requirement, term.match_expressions or ())),
+        tuple(map(_requirement, term.match_fields or ())),
+    )
+
+
+def _requirement(raw: RawRequirement) -> Requirement:
+    return Requirement(raw.key, raw.operator, raw.values or ())

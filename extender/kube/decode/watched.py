@@ -1,0 +1,98 @@
+"""What we list and watch: one row per resource."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from extender.cache.changes import Kind, SeenPod
+from extender.kube.decode import dialects, objects
+from extender.kube.decode.codec import Codec, OddMeta
+from extender.kube.decode.pods import RawPod, spoilt_pod, to_pod
+from extender.model.queue import Queue
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One collection of the API server."""
+
+    path: str
+    codec: Codec[Any]
+    #: It may not be installed (yet), or not any more.
+    is_optional: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name it as Kubernetes does: `pods`, `podgroups.scheduling.volcano.sh`."""
+        kind, dialect = self.codec.kind.value, self.codec.dialect
+        return f"{kind}.{dialect}" if dialect else kind
+
+
+def resources(schedulers: frozenset[str]) -> tuple[Resource, ...]:
+    """Give everything we follow; pods of *schedulers* are ours."""
+    return (
+        Resource("/api/v1/nodes", Codec(Kind.NODE, objects.RawNode, objects.to_node)),
+        Resource("/api/v1/pods", pods(schedulers)),
+        Resource(
+            "/api/v1/namespaces",
+            Codec(Kind.NAMESPACE, objects.RawNamespace, objects.to_namespace),
+        ),
+        Resource(
+            "/apis/scheduling.k8s.io/v1/priorityclasses",
+            Codec(Kind.PRIORITY_CLASS, objects.RawPriorityClass, objects.to_priority_class),
+        ),
+        Resource(
+            "/apis/policy/v1/poddisruptionbudgets",
+            Codec(Kind.BUDGET, objects.RawBudget, objects.to_budget),
+        ),
+        _groups(dialects.VOLCANO, "v1beta1"),
+        _groups(dialects.COSCHEDULING, "v1alpha1"),
+        _groups(dialects.KUBE_BATCH, "v1alpha2"),
+        _groups(dialects.KUBE_BATCH_INCUBATOR, "v1alpha1"),
+        _queues(dialects.VOLCANO, "v1beta1"),
+        _queues(dialects.KUBE_BATCH, "v1alpha2"),
+        _queues(dialects.KUBE_BATCH_INCUBATOR, "v1alpha1"),
+    )
+
+
+def pods(schedulers: frozenset[str]) -> Codec[RawPod]:
+    """Read pods; those of *schedulers* are ours."""
+    return Codec(
+        Kind.POD,
+        RawPod,
+        lambda raw: SeenPod(*to_pod(raw, schedulers=schedulers)),
+        stand_in=lambda meta, why: SeenPod(*spoilt_pod(meta.namespace, meta.name, meta.uid, why)),
+    )
+
+
+def groups(dialect: str) -> Codec[dialects.RawGroup]:
+    """Read the PodGroups of *dialect*."""
+    return Codec(
+        Kind.GROUP,
+        dialects.RawGroup,
+        partial(dialects.to_group, dialect=dialect),
+        stand_in=lambda meta, why: dialects.spoilt_group(
+            meta.namespace, meta.name, meta.uid, dialect, why
+        ),
+        dialect=dialect,
+    )
+
+
+def queues(dialect: str) -> Codec[dialects.RawQueue]:
+    """Read the Queues of *dialect*."""
+    return Codec(
+        Kind.QUEUE, dialects.RawQueue, dialects.to_queue, stand_in=_spoilt_queue, dialect=dialect
+    )
+
+
+def _spoilt_queue(meta: OddMeta, why: str) -> Queue:
+    return dialects.spoilt_queue(meta.name, meta.uid, why)
+
+
+def _groups(dialect: str, version: str) -> Resource:
+    return Resource(f"/apis/{dialect}/{version}/podgroups", groups(dialect), is_optional=True)
+
+
+def _queues(dialect: str, version: str) -> Resource:
+    return Resource(f"/apis/{dialect}/{version}/queues", queues(dialect), is_optional=True)

@@ -1,0 +1,1 @@
+"""List and follow what the plan depends on."""

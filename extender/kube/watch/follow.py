@@ -1,0 +1,227 @@
+"""Follows one resource of the API server: a thin loop with sockets around its `Progress`."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import urllib3
+
+from extender.cache.changes import Delete, Item, Upsert
+from extender.cache.cluster import Cluster
+from extender.errors import ApiError, ExtenderError, Unreachable
+from extender.kube.api.client import Access, refusal
+from extender.kube.api.pause import Pause
+from extender.kube.decode.watched import Resource
+from extender.kube.watch.lines import lines
+from extender.kube.watch.progress import Heard, Mode, Progress, Request, Signal, Step
+from extender.logs import event
+from extender.ports import Clock
+
+log = logging.getLogger(__name__)
+
+#: A watch that brings nothing, not even a bookmark, for this long is taken for dead.
+SILENCE_S = 75.0
+#: Watches end by themselves after about this long, so that load finds its way to new servers.
+WATCH_S = 360
+#: How often we look whether a resource that was not installed is there now.
+ABSENT_S = 10.0
+#: A watch that ends sooner than this is followed by a pause.
+_HASTE_S = 1.0
+_CHUNK = 1 << 16
+
+
+class Follower:
+    """Tells *cluster* everything that happens to one resource, until stopped."""
+
+    def __init__(
+        self,
+        resource: Resource,
+        access: Access,
+        cluster: Cluster,
+        clock: Clock,
+        *,
+        streaming: bool = True,
+        absent_s: float = ABSENT_S,
+        silence_s: float = SILENCE_S,
+    ) -> None:
+        self._resource = resource
+        self._access = access
+        self._cluster = cluster
+        self._clock = clock
+        self._absent_s = absent_s
+        self._silence_s = silence_s
+        self._progress = Progress(resource.codec, streaming=streaming)
+        self._pause = Pause(random.random)
+        self._stopping = threading.Event()
+        self._response: urllib3.BaseHTTPResponse | None = None
+        self._was_listed = False
+        self._thread = threading.Thread(
+            target=self._run, name=f"follow-{resource.name}", daemon=True
+        )
+
+    def start(self) -> None:
+        """Begin; until the first list is complete, the mirror is not ready."""
+        self._cluster.freshness.expect(self._resource.name, self._clock.monotonic())
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Hang up and end."""
+        self._stopping.set()
+        response = self._response
+        if response is not None:
+            with suppress(OSError, ValueError, RuntimeError):  # it was closed already
+                response.shutdown()  # wakes the thread that reads from it
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the end."""
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._follow_or_recover()
+            except Exception as error:
+                # Our own mistake; a fresh list is the way back to a state we can vouch for.
+                log.exception("following failed")
+                self._progress.start_over()
+                self._complain(f"{type(error).__name__}: {error}")
+
+    def _follow_or_recover(self) -> None:
+        try:
+            self._follow()
+        except ApiError as error:
+            if not self._stopping.is_set():
+                self._recover(error)
+
+    def _follow(self) -> None:
+        if not self._progress.is_listed:
+            request = self._next_request()
+            if request.mode is Mode.PAGE:
+                self._take_list(self._pages(request))
+                return
+            with self._open(request) as response:
+                heard = self._listen(response)
+                self._take_list(self._until_listed(heard))
+                self._watch(heard)
+            return
+        with self._open(self._next_request()) as response:
+            self._watch(self._listen(response))
+
+    def _next_request(self) -> Request:
+        return self._progress.next_request(int(self._pause.spread(WATCH_S)))
+
+    def _open(self, request: Request) -> urllib3.BaseHTTPResponse:
+        path = self._resource.path
+        response = self._access.open("GET", path, query=request.query, read_s=self._silence_s)
+        self._response = response
+        if self._stopping.is_set():  # `stop` came before it could know of this response
+            response.close()
+            raise Unreachable("stopped")
+        if response.status == 200:
+            self._alive()
+            return response
+        with response:
+            raise refusal("GET", path, response.status, _body(response))
+
+    def _alive(self) -> None:
+        self._cluster.freshness.heard(self._resource.name, self._clock.monotonic())
+
+    def _take_list(self, objects: Iterator[Item | Delete]) -> None:
+        codec, name = self._resource.codec, self._resource.name
+        began = time.monotonic()
+        self._cluster.replace(codec.kind, objects, codec.dialect)
+        self._cluster.freshness.listed(name, self._clock.monotonic())
+        self._pause.reset()
+        self._was_listed = True
+        took_s = round(time.monotonic() - began, 3)
+        event(log, logging.INFO, "listed", resource=name, took_s=took_s)
+
+    def _pages(self, request: Request) -> Iterator[Item]:
+        while True:
+            with self._open(request) as response:
+                body = _body(response)
+            yield from self._progress.page(body)
+            if self._progress.is_listed:
+                return
+            request = self._next_request()
+
+    def _listen(self, response: urllib3.BaseHTTPResponse) -> Iterator[Heard]:
+        try:
+            for line in lines(response.stream(_CHUNK)):
+                self._alive()
+                yield self._progress.line(line)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise Unreachable(f"the watch of {self._resource.name} broke off: {error}") from error
+
+    def _until_listed(self, heard: Iterator[Heard]) -> Iterator[Item | Delete]:
+        for each in heard:
+            if isinstance(each, Upsert):
+                yield each.item
+            elif isinstance(each, Delete):
+                yield each
+            elif each is Signal.LISTED:
+                return
+            elif each in (Signal.EXPIRED, Signal.BROKEN):
+                break
+        raise Unreachable(f"the list of {self._resource.name} broke off")
+
+    def _watch(self, heard: Iterator[Heard]) -> None:
+        began = time.monotonic()
+        for each in heard:
+            if isinstance(each, Upsert | Delete):
+                self._cluster.apply(each)
+            elif each in (Signal.EXPIRED, Signal.BROKEN):
+                event(log, logging.INFO, each.value, resource=self._resource.name)
+                break
+            self._pause.reset()
+        if self._progress.is_listed and time.monotonic() - began < _HASTE_S:
+            self._wait(self._pause.next_s())
+
+    def _recover(self, error: ApiError) -> None:
+        step = self._progress.refused(error.status) if error.status else Step.RETRY
+        if step in (Step.RELIST, Step.PAGES):
+            event(log, logging.INFO, step.value, resource=self._resource.name)
+            return
+        if self._resource.is_optional and self._is_absent(step, error.status):
+            self._note_absence(error)
+            return
+        if step is Step.RENEW:
+            self._renew()
+        self._complain(str(error))
+
+    def _complain(self, why: str) -> None:
+        self._cluster.freshness.failed(self._resource.name, why)
+        event(log, logging.WARNING, "not heard", resource=self._resource.name, error=why)
+        self._wait(self._pause.next_s())
+
+    def _is_absent(self, step: Step, status: int) -> bool:
+        """Ask whether there is nothing for us here; what we were never shown counts, too."""
+        return step is Step.ABSENT or (status == 403 and not self._was_listed)
+
+    def _note_absence(self, error: ApiError) -> None:
+        codec, name = self._resource.codec, self._resource.name
+        self._cluster.replace(codec.kind, (), codec.dialect)
+        self._cluster.freshness.listed(name, self._clock.monotonic())
+        event(log, logging.DEBUG, "not installed", resource=name, error=str(error))
+        self._wait(self._pause.spread(self._absent_s))
+
+    def _renew(self) -> None:
+        try:
+            self._access.renew()
+        except ExtenderError as error:
+            event(log, logging.ERROR, "credentials cannot be read", error=str(error))
+
+    def _wait(self, seconds: float) -> None:
+        self._stopping.wait(seconds)
+
+
+def _body(response: urllib3.BaseHTTPResponse) -> bytes:
+    try:
+        return response.data
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise Unreachable(f"the answer broke off: {error}") from error

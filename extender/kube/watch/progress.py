@@ -1,0 +1,177 @@
+"""How far we are in following one resource: the protocol of list and watch, without sockets.
+
+A resource is first listed, either as a stream of events that ends in a marked bookmark (one
+connection, no page is ever built) or, where the API server does not offer that, page by page.
+From then on it is watched from the last resourceVersion heard of. Whoever owns the sockets asks
+for the `next_request`, hands over what came back, and does what the answer says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeAlias
+
+import msgspec
+
+from extender.cache.changes import Change, Item
+from extender.kube.decode.codec import Codec
+
+#: Objects per page. Small, because a page is scanned in one go while other threads wait.
+PAGE_SIZE = 250
+#: Answers in a row that were neither success nor "expired" before we stop trusting the version.
+_PATIENCE = 3
+
+
+class Mode(Enum):
+    """What kind of answer a request brings."""
+
+    STREAM = "list as a stream, then watch"
+    PAGE = "one page of a list"
+    WATCH = "watch"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to ask next."""
+
+    mode: Mode
+    query: dict[str, str]
+
+
+class Signal(Enum):
+    """What a line can say besides a change."""
+
+    ALIVE = "a bookmark: nothing happened, and this is how far we are"
+    LISTED = "the streamed list is complete"
+    EXPIRED = "our resourceVersion is too old: list again"
+    BROKEN = "the rest of this stream is worth nothing"
+    SKIPPED = "an object nobody can use"
+
+
+Heard: TypeAlias = Change | Signal
+
+
+class Step(Enum):
+    """What to do after a refusal."""
+
+    RETRY = "ask again, after a pause"
+    RELIST = "our resourceVersion is too old: list again"
+    PAGES = "this API server does not stream lists: ask for pages"
+    ABSENT = "there is no such resource here"
+    RENEW = "we are not let in: read the credentials again"
+
+
+class _PageMeta(msgspec.Struct, gc=False):
+    version: str = msgspec.field(name="resourceVersion", default="")
+    more: str | None = msgspec.field(name="continue", default=None)
+
+
+class _Page(msgspec.Struct, gc=False):
+    metadata: _PageMeta
+    # Decoded one by one, so that other threads get a turn in between.
+    items: list[msgspec.Raw] | None = None
+
+
+_page = msgspec.json.Decoder(_Page)
+
+
+class Progress:
+    """The state of following one resource."""
+
+    def __init__(
+        self, codec: Codec[Any], *, streaming: bool = True, page_size: int = PAGE_SIZE
+    ) -> None:
+        self._codec = codec
+        self._streaming = streaming
+        self._page_size = page_size
+        self._version = ""
+        self._continue = ""
+        self._refusals = 0
+        self._mode = Mode.PAGE
+
+    @property
+    def is_listed(self) -> bool:
+        """Ask whether a list is complete, so that a watch can go on from it."""
+        return bool(self._version)
+
+    def start_over(self) -> None:
+        """List again; nothing heard so far is relied upon."""
+        self._version = self._continue = ""
+        self._refusals = 0
+
+    def next_request(self, timeout_s: int) -> Request:
+        """Say what to ask now; a watch ends by itself after *timeout_s*."""
+        watch = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(timeout_s)}
+        if self._version:
+            self._mode = Mode.WATCH
+            return Request(self._mode, watch | {"resourceVersion": self._version})
+        if self._streaming:
+            self._mode = Mode.STREAM
+            whole = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+            return Request(self._mode, watch | whole)
+        self._mode = Mode.PAGE
+        query = {"limit": str(self._page_size)}
+        return Request(self._mode, query | ({"continue": self._continue} if self._continue else {}))
+
+    def page(self, body: bytes) -> Iterator[Item]:
+        """Read one page; after the last one the resource `is_listed`."""
+        page = _page.decode(body)
+        for raw in page.items or ():
+            item = self._codec.item(raw)
+            if item is not None:
+                yield item
+        self._refusals = 0
+        self._continue = page.metadata.more or ""
+        if not self._continue:
+            self._version = page.metadata.version
+
+    def line(self, line: bytes) -> Heard:
+        """Read one line of a stream or a watch."""
+        heard = self._codec.line(line)
+        if heard.type == "ERROR":
+            return self._error(heard.code)
+        if not heard.type:
+            self._lose_patience()
+            return Signal.BROKEN
+        self._refusals = 0
+        if heard.is_end_of_list and self._mode is Mode.STREAM:
+            self._mode = Mode.WATCH
+            self._version = heard.version
+            return Signal.LISTED
+        if self._mode is Mode.WATCH and heard.version:
+            self._version = heard.version
+        if heard.type == "BOOKMARK":
+            return Signal.ALIVE
+        return heard.change or Signal.SKIPPED
+
+    def refused(self, status: int) -> Step:
+        """Take an HTTP status other than 200; say what to do."""
+        if status == 410:
+            self.start_over()
+            return Step.RELIST
+        if self._mode is Mode.STREAM and status in (400, 422):
+            self._streaming = False
+            return Step.PAGES
+        if status == 404:
+            self.start_over()
+            return Step.ABSENT
+        if status == 401:
+            return Step.RENEW
+        if status != 429:
+            self._lose_patience()
+        return Step.RETRY
+
+    def _error(self, code: int) -> Signal:
+        if code == 410:
+            self.start_over()
+            return Signal.EXPIRED
+        self._lose_patience()
+        return Signal.BROKEN
+
+    def _lose_patience(self) -> None:
+        """Give up a resourceVersion the API server cannot serve, such as one from its future."""
+        self._refusals += 1
+        if self._refusals >= _PATIENCE:
+            self.start_over()

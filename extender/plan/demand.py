@@ -1,0 +1,110 @@
+"""What a gang asks others to make room for, and where it would go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from extender.model.node import Amounts
+from extender.model.pod import Pod, Shape
+from extender.model.reason import Problem
+from extender.model.resources import NOTHING, Resources
+from extender.plan.plugin import Claim
+from extender.plan.room.state import GangState
+from extender.plan.session import Mask, Session
+
+
+class Wish:
+    """Members of a gang that need nodes, all of them or none."""
+
+    def __init__(self, gang: GangState, pods: list[Pod]) -> None:
+        self.gang = gang
+        self.pods = pods
+
+    @property
+    def claim(self) -> Claim:
+        """Give the claim plugins are asked about: the first of the pods speaks for all."""
+        return Claim(self.gang, self.pods[0])
+
+    @cached_property
+    def by_shape(self) -> dict[Shape, list[Pod]]:
+        """Group the pods by shape, the most demanding first."""
+        groups: dict[Shape, list[Pod]] = {}
+        for pod in self.pods:
+            groups.setdefault(pod.shape, []).append(pod)
+        return dict(sorted(groups.items(), key=lambda group: -max(group[0].requests.values())))
+
+    @property
+    def is_uniform(self) -> bool:
+        """Ask whether all pods are alike."""
+        return len(self.by_shape) == 1
+
+    @cached_property
+    def total(self) -> Resources:
+        """Add up what the pods ask for."""
+        return sum((shape.requests * len(pods) for shape, pods in self.by_shape.items()), NOTHING)
+
+    def is_allowed(self, session: Session) -> bool:
+        """Ask whether the gang's queue may take all pods now."""
+        for shape, pods in self.by_shape.items():
+            allowed = session.allowance(self.gang, shape)
+            if isinstance(allowed, Problem) or allowed < len(pods):
+                return False
+        return self.is_uniform or session.may_take(self.gang, Shape(requests=self.total))
+
+    def assign(self, session: Session, *, idle: bool = False) -> list[tuple[Pod, int]] | None:
+        """Find rows for all pods in room that is idle or coming; None when there is not enough.
+
+        With *idle*, room that is only coming does not count.
+        """
+        ledger = session.ledger
+        room = ledger.idle + (np.minimum(ledger.coming, 0) if idle else ledger.coming)
+        found: list[tuple[Pod, int]] = []
+        for shape, pods in self.by_shape.items():
+            counts = slots_in(session, room, shape)
+            rows = np.flatnonzero(counts)
+            # The tightest nodes first: what is left stays in as large pieces as possible.
+            rows = rows[np.argsort(counts[rows], kind="stable")]
+            spread = np.repeat(rows, counts[rows])[: len(pods)]
+            if len(spread) < len(pods):
+                return None
+            np.subtract.at(room, spread, session.ledger.row(shape))
+            found.extend(zip(pods, spread.tolist(), strict=True))
+        return found
+
+
+def slots_in(session: Session, room: Amounts, shape: Shape, usable: Mask | None = None) -> Amounts:
+    """Count, for every row (that is *usable*), how many pods of *shape* fit into *room*."""
+    need = session.ledger.need(shape)
+    usable = session.usable(shape) if usable is None else usable
+    if need is None:
+        return np.zeros(len(usable), dtype=np.int64)
+    asked = np.flatnonzero(need)
+    counts = np.maximum((room[:, asked] // need[asked]).min(axis=1), 0)
+    if shape.host_ports:
+        counts = np.minimum(counts, session.slots(shape).without_clash())
+    masked: Amounts = np.where(usable, counts, 0)
+    return masked
+
+
+def needed_pods(session: Session, gang: GangState, tasks: Sequence[Pod] | None = None) -> list[Pod]:
+    """Choose the waiting members that bring *gang* to its minimum, roles that lack some first."""
+    tasks = session.waiting_tasks(gang) if tasks is None else tasks
+    lacking = session.lacking(gang) - len(gang.pipelined)
+    if not gang.role_minimums:
+        return list(tasks[: max(0, lacking)])
+    have = gang.pipelined_by_role()
+    short = {
+        role: least - gang.ready_by_role.get(role, 0) - have.get(role, 0)
+        for role, least in gang.role_minimums.items()
+    }
+    chosen, others = [], []
+    for pod in tasks:
+        if short.get(pod.role, 0) > 0:
+            short[pod.role] -= 1
+            chosen.append(pod)
+        else:
+            others.append(pod)
+    return chosen + others[: max(0, lacking - len(chosen))]

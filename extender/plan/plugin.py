@@ -1,0 +1,89 @@
+"""What a plugin is: a policy, asked by the session about gangs, queues, tasks and nodes.
+
+A plugin subclasses `Plugin` and defines whichever of these methods it has an opinion on; the
+session asks only those that exist and are switched on. *gang* is a `GangState`, *queue* a
+`QueueState`; both are to be read, never changed.
+
+    method                                   answer                       switched by
+    gang_order(gang)                         key, smaller goes first      enableJobOrder
+    queue_order(queue)                       key, smaller goes first      enableQueueOrder
+    task_order(pod)                          key, smaller goes first      enableTaskOrder
+    gang_valid(gang)                         Problem or None              -
+    gang_ready(gang)                         how many members it lacks    enableJobReady
+    gang_pipelined(gang)                     Vote                         enableJobPipelined
+    gang_starving(gang)                      wants more?                  enableJobStarving
+    enqueueable(gang)                        Vote, or Problem to reject   enableJobEnqueued
+    enqueued(gang)                           (is told)                    enableJobEnqueued
+    overused(queue)                          has it enough?               enabledOverused
+    allocatable(gang, shape)                 how many more, or Problem    enabledAllocatable
+    entitled(gang, needs)                    may room be kept for it?     enabledAllocatable
+    preemptive(gang, shape)                  may it reclaim for it?       enablePreemptive
+    preemptable(claim, candidates)           who may go; None abstains    enablePreemptable
+    reclaimable(claim, candidates)           who may go; None abstains    enableReclaimable
+    protects(action, claim, gang)            spare its queue+priority?    as the vote
+    victim_queue_order(queue, claimant)      key, smaller is taken first  -
+    obstacles(shape, facts)                  {word: mask of such nodes}   enablePredicate
+    scores(shape, prospect)                  array, higher is better      enableNodeOrder
+    deserved(queue)                          Vector, for the figures      -
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from extender.model.pod import Pod
+from extender.plan.policy.arguments import Arguments
+from extender.plan.room.state import GangState
+
+if TYPE_CHECKING:
+    from extender.plan.session import Session
+
+
+class Vote(Enum):
+    """Yes, no, or no opinion."""
+
+    REJECT = -1
+    ABSTAIN = 0
+    PERMIT = 1
+
+
+class Stage(Enum):
+    """For whom room is being handed out."""
+
+    #: Gangs that keep their queue within its due.
+    DUE = "due"
+    #: Everybody else, from what is left.
+    REST = "rest"
+    #: Gangs for which others may have to leave.
+    CLAIMS = "claims"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A pod that might be asked to leave."""
+
+    gang: GangState
+    pod: Pod
+    row: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """For whom somebody might have to leave: a waiting member and its gang."""
+
+    gang: GangState
+    pod: Pod
+
+
+class Plugin:
+    """A policy; see the head of this file for what it may define."""
+
+    def __init__(self, arguments: Arguments, *, hierarchy: bool = False) -> None:
+        self.arguments = arguments
+        self.hierarchy = hierarchy
+
+    def open(self, session: Session) -> None:
+        """Look at the cluster once, before anything is asked."""
+        self.session = session

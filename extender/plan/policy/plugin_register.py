@@ -1,0 +1,72 @@
+"""Which plugins there are: ours, and those that others bring.
+
+Anybody may bring one through the entry-point group `gang_extender.plugins`; see docs/plugins.md
+for one in twenty lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+
+from extender.errors import BadConfiguration
+from extender.plan.plugin import Plugin
+from extender.plan.plugins.binpack import Binpack
+from extender.plan.plugins.capacity import Capacity
+from extender.plan.plugins.conformance import Conformance
+from extender.plan.plugins.drf import Drf
+from extender.plan.plugins.gang import GangMinimum
+from extender.plan.plugins.nodeorder import NodeOrder
+from extender.plan.plugins.overcommit import Overcommit
+from extender.plan.plugins.pdb import Pdb
+from extender.plan.plugins.predicates import Predicates
+from extender.plan.plugins.priority import Priority
+from extender.plan.plugins.proportion import Proportion
+from extender.plan.plugins.sla import Sla
+from extender.plan.policy.arguments import Arguments
+from extender.plan.policy.options import PluginOption
+
+ENTRY_POINTS = "gang_extender.plugins"
+
+_OURS: Mapping[str, type[Plugin]] = {
+    "binpack": Binpack,
+    "capacity": Capacity,
+    "conformance": Conformance,
+    "drf": Drf,
+    "gang": GangMinimum,
+    "nodeorder": NodeOrder,
+    "overcommit": Overcommit,
+    "pdb": Pdb,
+    "predicates": Predicates,
+    "priority": Priority,
+    "proportion": Proportion,
+    "sla": Sla,
+}
+
+
+def names() -> tuple[str, ...]:
+    """Name all plugins there are, ours first."""
+    return (*_OURS, *_brought())
+
+
+def make(option: PluginOption, place: str) -> Plugin:
+    """Build the plugin *option* names; *place* is where errors say it stands."""
+    arguments = Arguments(place, option.arguments)
+    kind = _OURS.get(option.name) or _load(option.name, place)
+    return kind(arguments, hierarchy=option.hierarchy)
+
+
+def _load(name: str, place: str) -> type[Plugin]:
+    try:
+        loaded = _brought()[name].load()
+    except Exception as error:
+        raise BadConfiguration(f"{place}: plugin {name} cannot be loaded: {error}") from error
+    if not (isinstance(loaded, type) and issubclass(loaded, Plugin)):
+        raise BadConfiguration(f"{place}: plugin {name} is not a subclass of Plugin")
+    return loaded
+
+
+@cache
+def _brought() -> Mapping[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}

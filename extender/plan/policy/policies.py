@@ -1,0 +1,227 @@
+"""The policy file: the format of kube-batch and Volcano, plus keys of our own.
+
+A `volcano-scheduler.conf` works as it is. What we cannot do is an error that names the place and
+the nearest word that would work, never a line in a log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import yaml
+
+from extender.errors import BadConfiguration
+from extender.plan.policy import plugin_register
+from extender.plan.policy.arguments import Arguments
+from extender.plan.policy.options import ACTIONS, TOPOLOGY_AWARE, PluginOption, Policy, Starvation
+from extender.plan.policy.rules import OURS, VOLCANO
+
+__all__ = ["DEFAULT", "DEFAULT_TEXT", "Policy", "parse"]
+
+DEFAULT_TEXT = """\
+actions: "enqueue, allocate, backfill, reclaim, preempt"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: conformance
+  - name: pdb
+  - name: proportion
+- plugins:
+  - name: drf
+    enablePreemptable: false
+  - name: predicates
+  - name: nodeorder
+    arguments:
+      leastrequested.weight: 0
+  - name: binpack
+"""
+
+#: Callbacks that can be switched per plugin; Volcano spells some `enable…`, some `enabled…`.
+CALLBACKS = (
+    "JobOrder", "JobReady", "JobPipelined", "JobEnqueued", "JobStarving", "TaskOrder",
+    "QueueOrder", "ClusterOrder", "Preemptable", "Reclaimable", "Preemptive", "Predicate",
+    "BestNode", "NodeOrder", "TargetJob", "ReservedNodes", "Victim", "Overused", "Allocatable",
+    "HyperNodeOrder",
+    "SubJobReady", "SubJobPipelined", "SubJobOrder", "HyperNodeGradient", "NamespaceOrder",
+)  # fmt: skip
+_FLAGS = {f"{verb}{callback}": callback for callback in CALLBACKS for verb in ("enable", "enabled")}
+_HIERARCHY = ("enableHierarchy", "enabledHierarchy")
+_PLUGIN_KEYS = ("name", "arguments", *_HIERARCHY, *_FLAGS)
+_KEYS = ("actions", "tiers", "configurations", "metrics", "compatibility", "starvation")
+_STARVATION_KEYS = ("after", "hold", "gangs")
+
+#: Words of Volcano that mean something there and nothing here.
+_FOREIGN_ACTIONS = ("shuffle", "gangpreempt", "gangreclaim", "elect", "reserve")
+_FOREIGN_PLUGINS = (
+    "tdm", "task-topology", "numaaware", "nodegroup", "usage", "rescheduling", "deviceshare", "cdp",
+    "extender", "resourcequota", "network-topology-aware", "resource-strategy-fit", "tasktopology",
+)  # fmt: skip
+
+
+def parse(text: str, source: str = "policy") -> Policy:
+    """Read a policy file; *source* names it in errors."""
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise BadConfiguration(f"{source}: not YAML: {_first_line(error)}") from error
+    if document is None:
+        document = {}
+    _check_mapping(document, source)
+    _check_keys(document, _KEYS, source)
+    tiers = _read_tiers(document.get("tiers"), source) if "tiers" in document else _default_tiers()
+    rules = VOLCANO if _is_volcanos(document.get("compatibility"), source) else OURS
+    if rules is OURS:
+        # In Volcano the order of the plugins settles who divides.
+        _check_hierarchy(tiers, source)
+    return Policy(
+        actions=_read_actions(document["actions"], source) if "actions" in document else ACTIONS,
+        tiers=tiers,
+        configurations=_read_configurations(document.get("configurations"), source),
+        rules=rules,
+        starvation=_read_starvation(document.get("starvation"), source),
+    )
+
+
+def _read_actions(written: object, source: str) -> tuple[str, ...]:
+    words = (
+        written.split(",") if isinstance(written, str) else _sequence(written, source, "actions")
+    )
+    actions = tuple(name for word in words if (name := str(word).strip()))
+    if not actions:
+        raise BadConfiguration(f"{source}: actions is empty; name at least one of {_list(ACTIONS)}")
+    for name in actions:
+        _check_word(name, ACTIONS, _FOREIGN_ACTIONS, f"{source}: actions", "action")
+    return actions
+
+
+def _read_tiers(written: object, source: str) -> tuple[tuple[PluginOption, ...], ...]:
+    tiers = []
+    for number, tier in enumerate(_sequence(written, source, "tiers"), start=1):
+        place = f"{source}: tier {number}"
+        _check_mapping(tier, place)
+        _check_keys(tier, ("plugins",), place)
+        options = _sequence(tier.get("plugins"), place, "plugins")
+        tiers.append(tuple(_read_plugin(option, place) for option in options))
+    return tuple(tiers)
+
+
+def _read_plugin(written: Any, place: str) -> PluginOption:
+    _check_mapping(written, place)
+    name = str(written.get("name", ""))
+    _check_word(name, plugin_register.names(), _FOREIGN_PLUGINS, place, "plugin")
+    place = f"{place}, plugin {name}"
+    _check_keys(written, _PLUGIN_KEYS, place)
+    flags = Arguments(place, written)
+    switches = [key for key in written if key in _FLAGS]
+    option = PluginOption(
+        name=name,
+        silenced=frozenset(_FLAGS[key] for key in switches if not flags.flag(key, default=True)),
+        hierarchy=any(flags.flag(key, default=False) for key in _HIERARCHY),
+        arguments=_arguments(written.get("arguments"), place),
+    )
+    plugin_register.make(option, place)  # its arguments are read, so that errors show now
+    return option
+
+
+def _check_hierarchy(tiers: Iterable[Sequence[PluginOption]], source: str) -> None:
+    used = {option.name: option for tier in tiers for option in tier}
+    if "drf" in used and used["drf"].hierarchy and "proportion" in used:
+        raise BadConfiguration(
+            f"{source}: drf with enableHierarchy and proportion both divide among queues;"
+            " remove one of them"
+        )
+
+
+def _read_configurations(written: object, source: str) -> dict[str, Mapping[str, Any]]:
+    read: dict[str, Mapping[str, Any]] = {}
+    for entry in _sequence(written, source, "configurations") if written is not None else ():
+        place = f"{source}: configurations"
+        _check_mapping(entry, place)
+        _check_keys(entry, ("name", "arguments"), place)
+        name = str(entry.get("name", ""))
+        _check_word(name, ACTIONS, _FOREIGN_ACTIONS, place, "action")
+        read[name] = _arguments(entry.get("arguments"), f"{place}, {name}")
+        # The one that is used later is read, so that an error shows now.
+        Arguments(f"{place}, {name}", read[name]).flag(TOPOLOGY_AWARE, default=False)
+    return read
+
+
+def _read_starvation(written: Any, source: str) -> Starvation:
+    if written is None:
+        return Starvation()
+    place = f"{source}: starvation"
+    _check_mapping(written, place)
+    _check_keys(written, _STARVATION_KEYS, place)
+    arguments, usual = Arguments(place, written), Starvation()
+    return Starvation(
+        after_s=arguments.seconds("after", usual.after_s) or 0.0,
+        hold_s=arguments.seconds("hold", usual.hold_s) or 0.0,
+        gangs=int(arguments.number("gangs", usual.gangs)),
+    )
+
+
+def _is_volcanos(written: object, source: str) -> bool:
+    if written is None:
+        return False
+    if written != "volcano":
+        raise BadConfiguration(f"{source}: compatibility is {written!r}; the only one is volcano")
+    return True
+
+
+def _arguments(written: Any, place: str) -> Mapping[str, Any]:
+    if written is None:
+        return {}
+    _check_mapping(written, f"{place}, arguments")
+    return {str(key): value for key, value in written.items()}
+
+
+def _check_mapping(written: object, place: str) -> None:
+    if not isinstance(written, Mapping):
+        raise BadConfiguration(f"{place}: expected names with values, found {written!r}")
+
+
+def _sequence(written: object, place: str, key: str) -> Sequence[Any]:
+    if not isinstance(written, Sequence) or isinstance(written, str):
+        raise BadConfiguration(f"{place}: {key} must be a list, found {written!r}")
+    return written
+
+
+def _check_keys(written: Mapping[Any, Any], known: Sequence[str], place: str) -> None:
+    for key in written:
+        if key not in known:
+            raise BadConfiguration(f"{place}: unknown key {key!r}; {_nearest(str(key), known)}")
+
+
+def _check_word(
+    word: str, known: Sequence[str], foreign: Sequence[str], place: str, kind: str
+) -> None:
+    if word in known:
+        return
+    if word in foreign:
+        raise BadConfiguration(
+            f"{place}: {kind} {word!r} is Volcano's and has no counterpart here; remove it"
+        )
+    raise BadConfiguration(f"{place}: unknown {kind} {word!r}; {_nearest(word, known)}")
+
+
+def _nearest(word: str, known: Sequence[str]) -> str:
+    close = get_close_matches(word, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"use one of {_list(known[:14])}"
+
+
+def _list(words: Sequence[str]) -> str:
+    return ", ".join(words)
+
+
+def _first_line(error: yaml.YAMLError) -> str:
+    return " ".join(str(error).split())
+
+
+def _default_tiers() -> tuple[tuple[PluginOption, ...], ...]:
+    return _read_tiers(yaml.safe_load(DEFAULT_TEXT)["tiers"], "the default policy")
+
+
+DEFAULT = parse(DEFAULT_TEXT, "the default policy")

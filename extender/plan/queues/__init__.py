@@ -1,0 +1,1 @@
+"""What a queue deserves and what it may use."""

@@ -1,0 +1,197 @@
+"""What every queue deserves, is guaranteed and may use, as its object and its place say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from extender.model.queue import ROOT_QUEUE, Queue
+from extender.model.reason import Problem, Reason
+from extender.model.resources import CPU, MEMORY, NOTHING, Resources
+from extender.plan.arithmetic import Vector
+from extender.plan.queues import ceiling
+from extender.plan.room.state import QueueState
+
+if TYPE_CHECKING:
+    from extender.plan.session import Session
+
+
+class Entitlement:
+    """One queue: its promises, and what it and the queues below it use of them."""
+
+    __slots__ = ("deserved", "elastic", "guarantee", "inqueue", "limit", "name", "state", "tree")
+
+    def __init__(self, state: QueueState, *, tree: bool) -> None:
+        self.state = state
+        self.name = state.name
+        self.tree = tree
+        self.deserved: Vector = state.queue.deserved
+        self.guarantee: Resources = state.queue.guarantee
+        self.limit: Vector = {}
+        self.inqueue = NOTHING
+        self.elastic = NOTHING
+
+    @property
+    def used(self) -> Resources:
+        """Give what it uses; in a tree with everything below it."""
+        return self.state.with_children if self.tree else self.state.allocated
+
+
+class Entitlements:
+    """All queues by name, with their lines up to the root."""
+
+    def __init__(self, session: Session, *, tree: bool) -> None:
+        self._session = session
+        self._tree = tree
+        self._all = {name: Entitlement(state, tree=tree) for name, state in session.queues.items()}
+        #: Queues whose place in the tree is wrong, with what is wrong.
+        self.broken: dict[str, Problem] = self._check() if tree else {}
+        if tree:
+            self._limit_tree()
+        else:
+            self._limit_each()
+        self._lines = {name: self._climb(each) for name, each in self._all.items()}
+        self._count_promises()
+        self._shares_at_open = {name: self._share(each) for name, each in self._all.items()}
+
+    def of(self, queue: QueueState) -> Entitlement:
+        """Give the entitlement of *queue*."""
+        return self._all[queue.name]
+
+    def line(self, queue: QueueState) -> list[Entitlement]:
+        """List *queue* and, in a tree, everything above it, upwards."""
+        return self._lines[queue.name]
+
+    def places(self, queue: QueueState) -> tuple[Any, ...]:
+        """Give the order of *queue* among all: in a tree from the top down."""
+        line = self._lines[queue.name]
+        path = [each for each in reversed(line) if each.name != ROOT_QUEUE] or line
+        return tuple(self._place(each, is_leaf=each is line[0]) for each in path)
+
+    def common_depth(self, one: QueueState, other: QueueState) -> int:
+        """Count how many ancestors two queues have in common, from the root down."""
+        ours = list(reversed(self._lines[one.name][1:]))
+        theirs = list(reversed(self._lines[other.name][1:]))
+        depth = 0
+        for mine, yours in zip(ours, theirs, strict=False):
+            if mine is not yours:
+                break
+            depth += 1
+        return max(depth, 1)
+
+    def _place(self, each: Entitlement, *, is_leaf: bool) -> tuple[Any, ...]:
+        live = is_leaf or self._session.rules.exact
+        # Volcano keeps the shares of inner queues as they were when the cycle began.
+        share = self._share(each) if live else self._shares_at_open[each.name]
+        return (share, not self._names(each.deserved), each.state.queue.created, each.name)
+
+    def _share(self, each: Entitlement) -> float:
+        """Give how much of its due a queue uses; one without any due counts as full."""
+        if not self._names(each.deserved):
+            return 1.0
+        return self._session.maths.share(each.used, each.deserved)
+
+    def _names(self, vector: Vector) -> list[str]:
+        return list(self._session.maths.names(vector))
+
+    def _check(self) -> dict[str, Problem]:
+        broken = {}
+        inner = {each.state.parent.name for each in self._all.values() if each.state.parent}
+        for name, each in self._all.items():
+            problem = self._misplaced(each.state.queue) or _with_gangs(
+                name, is_inner=name in inner, is_busy=name in self._session.census.busy
+            )
+            if problem is not None:
+                broken[name] = problem
+        if not self._session.rules.exact and (broken or ROOT_QUEUE not in self._all):
+            # One bad queue stops Volcano's plugin altogether.
+            worst = next(iter(broken.values()), _no_root())
+            return dict.fromkeys(self._all, worst)
+        return broken
+
+    def _misplaced(self, queue: Queue) -> Problem | None:
+        state = self._all[queue.name].state
+        if not queue.parent or queue.name == ROOT_QUEUE or state.parent is not None:
+            return None
+        if queue.parent == ROOT_QUEUE and self._session.rules.exact:
+            return None
+        known = queue.parent in self._all
+        wrong = "which is itself below it" if known else "which does not exist"
+        message = f"queue {queue.name} names the parent {queue.parent}, {wrong}"
+        return Problem(Reason.QUEUE_NOT_FOUND, message)
+
+    def _limit_each(self) -> None:
+        session = self._session
+        guarantees = ceiling.guaranteed(state.queue for state in session.queues.values())
+        for each in self._all.values():
+            queue = each.state.queue
+            limit = ceiling.real_capability(queue, session.total, guarantees)
+            each.limit = limit
+            each.deserved = queue.deserved.at_most(limit).at_least(queue.guarantee)
+
+    def _limit_tree(self) -> None:
+        endless = dict.fromkeys((CPU, MEMORY, *self._session.total), inf)
+        tops = [each for each in self._all.values() if each.state.parent is None]
+        for root in (top for top in tops if top.name == ROOT_QUEUE):
+            stated = dict(ceiling.stated(root.state.queue.capability))
+            root.limit = stated or endless
+            self._limit_below(root, dict(root.limit))
+        self._limit_siblings([top for top in tops if top.name != ROOT_QUEUE], endless, endless)
+
+    def _limit_below(self, parent: Entitlement, capability: dict[str, float]) -> None:
+        children = [each for each in self._all.values() if each.state.parent is parent.state]
+        self._limit_siblings(children, parent.limit, capability)
+        if parent.name == ROOT_QUEUE and children:
+            parent.guarantee = sum((child.guarantee for child in children), NOTHING)
+            parent.deserved = _sum(child.deserved for child in children)
+
+    def _limit_siblings(
+        self, siblings: list[Entitlement], above: Vector, capability: dict[str, float]
+    ) -> None:
+        """Give each what is above, less what is guaranteed to the others, up to its capability."""
+        guarantees = sum((each.guarantee for each in siblings), NOTHING)
+        for each in siblings:
+            own = capability | dict(ceiling.stated(each.state.queue.capability))
+            each.deserved = each.state.queue.deserved.at_least(each.guarantee)
+            each.limit = {
+                name: min(
+                    max(0, above.get(name, 0) - guarantees.amount(name))
+                    + each.guarantee.amount(name),
+                    own.get(name, inf),
+                )
+                for name in {**above, **each.guarantee}
+            }
+            self._limit_below(each, own)
+
+    def _climb(self, each: Entitlement) -> list[Entitlement]:
+        line, state = [each], each.state.parent
+        while self._tree and state is not None:
+            line.append(self._all[state.name])
+            state = state.parent
+        return line
+
+    def _count_promises(self) -> None:
+        for name, each in self._all.items():
+            for entitled in self._lines[name]:
+                entitled.inqueue = entitled.inqueue + each.state.inqueue
+                entitled.elastic = entitled.elastic + each.state.elastic
+
+
+def _with_gangs(name: str, *, is_inner: bool, is_busy: bool) -> Problem | None:
+    if not (is_inner and is_busy):
+        return None
+    message = f"queue {name} has queues below it; a gang must name one without"
+    return Problem(Reason.QUEUE_NOT_ALLOWED, message)
+
+
+def _no_root() -> Problem:
+    return Problem(Reason.QUEUE_NOT_FOUND, "there is no queue named root")
+
+
+def _sum(vectors: Iterable[Vector]) -> Vector:
+    total: dict[str, float] = {}
+    for vector in vectors:
+        for name, amount in vector.items():
+            total[name] = total.get(name, 0) + amount
+    return total

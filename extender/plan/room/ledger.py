@@ -1,0 +1,274 @@
+"""Who would be where: the room of every node, and trials that undo themselves unless kept.
+
+Rule 1: nobody else changes the room, a gang's counts or a queue's use during a cycle.
+Rule 2: every change leaves its undoing in the journal; leaving a trial without `keep()` plays it
+back, last change first.
+Rule 3: every change of a row is noted in *touched*, so that whoever derived something from the
+room (slots, scores) knows what to look at again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+
+from extender.model.node import Amounts, NodeTable
+from extender.model.pod import HostPort, Pod, Shape
+from extender.model.resources import NOTHING, Resources
+from extender.plan.room.state import GangState
+
+Rows = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A pod asked to leave, by which action and for whom."""
+
+    gang: GangState
+    pod: Pod
+    row: int
+    action: str
+    beneficiary: GangState
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fence:
+    """Room of one node that is kept for somebody: what is idle of it, and what is owed."""
+
+    row: int
+    kept: Amounts
+    owed: Amounts
+
+
+class Ledger:
+    """The room of all nodes, and everything this cycle has promised or taken."""
+
+    def __init__(self, table: NodeTable) -> None:
+        self.table = table
+        self.columns = {name: column for column, name in enumerate(table.dimensions)}
+        #: Free now.
+        self.idle: Amounts = table.allocatable - table.used
+        #: One over what a node has in all; zero where it has none.
+        self.inverse = _inverse(table.allocatable)
+        #: How full the nodes are, from 0 to 1.
+        self.full = table.used * self.inverse
+        #: Being released, less what was already promised of it.
+        self.coming: Amounts = table.releasing.copy()
+        #: Whether `coming` differs from zero anywhere.
+        self.anything_coming = bool(self.coming.any())
+        self._doubtful: Amounts | None = None
+        self.all_rows: Rows = np.arange(len(table.used), dtype=np.intp)
+        #: Rows whose room changed, in the order of the changes.
+        self.touched: list[Rows] = []
+        self.departures: list[Departure] = []
+        #: Host ports promised in this cycle, by row.
+        self.ports: dict[int, list[HostPort]] = {}
+        self._rows: dict[Shape, Amounts] = {}
+        self._journal: list[Callable[[], None]] = []
+        self._open_trials = 0
+
+    def distrust_coming(self, name: str) -> None:
+        """Take what was being released of *name* before this cycle for not surely coming."""
+        if name in self.columns:
+            doubtful = np.zeros_like(self.coming)
+            doubtful[:, self.columns[name]] = self.table.releasing[:, self.columns[name]]
+            self._doubtful = doubtful
+
+    @property
+    def surely_coming(self) -> Amounts:
+        """Give what is being released and may be built upon."""
+        return self.coming if self._doubtful is None else self.coming - self._doubtful
+
+    def need(self, shape: Shape) -> Amounts | None:
+        """Give what *shape* asks for as a row; None when no node has such a resource at all."""
+        if any(amount > 0 and name not in self.columns for name, amount in shape.requests.items()):
+            return None
+        return self.row(shape)
+
+    def row_of(self, pod: Pod) -> int:
+        """Give the row of the node *pod* is on, -1 when the table does not have it."""
+        return self.table.facts.index.get(pod.node, -1)
+
+    def trial(self, gang: GangState | None = None) -> Trial:
+        """Start to try something, for *gang* or within its trial; it is undone unless kept."""
+        return Trial(self, gang)
+
+    def place(self, gang: GangState, pods: list[Pod], rows: list[int]) -> None:
+        """Give *pods*, all of one shape, the idle room of *rows*, one each."""
+        shape = pods[0].shape
+        taken = shape.requests * len(pods)
+        counts = Counter(rows)
+        where = np.array(list(counts), dtype=np.intp)
+        amounts = np.array(list(counts.values()))[:, None] * self.row(shape)
+        self._take(where, amounts)
+        gang.placed.extend(zip(pods, rows, strict=True))
+        gang.count(pods, 1)
+        self._book(gang, taken)
+        empty = gang.empty
+        if empty:
+            gone = {pod.uid for pod in pods}
+            gang.empty = [pod for pod in empty if pod.uid not in gone]
+        for row in rows if shape.host_ports else ():
+            self.ports.setdefault(row, []).extend(shape.host_ports)
+
+        def undo() -> None:
+            self._take(where, -amounts)
+            del gang.placed[len(gang.placed) - len(pods) :]
+            gang.count(pods, -1)
+            gang.empty = empty
+            self._unbook(gang, taken)
+            for row in rows if shape.host_ports else ():
+                del self.ports[row][-len(shape.host_ports) :]
+
+        self._journal.append(undo)
+
+    def pipeline(self, gang: GangState, pod: Pod, row: int) -> None:
+        """Promise *pod* room of *row* that is still being released."""
+        self._expect(row, -self.row(pod.shape))
+        gang.pipelined.append((pod, row))
+        self._book(gang, pod.requests)
+        empty = gang.empty
+        gang.empty = [each for each in empty if each.uid != pod.uid]
+
+        def undo() -> None:
+            self._expect(row, self.row(pod.shape))
+            gang.pipelined.pop()
+            gang.empty = empty
+            self._unbook(gang, pod.requests)
+
+        self._journal.append(undo)
+
+    def unpipeline(self, gang: GangState, pod: Pod, row: int, *, counts: bool) -> None:
+        """Take back for good what was promised to *pod*; it may count even while it waits."""
+        self._expect(row, self.row(pod.shape))
+        gang.pipelined.remove((pod, row))
+        if counts:
+            gang.empty = [*gang.empty, pod]
+        self._unbook(gang, pod.requests)
+
+    def evict(self, departure: Departure) -> None:
+        """Ask a pod to leave: its room is on its way, and it counts no longer."""
+        gang, pod = departure.gang, departure.pod
+        self._expect(departure.row, self.row(pod.shape))
+        gang.evicted.add(pod.uid)
+        gang.count([pod], -1)
+        gang.allocated = gang.allocated - pod.requests
+        gang.queue.give(pod.requests)
+        self.departures.append(departure)
+
+        def undo() -> None:
+            self._expect(departure.row, -self.row(pod.shape))
+            gang.evicted.discard(pod.uid)
+            gang.count([pod], 1)
+            gang.allocated = gang.allocated + pod.requests
+            gang.queue.take(pod.requests)
+            self.departures.pop()
+
+        self._journal.append(undo)
+
+    def fence(self, row: int, amounts: Amounts) -> Fence:
+        """Keep *amounts* of a node away from everybody else.
+
+        What is not idle yet is owed: whoever leaves the node pays that first.
+        """
+        kept = np.minimum(amounts, np.maximum(self.idle[row], 0))
+        fence = Fence(row, kept, amounts - kept)
+        self.put_up(fence)
+        return fence
+
+    def put_up(self, fence: Fence) -> None:
+        """Keep what *fence* keeps."""
+        self._take(np.array([fence.row], dtype=np.intp), fence.kept[None, :])
+        self._expect(fence.row, -fence.owed)
+
+    def take_down(self, fence: Fence) -> None:
+        """Give what *fence* keeps back to everybody."""
+        self._take(np.array([fence.row], dtype=np.intp), -fence.kept[None, :])
+        self._expect(fence.row, fence.owed)
+
+    def _take(self, where: Rows, amounts: Amounts) -> None:
+        """Take *amounts*, a line per row, out of the idle room."""
+        self.idle[where] -= amounts
+        # From whole numbers each time, so that a trial that was undone leaves not even rounding.
+        used = self.table.allocatable[where] - self.idle[where]
+        self.full[where] = used * self.inverse[where]
+        self.touched.append(where)
+
+    def _expect(self, row: int, amounts: Amounts) -> None:
+        """Count *amounts* as on their way."""
+        self.coming[row] += amounts
+        self.anything_coming = True
+        self.touched.append(np.array([row], dtype=np.intp))
+
+    def _book(self, gang: GangState, amounts: Resources) -> None:
+        gang.allocated = gang.allocated + amounts
+        gang.trying = gang.trying + amounts
+        gang.queue.take(amounts)
+
+    def _unbook(self, gang: GangState, amounts: Resources) -> None:
+        gang.allocated = gang.allocated - amounts
+        gang.trying = gang.trying - amounts
+        gang.queue.give(amounts)
+
+    def row(self, shape: Shape) -> Amounts:
+        """Give what *shape* asks for of the resources the table knows."""
+        row = self._rows.get(shape)
+        if row is None:
+            row = self._rows[shape] = self._spread(shape.requests)
+        return row
+
+    def _spread(self, amounts: Resources) -> Amounts:
+        row = np.zeros(len(self.columns), dtype=np.int64)
+        for name, amount in amounts.items():
+            if name in self.columns:
+                row[self.columns[name]] = amount
+        return row
+
+
+def _inverse(amounts: Amounts) -> npt.NDArray[np.float64]:
+    whole = amounts.astype(np.float64)
+    return np.divide(1.0, whole, out=np.zeros_like(whole), where=whole > 0)
+
+
+class Trial:
+    """A stretch of changes that is undone on leaving, unless it was kept."""
+
+    __slots__ = ("_kept", "_ledger", "_mark")
+
+    def __init__(self, ledger: Ledger, gang: GangState | None) -> None:
+        self._ledger = ledger
+        self._mark = len(ledger._journal)
+        self._kept = False
+        ledger._open_trials += 1
+        if gang is not None:
+            gang.trying = NOTHING
+
+    def __enter__(self) -> Trial:
+        return self
+
+    def keep(self) -> None:
+        """Let the changes stand; an outer trial may still undo them."""
+        self._kept = True
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self._kept or error is not None:
+            self.undo()
+        self._ledger._open_trials -= 1
+        if not self._ledger._open_trials:
+            self._ledger._journal.clear()  # nobody is left to undo it
+
+    def undo(self) -> None:
+        """Play the journal back to where this trial began."""
+        journal = self._ledger._journal
+        while len(journal) > self._mark:
+            journal.pop()()

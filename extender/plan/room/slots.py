@@ -1,0 +1,249 @@
+"""How many pods of one shape each node takes, and which nodes they should go to.
+
+Asked once per shape over all nodes, shared by all gangs of that shape, and brought up to date
+only for the rows somebody touched in between. In a large cluster the best rows are kept in a
+*pool*, so that a choice looks at hundreds of nodes instead of thousands, and a node's score is
+taken to change by the same amount with every further pod, which is so for all but balance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from heapq import heapify, heappop, heapreplace
+
+import numpy as np
+import numpy.typing as npt
+
+from extender.model.node import Amounts
+from extender.model.pod import HostPort, Shape
+from extender.plan.room.ledger import Ledger, Rows
+from extender.plan.room.prospect import Prospect, Scores
+
+Mask = npt.NDArray[np.bool_]
+Scorer = Callable[[Shape, Prospect], Scores]
+
+#: At most so many nodes and so many pods per node are weighed up in one go.
+_WIDTH, _DEPTH = 128, 64
+#: So many rows are pooled at first; rows touched later join them, up to twice as many.
+_POOL = 512
+_FURTHER = np.arange(float(_DEPTH))
+#: Nodes of equal score are taken in the order of their names.
+_NUDGE = 1e-9
+
+
+class Slots:
+    """The free slots for one shape."""
+
+    def __init__(self, ledger: Ledger, shape: Shape, usable: Mask, scorer: Scorer) -> None:
+        need = ledger.need(shape)
+        self._ledger = ledger
+        self._shape = shape
+        self._scorer = scorer
+        #: Nodes that may be used at all, as far as the node itself is concerned.
+        self._usable = usable if need is not None else np.zeros_like(usable)
+        self._need: Amounts = ledger.row(shape)
+        self._all_usable = bool(self._usable.all())
+        self._asked = np.flatnonzero(self._need)
+        self._least = self._need[self._asked]
+        self._weight: Scores = self._need.astype(np.float64)
+        size = len(usable)
+        self._is_large = size > _POOL
+        #: By how much a further pod scores better; in a large cluster, from the second gang on.
+        self._slope: Scores | None = None
+        self._is_new = True
+        self._seen = len(ledger.touched)
+        rows = self._pool = ledger.all_rows
+        self._pooled = np.zeros(size, dtype=bool)
+        self._counts: Amounts = self._count(rows)
+        #: Smaller is better; infinite without a slot.
+        self._rank: Scores = rows * _NUDGE - self._scores(rows)
+        self._rank[self._counts <= 0] = np.inf
+        #: No row outside the pool ranks before this.
+        self._bound = np.inf
+        self._fill_pool()
+
+    @property
+    def free(self) -> int:
+        """Count the pods of this shape that find idle room now."""
+        self._refresh()
+        return int(self._counts.sum())
+
+    def best(self, wanted: int) -> list[int]:
+        """Choose idle rows for *wanted* pods, one by one, each time the best one.
+
+        May give fewer than wanted although there are more: ask again after placing these.
+        """
+        self._refresh()
+        rows = self._front(min(wanted, _WIDTH))
+        if wanted == 1 or not len(rows):
+            return [int(row) for row in rows]
+        return self._one_by_one(rows, wanted)
+
+    def best_coming(self) -> int | None:
+        """Choose a row whose room suffices once what is being released is free."""
+        if not self._ledger.anything_coming:
+            return None
+        room = self._ledger.idle + self._ledger.surely_coming
+        fitting = (room[:, self._asked] >= self._least).all(axis=1) & self._usable
+        rows = np.flatnonzero(fitting & self.without_clash())
+        return int(rows[self._scores(rows).argmax()]) if len(rows) else None
+
+    def scores(self, rows: Sequence[int]) -> list[float]:
+        """Give the scores of *rows*, free or not."""
+        return [float(score) for score in self._scores(np.array(rows, dtype=np.intp))]
+
+    def ranked(self) -> list[int]:
+        """Give all usable rows, free or not, the best first."""
+        rows = np.flatnonzero(self._usable)
+        return [int(row) for row in rows[np.argsort(-self._scores(rows), kind="stable")]]
+
+    def without_clash(self) -> Mask:
+        """Mark the rows on which no host port is in the way."""
+        if not self._shape.host_ports:
+            return self._usable
+        return np.array([self._port_free(row) for row in range(len(self._usable))], dtype=bool)
+
+    def fits(self, row: int, *, coming: bool = False) -> bool:
+        """Ask whether one more pod fits into the idle room of *row*, or, if so said, the coming."""
+        room = self._ledger.idle[row] + self._ledger.surely_coming[row]
+        if not coming:
+            room = np.minimum(room, self._ledger.idle[row])
+        enough = bool((room[self._asked] >= self._least).all())
+        return enough and bool(self._usable[row]) and self._port_free(row)
+
+    def _refresh(self) -> None:
+        touched = self._ledger.touched
+        if self._seen < len(touched):
+            rows = touched[self._seen :]
+            self._seen = len(touched)
+            self._look_at(np.concatenate(rows) if len(rows) > 1 else rows[0])
+
+    def _look_at(self, rows: Rows) -> None:
+        counts = self._count(rows)
+        self._counts[rows] = counts
+        self._rank[rows] = np.inf
+        free = rows[counts > 0] if counts.min() <= 0 else rows
+        if len(free):
+            self._rank[free] = free * _NUDGE - self._scores(free)
+        if not self._pooled[rows].all():
+            self._pooled[rows] = True
+            self._pool = np.flatnonzero(self._pooled)
+
+    def _count(self, rows: Rows) -> Amounts:
+        """Count how many pods each of *rows* takes."""
+        where = slice(None) if rows is self._ledger.all_rows else rows
+        room = self._ledger.idle[where]
+        if self._ledger.anything_coming:
+            # Room promised beyond what is being released is not idle any more.
+            room = np.minimum(room, room + self._ledger.surely_coming[where])
+        # Column by column: reducing along so short an axis is slow.
+        counts: Amounts = room[:, self._asked[0]] // self._least[0]
+        for column, least in zip(self._asked[1:], self._least[1:], strict=True):
+            np.minimum(counts, room[:, column] // least, out=counts)
+        np.maximum(counts, 0, out=counts)
+        if not self._all_usable:
+            counts *= self._usable[rows]
+        if self._shape.host_ports:
+            counts = np.minimum(counts, [self._port_free(int(row)) for row in rows])
+        return counts
+
+    def _scores(self, rows: Rows) -> Scores:
+        scores: Scores = self._table(rows, 1)[:, 0]
+        return scores
+
+    def _table(self, rows: Rows, depth: int) -> Scores:
+        """Score *rows* with one, two, and so on, more pods on them."""
+        return self._scorer(self._shape, Prospect(self._ledger, self._weight, rows, depth))
+
+    def _slopes(self, rows: Rows) -> Scores:
+        """Give by how much every further pod makes each of *rows* a better place for the next."""
+        if self._slope is not None:
+            return self._slope[rows]
+        # The first gang of a shape may be the only one; if not, all rows will be asked for.
+        asked = rows if self._is_new else self._ledger.all_rows
+        table = self._table(asked, 2)
+        slope: Scores = table[:, 1] - table[:, 0]
+        if self._is_new:
+            self._is_new = False
+            return slope
+        self._slope = slope
+        return slope[rows]
+
+    def _forecast(self, rows: Rows, depth: int, slopes: Scores | None) -> Scores:
+        """Score *rows* as they would be with more and more pods, ties settled as in the rank."""
+        if slopes is None:
+            return self._table(rows, depth) - (rows * _NUDGE)[:, None]
+        forecast: Scores = slopes[:, None] * _FURTHER[:depth] - self._rank[rows][:, None]
+        return forecast
+
+    def _fill_pool(self) -> None:
+        """Pool the best rows of all; the others rank behind the last of these."""
+        if len(self._rank) > _POOL:
+            self._pool = np.argpartition(self._rank, _POOL - 1)[:_POOL]
+            self._bound = float(self._rank[self._pool].max())
+        else:
+            self._pool = self._ledger.all_rows
+        self._pooled[:] = False
+        self._pooled[self._pool] = True
+
+    def _front(self, width: int) -> Rows:
+        """Give the best rows, best first; no other can be chosen before one of these is."""
+        if len(self._pool) > 2 * _POOL:
+            self._fill_pool()
+        rows, rank = self._leading(width)
+        if len(rank) and rank[-1] > self._bound:
+            self._fill_pool()
+            rows, rank = self._leading(width)
+        return rows[: int(np.searchsorted(rank, np.inf))]
+
+    def _leading(self, width: int) -> tuple[Rows, Scores]:
+        rows = self._pool
+        rank = self._rank[rows]
+        if width < len(rows):
+            part = np.argpartition(rank, width - 1)[:width]
+            rows, rank = rows[part], rank[part]
+        order = np.argsort(rank)
+        return rows[order], rank[order]
+
+    def _one_by_one(self, rows: Rows, wanted: int) -> list[int]:
+        slopes = self._slopes(rows) if self._is_large else None
+        if slopes is not None and slopes.min() >= 0:
+            # Every pod makes its node better: the best one is filled, then the next.
+            filled: list[int] = np.repeat(rows, self._counts[rows])[:wanted].tolist()
+            return filled
+        counts = self._counts[rows].tolist()
+        depth = min(wanted, _DEPTH, max(counts))
+        table = self._forecast(rows, depth, slopes).tolist()
+        names = rows.tolist()
+        heap = [(-line[0], place) for place, line in enumerate(table)]
+        heapify(heap)
+        level = [0] * len(names)
+        untouched = len(names)
+        chosen: list[int] = []
+        while heap and len(chosen) < wanted:
+            place = heap[0][1]
+            chosen.append(names[place])
+            above = level[place] = level[place] + 1
+            untouched -= above == 1
+            if above < counts[place]:
+                if above == depth:
+                    break  # it would take more, but we have not looked further
+                heapreplace(heap, (-table[place][above], place))
+            else:
+                heappop(heap)
+            if not untouched and len(names) == _WIDTH:
+                break  # nodes beyond the front may be better by now
+        return chosen
+
+    def _port_free(self, row: int) -> bool:
+        if not self._shape.host_ports:
+            return True
+        table = self._ledger.table
+        taken = [*table.ports.get(table.nodes[row].name, ()), *self._ledger.ports.get(row, ())]
+        return not any(clash(ours, other) for ours in self._shape.host_ports for other in taken)
+
+
+def clash(one: HostPort, other: HostPort) -> bool:
+    """Ask whether two host ports cannot be on one node."""
+    same = one.port == other.port and one.protocol == other.protocol
+    return same and (one.ip == other.ip or "0.0.0.0" in (one.ip, other.ip))  # noqa: S104

@@ -1,0 +1,1 @@
+"""Why: where every gang stands, with a reason, a sentence and a remedy."""

@@ -1,0 +1,138 @@
+"""Why a gang stands where it stands: the arithmetic, who is ahead of it, what would let it start.
+
+Worked out when somebody asks, from the same snapshot and by the same plugins as the plan, so it
+costs the planning nothing and cannot disagree with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from extender.model.gang import GangKey
+from extender.model.snapshot import Snapshot
+from extender.plan.census import Census
+from extender.plan.decision import Eviction, Plan, QueueFigures, Standing, Verdict
+from extender.plan.policy.options import Policy
+from extender.plan.room.state import GangState
+from extender.plan.session import Session
+from extender.plan.verdict.remedy import remedies
+from extender.plan.verdict.shortfall import Shortfall, shortfalls
+
+#: So many of those ahead are named; the others are counted.
+NAMED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """A waiting gang whose turn comes first, and by what rule."""
+
+    gang: GangKey
+    queue: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """All there is to say about one gang."""
+
+    verdict: Verdict
+    priority: int
+    #: Members by how far they are.
+    members: Mapping[str, int]
+    #: Members that must find a node before it may start.
+    missing: int
+    queue: QueueFigures | None = None
+    needs: tuple[Shortfall, ...] = ()
+    ahead: tuple[Ahead, ...] = ()
+    ahead_count: int = 0
+    #: Pods asked to leave for it by this plan.
+    victims: tuple[Eviction, ...] = ()
+    #: Why pods are spared now -> how many.
+    spared: Mapping[str, int] = field(default_factory=dict)
+    remedies: tuple[str, ...] = ()
+
+
+def explain(snapshot: Snapshot, plan: Plan, policy: Policy, key: GangKey) -> Explanation | None:
+    """Explain the verdict on a gang; None when the plan knows no such gang."""
+    verdict, gang = plan.verdicts.get(key), snapshot.gangs.get(key)
+    if verdict is None or gang is None:
+        return None
+    stuck = verdict.standing in (Standing.WAITING, Standing.INVALID)
+    session = Session(Census(snapshot), policy)
+    needs = shortfalls(session, plan, gang.waiting) if gang.waiting else ()
+    ahead = _ahead(session, plan, key) if stuck else []
+    figures = plan.queues.get(gang.queue)
+    return Explanation(
+        verdict=verdict,
+        priority=gang.priority,
+        members={status.value: len(pods) for status, pods in gang.by_status.items()},
+        missing=max(0, gang.group.min_member - gang.ready),
+        queue=figures,
+        needs=needs,
+        ahead=tuple(ahead[:NAMED]),
+        ahead_count=len(ahead),
+        victims=tuple(each for each in plan.evictions if each.beneficiary == key),
+        spared=dict(Counter(snapshot.spared.values()).most_common()) if stuck else {},
+        remedies=remedies(snapshot, plan, gang, verdict, needs) if stuck else (),
+    )
+
+
+def _ahead(session: Session, plan: Plan, key: GangKey) -> list[Ahead]:
+    """List the waiting gangs whose turn comes before that of *key*, the first of them first."""
+    mine = session.census.state(key)
+    if mine is None:
+        return []
+    others = [
+        other
+        for other in session.census.contenders.values()
+        if other is not mine and _waits(plan, other.key) and _is_before(session, other, mine)
+    ]
+    others.sort(key=lambda other: (session.queue_key(other.queue), session.gang_key(other)))
+    return [Ahead(other.key, other.queue.name, _why(session, other, mine)) for other in others]
+
+
+def _waits(plan: Plan, key: GangKey) -> bool:
+    verdict = plan.verdicts.get(key)
+    return verdict is not None and verdict.standing is Standing.WAITING
+
+
+def _is_before(session: Session, other: GangState, mine: GangState) -> bool:
+    if other.queue is mine.queue:
+        return session.gang_key(other) < session.gang_key(mine)
+    return session.queue_key(other.queue) < session.queue_key(mine.queue)
+
+
+def _why(session: Session, other: GangState, mine: GangState) -> str:
+    if other.queue is not mine.queue:
+        return _why_queue(session, other, mine)
+    if other.gang.is_torn and not mine.gang.is_torn and session.rules.torn_gangs_are_first:
+        return f"it runs with {other.gang.seated} of at least {other.min_member} members"
+    theirs, ours = other.gang.priority, mine.gang.priority
+    if theirs != ours:
+        return f"it has priority {theirs}, this one {ours}"
+    shares = [session.maths.share(each.allocated, session.total) for each in (other, mine)]
+    if shares[0] != shares[1]:
+        return f"it uses {shares[0]:.1%} of the cluster, this one {shares[1]:.1%}"
+    return _why_older(other.created, mine.created, "it")
+
+
+def _why_queue(session: Session, other: GangState, mine: GangState) -> str:
+    theirs, ours = other.queue.queue, mine.queue.queue
+    if theirs.priority != ours.priority:
+        return f"queue {theirs.name} has priority {theirs.priority}, {ours.name} {ours.priority}"
+    shares = [
+        session.maths.share(each.allocated, session.deserved(each) or {})
+        for each in (other.queue, mine.queue)
+    ]
+    if shares[0] != shares[1]:
+        used = f"queue {theirs.name} uses {shares[0]:.0%} of its due"
+        return f"{used}, {ours.name} {shares[1]:.0%}"
+    return _why_older(theirs.created, ours.created, f"queue {theirs.name}")
+
+
+def _why_older(theirs: float, ours: float, who: str) -> str:
+    if theirs < ours:
+        return f"{who} is {ours - theirs:.0f} s older"
+    return f"{who} is equal in all and first by name"

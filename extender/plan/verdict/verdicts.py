@@ -1,0 +1,268 @@
+"""Where every gang stands, with one reason and a sentence that carries the arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+from extender.model.gang import Gang, GangKey
+from extender.model.pod import Shape, Status
+from extender.model.reason import Problem, Reason
+from extender.model.resources import write_amount
+from extender.plan.decision import Standing, Verdict
+from extender.plan.demand import needed_pods
+from extender.plan.room.state import GangState
+from extender.plan.session import Session
+from extender.plan.verdict.phases import is_unschedulable, phase_after
+from extender.plan.verdict.room_report import RoomReport, write_need
+from extender.plan.victims.protected import Protected
+
+#: Reasons of gangs nobody decides for that depend on more than the gang itself.
+_FLEETING = frozenset({Reason.BACKING_OFF, Reason.QUEUE_NOT_FOUND})
+
+
+class Verdicts:
+    """Writes the verdicts of one cycle, after all actions."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._room = RoomReport(session)
+        self._protected = Protected(session)
+        self._remembered = ("verdict", session.policy)
+        self._went_first = [
+            gang.key for gang in session.census.contenders.values() if gang.committed
+        ]
+
+    def all(self) -> dict[GangKey, Verdict]:
+        """Write the verdict of every gang, in the order of their keys."""
+        contenders = self._session.census.contenders
+        return {
+            key: self._of_contender(contenders[key])
+            if key in contenders
+            else self._of_bystander(gang)
+            for key, gang in self._session.snapshot.gangs.items()
+        }
+
+    def _of_bystander(self, gang: Gang) -> Verdict:
+        """Judge a gang this cycle had nothing to decide for; remembered until it changes."""
+        total = self._session.total
+        key = self._remembered
+        known = gang.memo.get(key)
+        if isinstance(known, _Remembered) and known.total is total:
+            return known.verdict
+        problem = self._why_not_considered(gang)
+        verdict = self._verdict(gang, None, problem)
+        if problem.reason not in _FLEETING:
+            gang.memo[key] = _Remembered(total, verdict)
+        return verdict
+
+    def _why_not_considered(self, gang: Gang) -> Problem:
+        if gang.problem is not None:
+            return gang.problem
+        if gang.queue not in self._session.queues:
+            message = f"queue {gang.queue} does not exist; create it or name another"
+            return Problem(Reason.QUEUE_NOT_FOUND, message)
+        if _runs(gang):
+            return Problem(Reason.RUNNING, _running(gang))
+        if gang.spares:
+            return _incomplete(gang)
+        if gang.ready >= gang.group.min_member and gang.ready:
+            return Problem(Reason.ADMITTED, f"{gang.ready} members have nodes and may start")
+        wait = gang.backing_off_until - self._session.snapshot.now
+        if wait > 0:
+            message = f"did not assemble in time; tried again in {wait:.0f} s"
+            return Problem(Reason.BACKING_OFF, message)
+        return _incomplete(gang)
+
+    def _of_contender(self, gang: GangState) -> Verdict:
+        return self._verdict(gang.gang, gang, self._reason(gang))
+
+    def _reason(self, gang: GangState) -> Problem:
+        if _runs(gang.gang):
+            return Problem(Reason.RUNNING, _running(gang.gang))
+        if gang.gang.spares:
+            return _incomplete(gang.gang)
+        if gang.committed or (gang.ready >= gang.min_member and gang.ready and not gang.placed):
+            return Problem(Reason.ADMITTED, self._admitted(gang))
+        if not gang.gang.waiting:
+            return gang.blocked or _incomplete(gang.gang)
+        if gang.pipelined:
+            return Problem(Reason.WAITING_FOR_VICTIMS, self._victims(gang))
+        incomplete = self._session.problem_of(gang)
+        if incomplete is not None:
+            return incomplete
+        return self._never(gang) or self._kept(gang) or self._limit(gang) or self._no_room(gang)
+
+    def _admitted(self, gang: GangState) -> str:
+        if gang.ready == 1:
+            return "its member has a node"
+        new = f"{gang.committed} of them now" if gang.committed < gang.ready else "all of them now"
+        return f"{gang.ready} members have nodes, {new if gang.committed else 'given before'}"
+
+    def _victims(self, gang: GangState) -> str:
+        """Say for whom it waits: those this cycle asks to leave, or those on their way."""
+        leaving = [d for d in self._session.ledger.departures if d.beneficiary is gang]
+        nodes = {self._session.snapshot.nodes.nodes[row].name for _, row in gang.pipelined}
+        where = _some(sorted(nodes), "nodes")
+        count = len(gang.pipelined)
+        wait = "1 member waits" if count == 1 else f"{count} members wait"
+        if not leaving:
+            return f"{wait} for room being released on {where}"
+        who = _some([departure.pod.key for departure in leaving], "pods")
+        return f"{wait} on {where} until {who} {'has' if len(leaving) == 1 else 'have'} left"
+
+    def _never(self, gang: GangState) -> Problem | None:
+        """Say that no empty cluster could hold the minimum."""
+        for shape, wanted in self._wanted(gang).items():
+            most = self._room.free_if_empty(shape)
+            if most < wanted:
+                message = (
+                    f"needs {wanted} x {write_need(shape)};"
+                    f" the empty cluster has {_count(most, 'such slot')}"
+                )
+                return Problem(Reason.EXCEEDS_CLUSTER, message)
+        return None
+
+    def _limit(self, gang: GangState) -> Problem | None:
+        """Complete what an action noticed about the gang's queue with the figures."""
+        problem = gang.blocked
+        if problem is None or problem.reason is not Reason.QUEUE_OVER_DESERVED:
+            return problem
+        queue = gang.queue
+        due = self._session.deserved(queue) or {}
+        for shape, wanted in self._wanted(gang).items():
+            allowed = self._session.allowance(gang, shape)
+            if isinstance(allowed, Problem) and allowed.reason is Reason.QUEUE_AT_CAPABILITY:
+                return allowed  # its due is no more than its ceiling: raising that would help
+            for name, amount in shape.requests.items():
+                used = queue.allocated.amount(name)
+                deserved = due.get(name, inf)
+                whole = self._session.total.amount(name)
+                if used + amount * wanted > deserved and deserved < whole:
+                    message = (
+                        f"queue {queue.name} deserves {write_amount(name, int(due[name]))} {name}"
+                        f" and uses {write_amount(name, used)}; the gang needs"
+                        f" {wanted} x {write_amount(name, amount)}"
+                    )
+                    return Problem(problem.reason, message)
+        return None  # all of it is the queue's: nodes lack room, not the queue
+
+    def _no_room(self, gang: GangState) -> Problem:
+        wanted = self._wanted(gang)
+        scarce = [shape for shape, n in wanted.items() if self._room.free_now(shape) < n]
+        if not scarce:
+            parts = " and ".join(f"{n} x {write_need(shape)}" for shape, n in wanted.items())
+            message = f"needs {parts}; each finds slots, but not all of them at once"
+            return Problem(Reason.NOT_ENOUGH_ROOM, message)
+        shape = scarce[0]
+        needs = f"needs {wanted[shape]} x {write_need(shape)}"
+        free = self._room.free_now(shape)
+        if all(self._room.free_before(each) >= n for each, n in wanted.items()):
+            were = _count(self._room.free_before(shape), "slot")
+            message = f"{needs}; {were} free before, {free} left"
+            return Problem(Reason.BEHIND_IN_ORDER, f"{message}{self._blockers(gang)}")
+        why = self._room.obstacles(shape)
+        message = f"{needs}; {_count(free, 'slot')} free" + (f": {why}" if why else "")
+        return Problem(Reason.NOT_ENOUGH_ROOM, message + self._protected.note(gang))
+
+    def _kept(self, gang: GangState) -> Problem | None:
+        """Say that room is being kept for it, and where."""
+        fences = self._session.fenced.get(gang.key)
+        if fences is None:
+            return None
+        nodes = [self._session.snapshot.nodes.nodes[fence.row].name for fence in fences]
+        needs = " and ".join(f"{n} x {write_need(s)}" for s, n in self._wanted(gang).items())
+        where = _some(nodes, "nodes")
+        message = f"needs {needs}; it has waited long, so room is kept for it on {where}"
+        return Problem(Reason.NOT_ENOUGH_ROOM, message)
+
+    def _blockers(self, gang: GangState) -> str:
+        first = [key for key in self._went_first if key != gang.key]
+        if first:
+            return f": {_some(first, 'gangs')} went first"
+        kept = sorted(self._session.fenced)
+        return f": room is kept for {_some(kept, 'gangs')}" if kept else ""
+
+    def _wanted(self, gang: GangState) -> dict[Shape, int]:
+        counts: dict[Shape, int] = {}
+        for pod in needed_pods(self._session, gang) or gang.gang.waiting[:1]:
+            counts[pod.shape] = counts.get(pod.shape, 0) + 1
+        return counts
+
+    def _verdict(self, gang: Gang, state: GangState | None, problem: Problem) -> Verdict:
+        allocated = state.allocated if state else gang.allocated
+        phase = state.phase if state else gang.group.phase
+        ready = state.ready if state else gang.ready
+        return Verdict(
+            gang=gang.key,
+            queue=gang.queue,
+            standing=_standing(gang, problem.reason),
+            reason=problem.reason,
+            message=problem.message,
+            phase=phase_after(
+                gang,
+                phase,
+                self._session.rules,
+                unschedulable=is_unschedulable(gang, ready + (len(state.empty) if state else 0)),
+            ),
+            share=self._session.maths.share(allocated, self._session.total),
+            min_member=gang.group.min_member,
+            members=len(gang.pods) - gang.spares,
+        )
+
+
+class _Remembered:
+    """A verdict with the total its share was computed from."""
+
+    __slots__ = ("total", "verdict")
+
+    def __init__(self, total: object, verdict: Verdict) -> None:
+        self.total = total
+        self.verdict = verdict
+
+
+def _standing(gang: Gang, reason: Reason) -> Standing:
+    if gang.problem is not None:
+        return Standing.INVALID
+    if reason is Reason.RUNNING:
+        return Standing.RUNNING
+    return Standing.ADMITTED if reason is Reason.ADMITTED else Standing.WAITING
+
+
+def _runs(gang: Gang) -> bool:
+    """Ask whether enough members run or have run; one that finishes is not starting again."""
+    started = gang.seated + _done(gang)
+    return started >= gang.group.min_member and started > 0
+
+
+def _done(gang: Gang) -> int:
+    return len(gang.by_status.get(Status.SUCCEEDED, ()))
+
+
+def _running(gang: Gang) -> str:
+    waiting = len(gang.waiting)
+    rest = f"; {waiting} beyond the minimum wait" if waiting else ""
+    done = f", {_done(gang)} are done" if _done(gang) else ""
+    return f"{gang.seated} of at least {gang.group.min_member} members run{done}{rest}"
+
+
+def _incomplete(gang: Gang) -> Problem:
+    """Say what is missing of a gang that has nobody waiting."""
+    gated = sum(pod.gated for pod in gang.pods)
+    least, have = gang.group.min_member, gang.ready - gang.spares
+    if gated and have + gated >= least:
+        message = f"{have} of at least {least} members may start; {gated} have scheduling gates"
+        return Problem(Reason.GATED, message)
+    kept = "; room is kept for the rest" if gang.spares else ""
+    return Problem(Reason.NOT_ENOUGH_MEMBERS, f"has {have} of at least {least} members{kept}")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _some(names: Sequence[str], noun: str) -> str:
+    """Name the first two and count the rest."""
+    if len(names) <= 2:
+        return " and ".join(names)
+    return f"{names[0]}, {names[1]} and {len(names) - 2} more {noun}"

@@ -1,0 +1,95 @@
+"""Trying every small set of units: exact where there are few, silent where there are many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from extender.plan.room.state import GangState
+from extender.plan.victims.units import Unit
+
+#: So many sets are tried at most; a handful of victims among a dozen is well within it.
+_TRIES = 1500
+
+Vector = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Puzzle:
+    """Which units must leave so that *missing* more slots appear?"""
+
+    units: Sequence[Unit]
+    #: What each unit frees, by row.
+    frees: Sequence[dict[int, Vector]]
+    #: What is free, by row, on rows the shape may use.
+    room: dict[int, Vector]
+    #: What one pod needs.
+    need: Vector
+    missing: int
+
+
+def smaller_solution(puzzle: Puzzle, below: int) -> list[Unit] | None:
+    """Find a set of fewer than *below* pods that solves *puzzle*; None when none was found."""
+    tries = _TRIES
+    for total in range(1, below):
+        for chosen in _sets(puzzle.units, total):
+            tries -= 1
+            if _solves(puzzle, chosen):
+                return [puzzle.units[at] for at in chosen]
+            if not tries:
+                return None
+    return None
+
+
+def _sets(units: Sequence[Unit], total: int, start: int = 0) -> Iterator[tuple[int, ...]]:
+    """Give the sets of exactly *total* pods, the least important first, that tear no gang."""
+    if not total:
+        yield ()
+        return
+    for at in range(start, len(units)):
+        if len(units[at].members) > total:
+            continue
+        for rest in _sets(units, total - len(units[at].members), at + 1):
+            chosen = (at, *rest)
+            if go_together([units[each] for each in chosen]):
+                yield chosen
+
+
+def go_together(units: Sequence[Unit]) -> bool:
+    """Ask whether every gang keeps its minimum, or leaves whole, when *units* leave."""
+    lost: dict[str, list[Unit]] = {}
+    for unit in units:
+        lost.setdefault(unit.gang.key, []).append(unit)
+    return all(
+        len(own) == 1 if any(unit.is_whole for unit in own) else _keeps_minimum(own[0].gang, own)
+        for own in lost.values()
+    )
+
+
+def _keeps_minimum(gang: GangState, own: Sequence[Unit]) -> bool:
+    if gang.firm - len(own) < gang.min_member:
+        return False
+    for role, least in gang.role_minimums.items():
+        gone = sum(unit.members[0].pod.role == role for unit in own)
+        if gone and gang.ready_by_role.get(role, 0) - gone < least:
+            return False
+    return True
+
+
+def _solves(puzzle: Puzzle, chosen: Sequence[int]) -> bool:
+    freed: dict[int, list[Vector]] = {}
+    for at in chosen:
+        for row, amounts in puzzle.frees[at].items():
+            freed.setdefault(row, []).append(amounts)
+    gained = 0
+    for row, parts in freed.items():
+        if row in puzzle.room:
+            before = puzzle.room[row]
+            after = tuple(map(sum, zip(before, *parts, strict=True)))
+            gained += _times(after, puzzle.need) - _times(before, puzzle.need)
+    return gained >= puzzle.missing
+
+
+def _times(room: Vector, need: Vector) -> int:
+    fits = [have // asked for have, asked in zip(room, need, strict=True) if asked > 0]
+    return max(0, min(fits))

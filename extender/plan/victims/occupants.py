@@ -1,0 +1,151 @@
+"""Who sits where: the pods that could be asked to leave, by gang and by node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from heapq import merge
+from itertools import chain, islice
+
+from extender.model.gang import GangKey
+from extender.model.node import Amounts
+from extender.model.pod import SEATED_SET, PodUid, Status
+from extender.plan.plugin import Candidate
+from extender.plan.room.ledger import Rows
+from extender.plan.room.state import GangState
+from extender.plan.session import Key, Session
+
+_MOST_OF_A_GROUP = 24
+
+
+def occupants_of(session: Session) -> Occupants:
+    """Give the index of a session, made when the first action asks for it."""
+    known = session.shared.get("occupants")
+    if not isinstance(known, Occupants):
+        known = session.shared["occupants"] = Occupants(session)
+    return known
+
+
+class Occupants:
+    """An index over everybody on a node."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._by_group: dict[tuple[str, int], list[GangKey]] = {}
+        self._by_row: dict[int, list[Candidate]] | None = None
+        self._orders: dict[GangKey, Key] = {}
+        self._queue_orders: dict[str, Key] = {}
+        self._members: dict[GangKey, list[Candidate]] = {}
+        #: What pods free that leave together, by who they are.
+        self.frees: dict[tuple[PodUid, ...], tuple[Rows, Amounts]] = {}
+        self._sorted: dict[tuple[str, int], list[GangState]] = {}
+        self._askable: dict[tuple[GangKey, bool, bool], list[Candidate]] = {}
+        for key, gang in session.snapshot.gangs.items():
+            if gang.seated and gang.queue in session.queues and gang.problem is None:
+                self._by_group.setdefault((gang.queue, gang.priority), []).append(key)
+
+    def leaving_order(self, spares: Callable[[GangState], bool]) -> Iterator[GangState]:
+        """Give the gangs of all groups that nobody *spares*, whoever should leave first first.
+
+        Gangs of one queue and priority are a group; *spares* is asked about one of each, and of
+        each only the first ones are given: more of the same make no choice better.
+        """
+        groups = [
+            islice((gang for gang in self._last_first(group) if gang.firm > 0), _MOST_OF_A_GROUP)
+            for group, keys in self._by_group.items()
+            if not spares(self.state(keys[0]))
+        ]
+        return merge(*groups, key=self.order, reverse=True)
+
+    def _last_first(self, group: tuple[str, int]) -> list[GangState]:
+        known = self._sorted.get(group)
+        if known is None:
+            known = [self.state(key) for key in self._by_group[group]]
+            known.sort(key=self.order, reverse=True)
+            self._sorted[group] = known
+        return known
+
+    def state(self, key: GangKey) -> GangState:
+        """Give the state of a gang that is on nodes."""
+        state = self._session.census.state(key)
+        if state is None:
+            raise KeyError(key)
+        return state
+
+    def order(self, gang: GangState) -> Key:
+        """Give the place of *gang* among all; whoever is last should leave first."""
+        known = self._orders.get(gang.key)
+        if known is None:
+            queue = gang.queue
+            if queue.name not in self._queue_orders:
+                self._queue_orders[queue.name] = self._session.queue_key(queue)
+            known = (self._queue_orders[queue.name], self._session.gang_key(gang))
+            self._orders[gang.key] = known
+        return known
+
+    def of(self, gang: GangState) -> list[Candidate]:
+        """List the members of *gang* that are on nodes and stay so far, the last in order first."""
+        return _staying(gang, self._seated(gang))
+
+    def _seated(self, gang: GangState) -> list[Candidate]:
+        members = self._members.get(gang.key)
+        if members is None:
+            members = self._members[gang.key] = self._sort(gang)
+        return members
+
+    def _sort(self, gang: GangState) -> list[Candidate]:
+        ledger, spared = self._session.ledger, self._session.snapshot.spared
+        pods = [pod for pod in gang.gang.pods if pod.status in SEATED_SET]
+        pods.sort(key=self._session.task_key, reverse=True)
+        return [
+            Candidate(gang, pod, row)
+            for pod in pods
+            if pod.uid not in spared and (row := ledger.row_of(pod)) >= 0
+        ]
+
+    def askable(self, gang: GangState, *, bound: bool, empty: bool) -> list[Candidate]:
+        """List the members of *gang* that are not exempt and stay so far, the last first.
+
+        *bound* includes those that do not run yet; *empty* wants only those without requests.
+        """
+        key = (gang.key, bound, empty)
+        found = self._askable.get(key)
+        if found is None:
+            is_empty = self._session.is_empty
+            found = self._askable[key] = [
+                one
+                for one in self._seated(gang)
+                if one.pod.preemptable
+                and (bound or is_running(one))
+                and (not empty or is_empty(one.pod.shape))
+            ]
+        return _staying(gang, found)
+
+    def on(self, row: int, wanted: Callable[[Candidate], bool]) -> list[Candidate]:
+        """List who sits on *row* and is *wanted*, by name, those already leaving left out."""
+        if self._by_row is None:
+            self._by_row = self._index()
+        return [
+            candidate
+            for candidate in self._by_row.get(row, ())
+            if candidate.pod.uid not in candidate.gang.evicted and wanted(candidate)
+        ]
+
+    def _index(self) -> dict[int, list[Candidate]]:
+        by_row: dict[int, list[Candidate]] = {}
+        for keys in self._by_group.values():
+            for candidate in chain.from_iterable(self.of(self.state(key)) for key in keys):
+                by_row.setdefault(candidate.row, []).append(candidate)
+        for candidates in by_row.values():
+            candidates.sort(key=lambda candidate: candidate.pod.key)
+        return by_row
+
+
+def _staying(gang: GangState, members: list[Candidate]) -> list[Candidate]:
+    if not gang.evicted:
+        return members
+    return [one for one in members if one.pod.uid not in gang.evicted]
+
+
+def is_running(candidate: Candidate) -> bool:
+    """Ask whether the pod runs; reclaiming spares those that are only bound."""
+    return candidate.pod.status is Status.RUNNING

@@ -1,0 +1,137 @@
+"""Making room for a whole gang with as few victims as possible, and no gang torn.
+
+Who leaves are *units*: single members a gang has beyond its minimum, or a whole gang. All of it
+is a trial: no full solution, no trace. Nobody has to leave for a gang that would carry its queue
+over its due: such a gang only gets what is left over, so the room would go to somebody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from extender.model.pod import Pod, Shape
+from extender.model.resources import Resources
+from extender.plan.demand import Wish, needed_pods
+from extender.plan.room.ledger import Departure
+from extender.plan.room.state import GangState
+from extender.plan.session import Session
+from extender.plan.starvation import without_its_fence
+from extender.plan.victims.occupants import Occupants
+from extender.plan.victims.search import Search
+from extender.plan.victims.units import Unit, Units
+
+#: So many searches are made in one cycle and action: a cycle stays short, kube-scheduler's calls
+#: beside it are not kept waiting, and whoever is not served now is served by a later one. Searches
+#: that fail spare those for more of the same, so the first ones do not block the others.
+MOST_SEARCHES = 32
+
+#: Whose members may be asked; None means those of the gang itself.
+Pool = Callable[[GangState], bool] | None
+
+
+class RoomMaker:
+    """Decides who leaves for a gang, by the rules of one action."""
+
+    def __init__(self, session: Session, occupants: Occupants, action: str) -> None:
+        self._session = session
+        self._ledger = session.ledger
+        self._occupants = occupants
+        self._action = action
+        #: For whom nobody could leave: (queue, priority) -> what each pod asked for, how many.
+        self._hopeless: dict[tuple[str, int], list[tuple[Resources, int]]] = {}
+        self._searches = 0
+        actions = session.policy.actions
+        #: Idle room is handed out later in this cycle; promising it here would keep it idle.
+        self._leaves_idle_room = "allocate" in actions[actions.index(action) + 1 :]
+
+    def make_room(self, gang: GangState, pool: Pool) -> None:
+        """Let others leave until the minimum of *gang* fits, or its members one by one."""
+        if self._session.lacking(gang):
+            self._try(Wish(gang, self._askers(gang)), pool)
+            return
+        for pod in _asking(self._session.waiting_tasks(gang)):
+            if not self._session.is_starving(gang) or not self._try(Wish(gang, [pod]), pool):
+                return
+
+    def _askers(self, gang: GangState) -> list[Pod]:
+        """Choose the members that bring *gang* to its minimum, if need be only those that may ask.
+
+        One that must not make others leave can wait for idle room while its siblings start.
+        """
+        pods = needed_pods(self._session, gang)
+        if all(pod.may_preempt for pod in pods):
+            return pods
+        asking = needed_pods(self._session, gang, _asking(self._session.waiting_tasks(gang)))
+        return asking if len(asking) == len(pods) else []
+
+    def make_room_inside(self, gang: GangState) -> None:
+        """Let surplus members of *gang* make room for members that matter more."""
+        if self._session.lacking(gang):
+            return  # it has no surplus, and idle room alone does not start it
+        for pod in _asking(self._session.waiting_tasks(gang)):
+            if not self._try(Wish(gang, [pod]), None):
+                return
+
+    def _try(self, wish: Wish, pool: Pool) -> bool:
+        is_asking_others = pool is not None
+        if not wish.pods or self._searches == MOST_SEARCHES:
+            return False
+        if is_asking_others and self._is_known_to_fail(wish):
+            return False
+        if self._may_ask(wish):
+            outcome = self._succeeds(wish, pool)
+            if outcome:
+                self._hopeless.clear()
+            if outcome is not False:
+                return outcome is True
+        if is_asking_others and wish.is_uniform:
+            failed = (wish.pods[0].requests, len(wish.pods))
+            self._hopeless.setdefault(self._key(wish), []).append(failed)
+        return False
+
+    def _succeeds(self, wish: Wish, pool: Pool) -> bool | None:
+        """Make room for *wish*; None when idle room will do and is handed out after this."""
+        self._searches += 1
+        with (
+            without_its_fence(self._session, wish.gang),
+            self._ledger.trial(wish.gang) as trial,
+        ):
+            units = self._search(wish, pool)
+            if units is None:
+                return False
+            if not units and self._leaves_idle_room and wish.assign(self._session, idle=True):
+                return None
+            self._carry_out(wish, units)
+            trial.keep()
+        return True
+
+    def _search(self, wish: Wish, pool: Pool) -> list[Unit] | None:
+        units = Units(self._session, self._occupants, self._action, wish, pool)
+        return Search(self._session, self._action, wish, units).run()
+
+    def _may_ask(self, wish: Wish) -> bool:
+        """Ask whether *wish* may make others leave at all."""
+        if self._action == "preempt":
+            return True
+        return self._session.is_preemptive(wish.gang, Shape(requests=wish.total))
+
+    def _carry_out(self, wish: Wish, units: list[Unit]) -> None:
+        for unit in units:
+            for one in unit.members:
+                self._ledger.evict(Departure(one.gang, one.pod, one.row, self._action, wish.gang))
+        for pod, row in wish.assign(self._session) or ():
+            self._ledger.pipeline(wish.gang, pod, row)
+
+    def _is_known_to_fail(self, wish: Wish) -> bool:
+        """Ask whether nobody could leave for less than this already."""
+        failures = self._hopeless.get(self._key(wish), ())
+        asked = wish.pods[0].requests
+        return any(len(wish.pods) >= count and less.fits_in(asked) for less, count in failures)
+
+    def _key(self, wish: Wish) -> tuple[str, int]:
+        return (wish.gang.queue.name, wish.gang.gang.priority)
+
+
+def _asking(pods: Iterable[Pod]) -> list[Pod]:
+    """Leave out pods that must not make others leave."""
+    return [pod for pod in pods if pod.may_preempt]

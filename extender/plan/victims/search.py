@@ -1,0 +1,284 @@
+"""Searching the few who must leave so that a wish comes true.
+
+First greedily, by what a move costs in pods for each slot it brings; then everybody who need not
+have left is given back, the most important first; then, where there are few candidates, every
+smaller set is tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from extender.model.node import Amounts
+from extender.model.pod import Shape
+from extender.plan.demand import Wish, slots_in
+from extender.plan.plugin import Candidate
+from extender.plan.room.ledger import Departure, Rows
+from extender.plan.session import Key, Session
+from extender.plan.victims.exhaustive import Puzzle, go_together, smaller_solution
+from extender.plan.victims.freed import added, lines, on, times
+from extender.plan.victims.units import Unit, Units
+
+#: Looking at more nodes than this does not make the choice noticeably better.
+_MOST_NODES = 16
+#: Giving back is quadratic; beyond this many units it is left out.
+_MOST_UNITS = 64
+#: With more units than this, trying all small sets takes too long to be worth it.
+_FEW = 24
+#: Where greed found nothing, solutions of up to so many pods are looked for.
+_SMALL = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Units that leave at once, and the slots they bring."""
+
+    units: tuple[Unit, ...]
+    gain: int
+
+    def rate(self, missing: int) -> Key:
+        """Rate it: pods for each useful slot, then pods, then who matters least."""
+        cost = sum(len(unit.members) for unit in self.units)
+        return (cost / min(self.gain, missing), cost, tuple(unit.rank for unit in self.units))
+
+
+class Search:
+    """Looks for the units to leave; the ledger is as before when it is done."""
+
+    def __init__(self, session: Session, action: str, wish: Wish, units: Units) -> None:
+        self._session = session
+        self._ledger = session.ledger
+        self._action = action
+        self._wish = wish
+        self._units = units
+
+    def run(self) -> list[Unit] | None:
+        """Give the units that must leave, none for nothing; None when nothing helps."""
+        if self._suffices(()):
+            return []
+        if not self._units or not self._could_ever():
+            return None
+        with self._ledger.trial():
+            found = self._greedily()
+        if found is not None:
+            found = self._give_back(_joined(found))
+        return self._fewer(found) or found
+
+    def _greedily(self) -> list[Unit] | None:
+        gone: list[Unit] = []
+        while not self._is_fulfilled():
+            move = self._best_move()
+            if move is None:
+                return None
+            for unit in move:
+                self._evict(unit.members)
+                gone.append(unit)
+        return gone
+
+    def _best_move(self) -> Sequence[Unit] | None:
+        shape = self._missing()
+        if shape is None:
+            return self._cheapest_in_queue()
+        missing = max(1, self._short_of(shape))
+        moves = [move for move in self._moves(shape) if move.gain > 0]
+        moves.sort(key=lambda move: move.rate(missing))
+        return next((move.units for move in moves if self._units.may_go(move.units)), None)
+
+    def _cheapest_in_queue(self) -> Sequence[Unit] | None:
+        """Choose whose leaving brings the claimant's queue below its limit with few pods."""
+        ours = [gang for gang in self._units.gangs if gang.queue is self._wish.gang.queue]
+        choices = [self._units.single(one) for gang in ours for one in self._units.surplus(gang)]
+        choices += [unit for gang in ours if (unit := self._units.whole(gang)) is not None]
+        choices.sort(key=lambda unit: (len(unit.members) / self._brings(unit), unit.rank))
+        return next(((unit,) for unit in choices if self._units.may_go((unit,))), None)
+
+    def _brings(self, unit: Unit) -> float:
+        """Give which part of the wish *unit* uses, at most all of it."""
+        parts = [
+            sum(one.pod.requests.amount(name) for one in unit.members) / amount
+            for name, amount in self._wish.total.items()
+            if amount > 0
+        ]
+        return min(1.0, max(parts)) or 1e-9
+
+    def _moves(self, shape: Shape) -> Iterator[Move]:
+        """Give what could be done next: a gang leaves whole, or a node makes another slot."""
+        by_row: dict[int, list[Unit]] = {}
+        wholes: list[Unit] = []
+        for unit in self._units.all():
+            if unit.is_whole:
+                wholes.append(unit)
+            for row in self._units.frees(unit)[0].tolist():
+                by_row.setdefault(row, []).append(unit)
+        yield from self._whole_moves(wholes, shape)
+        for row in self._nearest_rows(shape, sorted(by_row)):
+            units = self._cover(shape, row, by_row[row])
+            units = units or self._cover(shape, row, _rather_whole(by_row[row]))
+            if units:
+                yield self._move(units, shape)
+
+    def _whole_moves(self, wholes: Sequence[Unit], shape: Shape) -> Iterator[Move]:
+        """Count the slots every gang would bring by leaving whole, all gangs in one go."""
+        if not wholes:
+            return
+        parts = [self._units.frees(unit) for unit in wholes]
+        rows = np.concatenate([rows for rows, _ in parts])
+        more = self._more(rows, np.concatenate([amounts for _, amounts in parts]), shape)
+        starts = np.cumsum([0, *(len(rows) for rows, _ in parts[:-1])])
+        for unit, gain in zip(wholes, np.add.reduceat(more, starts).tolist(), strict=True):
+            yield Move((unit,), gain)
+
+    def _nearest_rows(self, shape: Shape, rows: list[int]) -> list[int]:
+        """Choose the rows that lack least for another slot."""
+        usable = self._session.usable(shape)
+        rows = [row for row in rows if usable[row]]
+        if len(rows) <= _MOST_NODES:
+            return rows
+        need = self._ledger.row(shape)
+        asked = np.flatnonzero(need)
+        room = self._room()[rows][:, asked]
+        goal = (room // need[asked]).min(axis=1, keepdims=True) + 1
+        lack = ((goal * need[asked] - room) / need[asked]).max(axis=1)
+        return [rows[place] for place in np.argsort(lack, kind="stable")[:_MOST_NODES]]
+
+    def _cover(self, shape: Shape, row: int, units: Sequence[Unit]) -> tuple[Unit, ...]:
+        """Choose units that bring another slot on *row*: what helps most for its cost first."""
+        need = self._ledger.row(shape)
+        room = self._ledger.idle[row] + self._ledger.coming[row]
+        lack = np.maximum(need * (int(times(room, need)) + 1) - room, 0)
+        frees = [on(row, *self._units.frees(unit)) for unit in units]
+        chosen: list[Unit] = []
+        while lack.any():
+            short = lack > 0
+            helps = [
+                float((np.minimum(free, lack)[short] / lack[short]).sum()) / len(unit.members)
+                if unit not in chosen and go_together((*chosen, unit))
+                else 0.0
+                for unit, free in zip(units, frees, strict=True)
+            ]
+            most = max(helps)
+            if not most:
+                return ()
+            chosen.append(units[helps.index(most)])
+            lack = np.maximum(lack - frees[helps.index(most)], 0)
+        return tuple(chosen)
+
+    def _move(self, units: tuple[Unit, ...], shape: Shape) -> Move:
+        """Count the slots that *units* bring by leaving, wherever they are."""
+        parts = [self._units.frees(unit) for unit in units]
+        rows, amounts = parts[0] if len(parts) == 1 else added(parts)
+        return Move(units, int(self._more(rows, amounts, shape).sum()))
+
+    def _more(self, rows: Rows, amounts: Amounts, shape: Shape) -> Amounts:
+        """Count how many more pods of *shape* each row takes with *amounts* more room."""
+        room = self._ledger.idle[rows] + self._ledger.coming[rows]
+        need = self._ledger.row(shape)
+        more: Amounts = times(room + amounts, need) - times(room, need)
+        return more * self._session.usable(shape)[rows]
+
+    def _missing(self) -> Shape | None:
+        """Give a shape of the wish that lacks slots, None when all pods find room."""
+        for shape in self._wish.by_shape:
+            if self._short_of(shape) > 0:
+                return shape
+        if self._wish.is_uniform or self._wish.assign(self._session) is not None:
+            return None
+        return next(iter(self._wish.by_shape))
+
+    def _short_of(self, shape: Shape) -> int:
+        slots = int(slots_in(self._session, self._room(), shape).sum())
+        return len(self._wish.by_shape[shape]) - slots
+
+    def _room(self) -> Amounts:
+        room: Amounts = self._ledger.idle + self._ledger.coming
+        return room
+
+    def _is_fulfilled(self) -> bool:
+        return self._missing() is None and self._wish.is_allowed(self._session)
+
+    def _could_ever(self) -> bool:
+        """See whether there would be room if everybody left who may."""
+        room = self._room()
+        for unit in self._units.everybody():
+            np.add.at(room, *self._units.frees(unit))
+        return all(
+            slots_in(self._session, room, shape).sum() >= len(pods)
+            for shape, pods in self._wish.by_shape.items()
+        )
+
+    def _suffices(self, units: Sequence[Unit]) -> bool:
+        with self._ledger.trial():
+            for unit in units:
+                self._evict(unit.members)
+            return self._is_fulfilled()
+
+    def _evict(self, members: Sequence[Candidate]) -> None:
+        for one in members:
+            departure = Departure(one.gang, one.pod, one.row, self._action, self._wish.gang)
+            self._ledger.evict(departure)
+
+    def _give_back(self, units: list[Unit]) -> list[Unit]:
+        """Let stay, the largest and most important first, whoever need not leave after all."""
+        if len(units) > _MOST_UNITS:
+            return units
+        shape = next(iter(self._wish.by_shape))
+        missing = self._short_of(shape) if self._wish.is_uniform else 0
+        for unit in sorted(units, key=lambda unit: (len(unit.members), unit.rank), reverse=True):
+            rest = [other for other in units if other is not unit]
+            if missing > 0 and (not rest or self._move(tuple(rest), shape).gain < missing):
+                continue  # seen without trying it
+            if self._suffices(rest):
+                units = rest
+        return units
+
+    def _fewer(self, found: list[Unit] | None) -> list[Unit] | None:
+        """Look for a smaller solution among all small sets, if there are not too many of them."""
+        units = list(self._units.all())
+        shape = next(iter(self._wish.by_shape))
+        if len(units) > _FEW or not self._wish.is_uniform or self._short_of(shape) <= 0:
+            return None
+        units = [unit for unit in units if self._units.may_go((unit,))]
+        room, usable = self._room().tolist(), self._session.usable(shape)
+        puzzle = Puzzle(
+            units=units,
+            frees=[lines(*self._units.frees(unit)) for unit in units],
+            room={row: tuple(room[row]) for row in np.flatnonzero(usable).tolist()},
+            need=tuple(self._ledger.row(shape).tolist()),
+            missing=self._short_of(shape),
+        )
+        pods = sum(len(unit.members) for unit in found) if found is not None else _SMALL + 1
+        smaller = smaller_solution(puzzle, pods)
+        if smaller is None or not self._suffices(smaller) or not self._may_all_go(smaller):
+            return None
+        return smaller
+
+    def _may_all_go(self, units: Sequence[Unit]) -> bool:
+        """Ask whether *units* may leave one after the other."""
+        with self._ledger.trial():
+            for unit in units:
+                if not self._units.may_go((unit,)):
+                    return False
+                self._evict(unit.members)
+        return True
+
+
+def _rather_whole(units: Sequence[Unit]) -> list[Unit]:
+    """Leave out single members of gangs that could leave whole."""
+    whole = {unit.gang.key for unit in units if unit.is_whole}
+    return [unit for unit in units if unit.is_whole or unit.gang.key not in whole]
+
+
+def _joined(units: Sequence[Unit]) -> list[Unit]:
+    """Join what a gang lost one by one with the rest, if it left whole in the end."""
+    by_gang: dict[str, list[Unit]] = {}
+    for unit in units:
+        by_gang.setdefault(unit.gang.key, []).append(unit)
+    joined: list[Unit] = []
+    for own in by_gang.values():
+        members = tuple(one for unit in own for one in unit.members)
+        whole = any(unit.is_whole for unit in own)
+        joined.extend([Unit(members, own[0].rank, is_whole=True)] if whole else own)
+    return joined

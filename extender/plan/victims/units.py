@@ -1,0 +1,203 @@
+"""Who can leave without tearing a gang: surplus members one by one, or gangs whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from extender.model.node import Amounts
+from extender.model.pod import PodUid
+from extender.plan.demand import Wish
+from extender.plan.plugin import Candidate
+from extender.plan.room.ledger import Departure, Rows
+from extender.plan.room.state import GangState
+from extender.plan.session import Session
+from extender.plan.victims.occupants import Occupants
+
+#: Looking at more gangs than this does not make the choice noticeably better.
+_MOST_GANGS = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unit:
+    """Pods that leave together."""
+
+    members: tuple[Candidate, ...]
+    #: Their place among those who might leave; the first should go first.
+    rank: int
+    #: Nothing of the gang is left on nodes when they are gone.
+    is_whole: bool = False
+
+    @property
+    def gang(self) -> GangState:
+        """The gang that loses them."""
+        return self.members[0].gang
+
+
+class Units:
+    """The units that may be asked to leave for a wish, as things stand in the ledger."""
+
+    def __init__(
+        self,
+        session: Session,
+        occupants: Occupants,
+        action: str,
+        wish: Wish,
+        pool: Callable[[GangState], bool] | None,
+    ) -> None:
+        self._session = session
+        self._occupants = occupants
+        self._action = action
+        self._wish = wish
+        self._ranks: dict[str, int] = {}
+        self._singles: dict[PodUid, Unit] = {}
+        self._wholes: dict[tuple[str, int], Unit] = {}
+        self._freed: dict[Unit, tuple[Rows, Amounts]] = {}
+        self._members = self._find(pool)
+
+    def __bool__(self) -> bool:
+        return bool(self._members)
+
+    @property
+    def gangs(self) -> list[GangState]:
+        """List the gangs that may lose members, the least important first."""
+        return [members[0].gang for members in self._members.values()]
+
+    def everybody(self) -> Iterator[Unit]:
+        """Give all members that may be asked, each gang as one unit."""
+        for key, members in self._members.items():
+            known = self._wholes.get((key, 0))
+            if known is None or len(known.members) < len(members):
+                known = Unit(tuple(members), self._ranks[key])
+            yield known
+
+    def single(self, one: Candidate) -> Unit:
+        """Give the unit of one surplus member."""
+        known = self._singles.get(one.pod.uid)
+        if known is None:
+            known = self._singles[one.pod.uid] = Unit((one,), self._ranks[one.gang.key])
+        return known
+
+    def frees(self, unit: Unit) -> tuple[Rows, Amounts]:
+        """Give what *unit* frees by leaving: rows, and a line of amounts for each."""
+        freed = self._freed.get(unit)
+        if freed is None:
+            freed = self._freed[unit] = self._frees(unit)
+        return freed
+
+    def _frees(self, unit: Unit) -> tuple[Rows, Amounts]:
+        # The same gang is weighed for one claim after the other.
+        known = self._occupants.frees
+        key = tuple([one.pod.uid for one in unit.members])
+        if key not in known:
+            ledger = self._session.ledger
+            by_row: dict[int, Amounts] = {}
+            for one in unit.members:
+                by_row[one.row] = by_row.get(one.row, 0) + ledger.row(one.pod.shape)
+            known[key] = np.fromiter(by_row, dtype=np.intp), np.array(list(by_row.values()))
+        return known[key]
+
+    def surplus(self, gang: GangState) -> list[Candidate]:
+        """List the members of which *gang* can lose some, the least important first."""
+        if self._is_busy(gang) or gang.firm <= gang.min_member:
+            return []
+        have = gang.ready_by_role
+        return [
+            one
+            for one in self._left(gang)
+            if have.get(one.pod.role, 0) > gang.role_minimums.get(one.pod.role, 0)
+            or not gang.role_minimums
+        ]
+
+    def whole(self, gang: GangState) -> Unit | None:
+        """Give all that is left of *gang*, if all of it may leave."""
+        left = self._left(gang)
+        present = gang.gang.on_nodes - len(gang.evicted)
+        is_ours = gang is self._wish.gang
+        if is_ours or self._is_busy(gang) or not left or len(left) < present:
+            return None
+        key = (gang.key, len(gang.evicted))
+        known = self._wholes.get(key)
+        if known is None:
+            known = Unit(tuple(left), self._ranks[gang.key], is_whole=True)
+            self._wholes[key] = known
+        return known
+
+    def all(self) -> Iterator[Unit]:
+        """Give every unit there is, the least important gangs first."""
+        for gang in self.gangs:
+            yield from map(self.single, self.surplus(gang))
+            whole = self.whole(gang)
+            if whole is not None:
+                yield whole
+
+    def may_go(self, units: Sequence[Unit]) -> bool:
+        """Ask the plugins, as things stand now, whether all of *units* may leave."""
+        members = [one for unit in units for one in unit.members]
+        if len(self._spared(members)) < len(members):
+            return False
+        return self._action != "reclaim" or not self._would_come_back(members)
+
+    def _would_come_back(self, members: Sequence[Candidate]) -> bool:
+        """Ask whether somebody who left for the wish could start again at once, within its due.
+
+        A queue may have to give so much that it ends below its due. If what it gave fits into
+        that again, it would take the room back, and be asked for it again, for ever.
+        """
+        session, ledger = self._session, self._session.ledger
+        with ledger.trial():
+            for one in members:
+                departure = Departure(one.gang, one.pod, one.row, self._action, self._wish.gang)
+                ledger.evict(departure)
+            left = [each for each in ledger.departures if each.beneficiary is self._wish.gang]
+            return any(
+                session.fits_due(gang) for gang in {d.gang.key: d.gang for d in left}.values()
+            )
+
+    def _is_busy(self, gang: GangState) -> bool:
+        """Ask whether this cycle has given *gang* something; then it takes nothing away."""
+        return gang is not self._wish.gang and bool(gang.placed or gang.pipelined)
+
+    def _left(self, gang: GangState) -> list[Candidate]:
+        members = self._members[gang.key]
+        if not gang.evicted:
+            return members
+        return [one for one in members if one.pod.uid not in gang.evicted]
+
+    def _find(self, pool: Callable[[GangState], bool] | None) -> dict[str, list[Candidate]]:
+        """List who might be asked, by gang, the first to go first."""
+        found: dict[str, list[Candidate]] = {}
+        for rank, gang in enumerate(self._in_order(pool)):
+            # What plugins say of each is asked when somebody is chosen: asking all takes longer.
+            members = self._askable(gang)
+            if members:
+                self._ranks[gang.key] = rank
+                found[gang.key] = members
+            if len(found) == _MOST_GANGS:
+                break
+        return found
+
+    def _in_order(self, pool: Callable[[GangState], bool] | None) -> Iterable[GangState]:
+        if pool is None:
+            return [self._wish.gang]
+        claim, ours = self._wish.claim, self._wish.gang.queue
+
+        def is_spared(gang: GangState) -> bool:
+            return self._session.protects(self._action, claim, gang)
+
+        gangs = filter(pool, self._occupants.leaving_order(is_spared))
+        if not self._session.prefers_relatives:
+            return gangs
+        return sorted(gangs, key=lambda g: self._session.victim_queue_key(g.queue, ours))
+
+    def _askable(self, gang: GangState) -> list[Candidate]:
+        """List members that are not exempt; a claimant without requests displaces only its like."""
+        empty = self._session.is_empty(self._wish.pods[0].shape)
+        return self._occupants.askable(gang, bound=self._action == "preempt", empty=empty)
+
+    def _spared(self, members: Sequence[Candidate]) -> list[Candidate]:
+        if not members:
+            return []
+        return self._session.spared(self._action, self._wish.claim, members)

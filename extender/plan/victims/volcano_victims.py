@@ -1,0 +1,150 @@
+"""Making room as Volcano does: one waiting member after the other, node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from extender.model.node import Amounts
+from extender.model.pod import Pod, Shape
+from extender.plan.plugin import Candidate, Claim
+from extender.plan.policy.options import TOPOLOGY_AWARE
+from extender.plan.room.ledger import Departure
+from extender.plan.room.state import GangState
+from extender.plan.session import Session
+from extender.plan.victims.occupants import Occupants
+
+Wanted = Callable[[Candidate], bool]
+
+
+class NodeByNode:
+    """Tries nodes for one member at a time and evicts there until it fits."""
+
+    def __init__(self, session: Session, occupants: Occupants) -> None:
+        self._session = session
+        self._ledger = session.ledger
+        self._occupants = occupants
+        thorough = session.arguments("preempt")
+        self._weighs_nodes = thorough.flag(TOPOLOGY_AWARE, default=False)
+
+    def preempt(self, gang: GangState, pod: Pod, wanted: Wanted) -> bool:
+        """Make room for *pod* among its own queue; True when it has a node to wait for."""
+        if not pod.may_preempt or self._has_a_node_in_mind(pod):
+            return False
+        rows = self._by_score(pod.shape)
+        if self._weighs_nodes:
+            return self._preempt_on_best(gang, pod, rows, wanted)
+        return any(self._preempt_on(gang, pod, row, wanted) for row in rows)
+
+    def reclaim(self, gang: GangState, pod: Pod, wanted: Wanted) -> bool:
+        """Take room for *pod* back from other queues; True when it has a node to wait for."""
+        claim = Claim(gang, pod)
+        for row in np.flatnonzero(self._session.usable(pod.shape)).tolist():
+            candidates = self._occupants.on(row, wanted)
+            if not candidates:
+                continue
+            victims = self._session.spared("reclaim", claim, candidates)
+            if not self._suffices(pod, row, victims):
+                continue
+            with self._ledger.trial() as trial:
+                for victim in self._session.in_victim_order(claim, victims):
+                    if self._suffices(pod, row, ()):
+                        break
+                    self._evict(victim, "reclaim", gang)
+                self._ledger.pipeline(gang, pod, row)
+                trial.keep()
+            return True
+        return False
+
+    def _preempt_on(self, gang: GangState, pod: Pod, row: int, wanted: Wanted) -> bool:
+        claim = Claim(gang, pod)
+        victims = self._session.spared("preempt", claim, self._occupants.on(row, wanted))
+        if not self._suffices(pod, row, victims):
+            return False
+        with self._ledger.trial() as trial:
+            for victim in self._session.in_victim_order(claim, victims):
+                if self._fits(gang, pod, row):
+                    break
+                self._evict(victim, "preempt", gang)
+            if not self._fits(gang, pod, row):
+                return False
+            self._ledger.pipeline(gang, pod, row)
+            trial.keep()
+        return True
+
+    def _preempt_on_best(
+        self, gang: GangState, pod: Pod, rows: Sequence[int], wanted: Wanted
+    ) -> bool:
+        """Weigh all nodes: least important victims, then fewest, then the youngest."""
+        choices = []
+        for row in rows:
+            victims = self._fewest_on(gang, pod, row, wanted)
+            if victims:
+                choices.append((_harm(victims), row, victims))
+        if not choices:
+            return False
+        _, row, victims = min(choices, key=lambda choice: choice[:2])
+        for victim in victims:
+            self._evict(victim, "preempt", gang)
+        self._ledger.pipeline(gang, pod, row)
+        return True
+
+    def _fewest_on(self, gang: GangState, pod: Pod, row: int, wanted: Wanted) -> list[Candidate]:
+        """Let go until it fits, then give back from the most important while it still fits."""
+        claim = Claim(gang, pod)
+        allowed = self._session.spared("preempt", claim, self._occupants.on(row, wanted))
+        if not self._suffices(pod, row, allowed):
+            return []
+        leaving: list[Candidate] = []
+        for victim in self._session.in_victim_order(claim, allowed):
+            leaving.append(victim)
+            if self._fits_without(gang, pod, row, leaving):
+                break
+        else:
+            return []
+        for victim in list(reversed(leaving)):
+            rest = [one for one in leaving if one is not victim]
+            if self._fits_without(gang, pod, row, rest):
+                leaving = rest
+        return list(reversed(leaving))
+
+    def _fits_without(
+        self, gang: GangState, pod: Pod, row: int, leaving: Sequence[Candidate]
+    ) -> bool:
+        with self._ledger.trial():
+            for victim in leaving:
+                self._evict(victim, "preempt", gang)
+            return self._fits(gang, pod, row)
+
+    def _fits(self, gang: GangState, pod: Pod, row: int) -> bool:
+        room = self._ledger.idle[row] + self._ledger.surely_coming[row]
+        return self._session.may_take(gang, pod.shape) and self._fits_into(room, pod)
+
+    def _suffices(self, pod: Pod, row: int, victims: Sequence[Candidate]) -> bool:
+        """Ask whether *pod* fits on *row* once *victims* and whoever is leaving are gone."""
+        room = self._ledger.idle[row] + self._ledger.coming[row]
+        for victim in victims:
+            room = room + self._ledger.row(victim.pod.shape)
+        return self._fits_into(room, pod)
+
+    def _fits_into(self, room: Amounts, pod: Pod) -> bool:
+        need = self._ledger.need(pod.shape)
+        return need is not None and bool((room >= need)[need > 0].all())
+
+    def _by_score(self, shape: Shape) -> list[int]:
+        return self._session.slots(shape).ranked()
+
+    def _has_a_node_in_mind(self, pod: Pod) -> bool:
+        row = self._session.snapshot.nodes.facts.index.get(pod.nominated, -1)
+        return row >= 0 and bool(self._session.usable(pod.shape)[row])
+
+    def _evict(self, victim: Candidate, action: str, gang: GangState) -> None:
+        self._ledger.evict(Departure(victim.gang, victim.pod, victim.row, action, gang))
+
+
+def _harm(victims: Sequence[Candidate]) -> tuple[int, int, int, float]:
+    priorities = [victim.pod.priority for victim in victims]
+    highest = max(priorities)
+    youngest = min(v.pod.created for v in victims if v.pod.priority == highest)
+    return (highest, sum(p + 2**31 for p in priorities), len(victims), -youngest)

@@ -1,0 +1,1 @@
+"""Who keeps which room for whom."""

@@ -1,0 +1,1 @@
+"""What to tell whom, and when."""

@@ -1,0 +1,187 @@
+"""What the status of a PodGroup or Queue should say: pure, from a verdict and its gang.
+
+The words are the dialect's own. A status has a headline, which people and controllers act upon,
+and details, which may lag a little: counters, amounts, the sentence beside a reason.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from extender.model.dialect import COSCHEDULING, KUBE_BATCH, KUBE_BATCH_INCUBATOR, VOLCANO
+from extender.model.gang import Gang, Phase
+from extender.model.pod import Status
+from extender.model.queue import QueueState
+from extender.model.reason import Reason
+from extender.model.resources import PODS, Resources, write_amount
+from extender.model.snapshot import Snapshot
+from extender.plan.decision import Plan, QueueFigures, Standing, Verdict
+
+UNSCHEDULABLE = "Unschedulable"
+SCHEDULED = "Scheduled"
+#: A gang that waits should say so at once, one whose pods are still being created a little later,
+#: and one that starts when its pods have been seen to run, so that their counters are right.
+WAITING_SETTLES_S = 0.25
+ARRIVING_SETTLES_S = 0.6
+RUNNING_SETTLES_S = 1.0
+#: The arithmetic of a wait should be right at once; that one of many members has ended is no news.
+WAITING_PAUSES_S = 0.8
+RUNNING_PAUSES_S = 5.0
+QUEUE_PAUSES_S = 2.0
+_ARRIVING = frozenset(
+    {Reason.NOT_ENOUGH_MEMBERS, Reason.NOT_ENOUGH_ROLES, Reason.POD_GROUP_MISSING}
+)
+#: The API server takes more, but nobody reads more.
+_LONGEST_MESSAGE = 1024
+
+#: Where a dialect has no word for a phase, the nearest it has.
+_PHASES: Mapping[str, Mapping[Phase, str]] = {
+    VOLCANO: {},
+    COSCHEDULING: {Phase.INQUEUE: "Scheduling", Phase.COMPLETED: "Finished"},
+    KUBE_BATCH: {Phase.INQUEUE: "Pending", Phase.COMPLETED: "Pending"},
+    KUBE_BATCH_INCUBATOR: {Phase.INQUEUE: "Pending", Phase.COMPLETED: "Pending"},
+}
+_CONDITIONS: Mapping[str, tuple[str, ...]] = {
+    VOLCANO: (UNSCHEDULABLE, SCHEDULED),
+    KUBE_BATCH: (UNSCHEDULABLE,),
+    KUBE_BATCH_INCUBATOR: (UNSCHEDULABLE,),
+}
+_QUEUE_COUNTERS = {phase: phase.value.lower() for phase in Phase}
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A status without the times in it; two that are equal need no write between them."""
+
+    headline: tuple[object, ...]
+    body: Mapping[str, Any]
+    #: How long the headline should stand before it is written.
+    settle_s: float = field(default=WAITING_SETTLES_S, compare=False)
+    #: How long the first change of details only should wait after it.
+    pause_s: float = field(default=WAITING_PAUSES_S, compare=False)
+
+
+def of_gang(gang: Gang, verdict: Verdict) -> Content | None:
+    """Say what the status of a gang's PodGroup should be; None when it is not ours to write."""
+    dialect = gang.group.dialect
+    if dialect not in _PHASES or not gang.group.uid:
+        return None
+    body: dict[str, Any] = {
+        "phase": _PHASES[dialect].get(verdict.phase, verdict.phase.value),
+        **{
+            status.value.lower(): len(gang.by_status.get(status, ()))
+            for status in (Status.RUNNING, Status.SUCCEEDED, Status.FAILED)
+        },
+    }
+    conditions = [_condition(kind, verdict) for kind in _CONDITIONS.get(dialect, ())]
+    if conditions:
+        body["conditions"] = conditions
+    told = _timed(content(body), verdict)
+    if gang.spares:
+        # News though the words are the same as while nobody was there: it settles anew, and in
+        # most cases runs before anybody is told.
+        return replace(told, headline=(*told.headline, "arriving"))
+    return told
+
+
+def spoken(verdict: Verdict) -> Content:
+    """Stand in for the status of a gang that has no PodGroup to write it on."""
+    return _timed(Content((verdict.standing, verdict.reason), {}), verdict)
+
+
+def stuck_reason(status: Mapping[str, Any]) -> str:
+    """Read from a status why its gang was stuck; empty when it was not."""
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == UNSCHEDULABLE and condition.get("status") == "True":
+            return str(condition.get("reason", ""))
+    return ""
+
+
+def _timed(told: Content, verdict: Verdict) -> Content:
+    """Say how long a verdict should stand before anybody is told."""
+    if verdict.standing in (Standing.RUNNING, Standing.ADMITTED):
+        return replace(told, settle_s=RUNNING_SETTLES_S, pause_s=RUNNING_PAUSES_S)
+    settle_s = ARRIVING_SETTLES_S if verdict.reason in _ARRIVING else WAITING_SETTLES_S
+    return replace(told, settle_s=settle_s)
+
+
+def of_queues(snapshot: Snapshot, plan: Plan) -> dict[str, Content]:
+    """Say what the status of every queue should be."""
+    counters: dict[str, Counter[Phase]] = {name: Counter() for name in plan.queues}
+    for key, verdict in plan.verdicts.items():
+        gang = snapshot.gangs.get(key)
+        if verdict.queue in counters and gang is not None and gang.group.dialect:
+            counters[verdict.queue][verdict.phase] += 1
+    return {
+        name: _of_queue(figures, counters[name], snapshot.queues[name].state)
+        for name, figures in plan.queues.items()
+        if name in snapshot.queues and snapshot.queues[name].uid
+    }
+
+
+def content(body: Mapping[str, Any]) -> Content:
+    """Read a status, ours or the API server's, leaving out when things happened."""
+    conditions = [
+        {key: each.get(key, "") for key in ("type", "status", "reason", "message")}
+        for each in body.get("conditions", ())
+    ]
+    told = {**body, "conditions": conditions} if conditions else dict(body)
+    headline = [(each["type"], each["status"], each["reason"]) for each in conditions]
+    return Content((told.get("phase"), *headline), told)
+
+
+def dated(wanted: Content, known: Mapping[str, Any], at: str) -> dict[str, Any]:
+    """Write *wanted* out; a condition that stays true or false keeps the time it became so.
+
+    Conditions that somebody else wrote are kept: the list is replaced as a whole.
+    """
+    body = dict(wanted.body)
+    if "conditions" not in body:
+        return body
+    there = {each.get("type"): each for each in known.get("conditions") or ()}
+    ours = [_dated(each, there.pop(each["type"], {}), at) for each in body["conditions"]]
+    return {**body, "conditions": [*there.values(), *ours]}
+
+
+def _dated(condition: Mapping[str, str], before: Mapping[str, str], at: str) -> dict[str, str]:
+    same = before.get("status") == condition["status"]
+    since = (before.get("lastTransitionTime") if same else None) or at
+    return {**condition, "lastTransitionTime": since}
+
+
+def _condition(kind: str, verdict: Verdict) -> dict[str, str]:
+    stuck = verdict.standing in (Standing.WAITING, Standing.INVALID)
+    runs = verdict.standing is Standing.RUNNING
+    return {
+        "type": kind,
+        "status": "True" if (stuck if kind == UNSCHEDULABLE else runs) else "False",
+        "reason": verdict.reason.value,
+        "message": verdict.message[:_LONGEST_MESSAGE],
+    }
+
+
+def _of_queue(figures: QueueFigures, counters: Counter[Phase], state: QueueState) -> Content:
+    # A queue that was told to close has closed once its last gang is gone. Nothing else about
+    # its state is ours to change.
+    closed = state is QueueState.CLOSING and not counters.total()
+    told = content(
+        {
+            **({"state": QueueState.CLOSED.value} if closed else {}),
+            **{word: counters[phase] for phase, word in _QUEUE_COUNTERS.items()},
+            "allocated": _amounts(figures.allocated),
+            "deserved": _amounts(figures.deserved),
+            "share": f"{figures.share:.4f}",
+        }
+    )
+    return replace(told, pause_s=QUEUE_PAUSES_S)
+
+
+def _amounts(resources: Resources) -> dict[str, str]:
+    return {
+        name: write_amount(name, amount)
+        for name, amount in sorted(resources.items())
+        if name != PODS or amount
+    }

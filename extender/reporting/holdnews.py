@@ -1,0 +1,60 @@
+"""What happens at the barrier, told to those who look: as series, and as events on the PodGroup."""
+
+from __future__ import annotations
+
+from prometheus_client import Histogram
+
+from extender.cache.cluster import Cluster
+from extender.metrics import Metrics
+from extender.model.gang import Gang, GangKey
+from extender.ports import Announcer, Clock, Notice
+from extender.reporting import subjects
+
+#: The word of the event about a gang of which only a part got bound.
+BOUND_IN_PART = "BoundInPart"
+
+
+class HoldNews:
+    """The barrier's `Observer`."""
+
+    def __init__(
+        self, metrics: Metrics, cluster: Cluster, announcer: Announcer, clock: Clock
+    ) -> None:
+        self._metrics = metrics
+        self._cluster = cluster
+        self._announcer = announcer
+        self._clock = clock
+        self._waits: dict[str, Histogram] = {}
+
+    def released(self, cause: str, waited_s: float) -> None:
+        """A bind call was answered."""
+        waits = self._waits.get(cause)
+        if waits is None:
+            waits = self._waits[cause] = self._metrics.hold_seconds.labels(cause)
+        waits.observe(waited_s)
+
+    def partial_commit(self, gang: GangKey) -> None:
+        """A gang ended short of minMember after its bindings were sent."""
+        self._metrics.partial_commits.inc()
+        group = self._cluster.group(gang)
+        if group is None:
+            return
+        subject = subjects.of_gang(Gang(group=group, pods=self._cluster.pods_of(gang)))
+        if subject is not None:
+            self._announcer.announce(
+                Notice(
+                    subject=subject,
+                    reason=BOUND_IN_PART,
+                    message="fewer than minMember members got bound; the rest is bound as it comes",
+                    warning=True,
+                    at=self._clock.now(),
+                )
+            )
+
+    def peer_closed(self, age_s: float) -> None:
+        """A caller gave up."""
+        self._metrics.peer_closes.inc()
+
+    def learnt_timeout(self, seconds: float | None) -> None:
+        """kube-scheduler seems to give up sooner than configured; None when it does not."""
+        self._metrics.learnt_timeout.set(seconds or 0.0)

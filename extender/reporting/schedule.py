@@ -1,0 +1,99 @@
+"""When the status of one object is written: soon for news, unhurried for details, never twice.
+
+A headline waits a moment, so that a burst of changes is one write. Details wait longer each time
+they change without any news, so that a gang that waits for a day costs a few writes an hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+from typing import Any
+
+from extender.reporting.contents import Content
+
+#: A headline that keeps changing is written this long after it should have settled.
+PATIENCE_S = 0.35
+#: The longest pause before a write of details only; the content says which is the first.
+LAST_PAUSE_S = 60.0
+#: After a write that failed; twice as long each time it fails again.
+RETRY_S = 2.0
+
+
+class Draft:
+    """The status of one object: what it should be, and what is known to be there."""
+
+    __slots__ = (
+        "_changed_at",
+        "_details_at",
+        "_failures",
+        "_pause_s",
+        "_since",
+        "_wanted",
+        "known",
+        "written",
+    )
+
+    def __init__(self) -> None:
+        #: What the API server has, with its times; None when it was not read yet.
+        self.known: Mapping[str, Any] | None = None
+        self.written: Content | None = None
+        self._wanted: Content | None = None
+        #: When what is wanted began to differ from what is written.
+        self._since = inf
+        self._changed_at = 0.0
+        self._details_at = 0.0
+        self._pause_s = 0.0
+        self._failures = 0
+
+    def want(self, content: Content, now: float) -> None:
+        """Say what the status should be from now on."""
+        if content == self._wanted:
+            return
+        if self._wanted is None or content.headline != self._wanted.headline:
+            self._changed_at = now
+        self._wanted = content
+        self._since = inf if self._is_settled() else min(self._since, now)
+
+    def due(self) -> float:
+        """Tell when to write; infinity when there is nothing to write."""
+        if self._since == inf or self._wanted is None:
+            return inf
+        if self.written is None or self._wanted.headline != self.written.headline:
+            settle_s = self._wanted.settle_s
+            return min(self._changed_at, self._since + PATIENCE_S) + settle_s
+        return max(self._details_at, self._since)
+
+    def wanted(self) -> Content | None:
+        """Give what should be written; None when it is there already."""
+        return None if self._is_settled() else self._wanted
+
+    def found(self, status: Mapping[str, Any], content: Content, now: float) -> None:
+        """Hear what the API server has, before we wrote anything."""
+        self.known = status
+        self.written = content
+        self._since = inf if self._is_settled() else min(self._since, now)
+
+    def wrote(self, status: Mapping[str, Any], content: Content, now: float) -> None:
+        """Hear that *content* was written; *status* is the whole as it is there now."""
+        news = self.written is None or self.written.headline != content.headline
+        longer = min(max(self._pause_s * 2, content.pause_s), LAST_PAUSE_S)
+        self._pause_s = content.pause_s if news else longer
+        self._details_at = now + self._pause_s
+        self.known, self.written = status, content
+        self._failures = 0
+        self._since = inf if self._is_settled() else now
+
+    def failed(self, now: float) -> None:
+        """Hear that the write did not happen; it is tried again later."""
+        pause = min(RETRY_S * 2**self._failures, LAST_PAUSE_S)
+        self._failures = min(self._failures + 1, 10)
+        self._since = self._changed_at = self._details_at = now + pause
+
+    def _is_settled(self) -> bool:
+        if self._wanted is None or self.written is None:
+            return self._wanted is None
+        if self._wanted.headline != self.written.headline:
+            return False
+        there = self.written.body
+        return all(there.get(key) == value for key, value in self._wanted.body.items())

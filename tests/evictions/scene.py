@@ -1,0 +1,240 @@
+"""A small cluster written down in a few words, for tests of what we do about a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from extender.kube.decode.dialects import VOLCANO
+from extender.model.gang import Gang, GangKey, Phase, PodGroup
+from extender.model.node import Node, NodeFacts, NodeTable
+from extender.model.pod import Pod, PodUid, Shape, Status
+from extender.model.queue import Queue
+from extender.model.reason import Reason
+from extender.model.resources import Resources
+from extender.model.snapshot import DisruptionBudget, LabelSelector, Snapshot
+from extender.plan.decision import Eviction, Plan, Standing, Verdict
+from extender.ports import EvictOrder, EvictOutcome, EvictResult, Notice, Subject
+
+NOW = 1_000_000.0
+ONE_CPU = Shape(requests=Resources({"cpu": 1000, "pods": 1}))
+DIMENSIONS = ("cpu", "memory", "pods")
+
+
+def pod(name: str, status: Status = Status.RUNNING, namespace: str = "a", **rest: Any) -> Pod:
+    """A pod of one cpu, on node `n` unless it is pending."""
+    rest.setdefault("node", "" if status is Status.PENDING else "n")
+    rest.setdefault("shape", ONE_CPU)
+    return Pod(uid=PodUid(f"uid-{name}"), namespace=namespace, name=name, status=status, **rest)
+
+
+def gang(
+    name: str,
+    members: int | Sequence[Pod] = 2,
+    *,
+    min_member: int | None = None,
+    status: Status = Status.RUNNING,
+    queue: str = "left",
+    priority: int = 0,
+    dialect: str = VOLCANO,
+    created: float = NOW,
+    **group: Any,
+) -> Gang:
+    """A gang `a/NAME` of equal pods `NAME-0`, `NAME-1`, …, or of the given ones."""
+    pods = (
+        [pod(f"{name}-{index}", status) for index in range(members)]
+        if isinstance(members, int)
+        else members
+    )
+    return Gang(
+        group=PodGroup(
+            namespace="a",
+            name=name,
+            min_member=len(pods) if min_member is None else min_member,
+            uid=f"uid-group-{name}" if dialect else "",
+            dialect=dialect,
+            created=created,
+            **group,
+        ),
+        pods=tuple(pods),
+        queue=queue,
+        priority=priority,
+    )
+
+
+def node_table(cpus: Iterable[int] = (8,)) -> NodeTable:
+    """Empty nodes with so many cpus each."""
+    room = np.array([[cpu * 1000, 64 << 30, 110] for cpu in cpus], dtype=np.int64)
+    nodes = tuple(
+        Node(
+            name=f"n{index}",
+            allocatable=Resources(zip(DIMENSIONS, row.tolist(), strict=True)),
+        )
+        for index, row in enumerate(room)
+    )
+    return NodeTable(
+        facts=NodeFacts(nodes, {node.name: index for index, node in enumerate(nodes)}),
+        dimensions=DIMENSIONS,
+        allocatable=room,
+        used=np.zeros_like(room),
+        releasing=np.zeros_like(room),
+    )
+
+
+def snapshot(
+    *gangs: Gang,
+    queues: Sequence[Queue] = (Queue(name="left", uid="q-l"), Queue(name="right", uid="q-r")),
+    budgets: Sequence[DisruptionBudget] = (),
+    now: float = NOW,
+    generation: int = 1,
+    nodes: NodeTable | None = None,
+) -> Snapshot:
+    return Snapshot(
+        generation=generation,
+        now=now,
+        nodes=nodes or node_table(),
+        gangs={each.key: each for each in sorted(gangs, key=lambda each: each.key)},
+        queues={queue.name: queue for queue in queues},
+        budgets=tuple(budgets),
+    )
+
+
+def budget(name: str, allowed: int, **labels: str) -> DisruptionBudget:
+    requirements = tuple((key, "In", (value,)) for key, value in labels.items())
+    return DisruptionBudget(
+        namespace="a",
+        name=name,
+        selector=LabelSelector(requirements=requirements),
+        allowed=allowed,
+    )
+
+
+def evictions(
+    *victims: Gang, beneficiary: str = "a/needy", action: str = "reclaim", only: int | None = None
+) -> list[Eviction]:
+    """Ask every member of *victims* to leave, or the first few of each."""
+    return [
+        Eviction(
+            uid=each.uid,
+            namespace=each.namespace,
+            name=each.name,
+            node=each.node,
+            action=action,
+            beneficiary=GangKey(beneficiary),
+        )
+        for victim in victims
+        for each in victim.pods[:only]
+    ]
+
+
+def verdict(
+    key: str,
+    reason: Reason = Reason.RUNNING,
+    standing: Standing | None = None,
+    *,
+    message: str = "it is so",
+    phase: Phase | None = None,
+    queue: str = "left",
+    **rest: Any,
+) -> Verdict:
+    if standing is None:
+        words = {Reason.RUNNING: Standing.RUNNING, Reason.ADMITTED: Standing.ADMITTED}
+        standing = words.get(reason, Standing.WAITING)
+    if phase is None:
+        phase = Phase.RUNNING if standing is Standing.RUNNING else Phase.INQUEUE
+    return Verdict(
+        gang=GangKey(key),
+        queue=queue,
+        standing=standing,
+        reason=reason,
+        message=message,
+        phase=phase,
+        **rest,
+    )
+
+
+def plan(*verdicts: Verdict, generation: int = 1, **rest: Any) -> Plan:
+    return Plan(generation=generation, verdicts={each.gang: each for each in verdicts}, **rest)
+
+
+@dataclass
+class VirtualClock:
+    """Time that passes when a test says so; both kinds at once."""
+
+    at: float = NOW
+
+    def now(self) -> float:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at - NOW
+
+    def pass_(self, seconds: float) -> None:
+        self.at += seconds
+
+
+@dataclass
+class RecordingAnnouncer:
+    notices: list[Notice] = field(default_factory=list)
+
+    def announce(self, notice: Notice) -> None:
+        self.notices.append(notice)
+
+    def said(self) -> list[tuple[str, str]]:
+        return [(notice.subject.name, notice.reason) for notice in self.notices]
+
+
+class RecordingEvictor:
+    """Answers at once, with what *outcomes* says of a pod."""
+
+    def __init__(self) -> None:
+        self.orders: list[EvictOrder] = []
+        self.outcomes: dict[str, EvictOutcome] = {}
+
+    def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
+        self.orders += orders
+        leaving = EvictOutcome(EvictResult.LEAVING)
+        return [settled(self.outcomes.get(order.name, leaving)) for order in orders]
+
+    def names(self) -> list[str]:
+        return [order.name for order in self.orders]
+
+
+class RecordingWriter:
+    """An API server's worth of statuses; merges like one."""
+
+    def __init__(self) -> None:
+        self.statuses: dict[str, dict[str, Any]] = {}
+        self.writes: list[tuple[Subject, Mapping[str, Any]]] = []
+        self.reads: list[Subject] = []
+        self.failures: list[Exception] = []
+
+    def read(self, subject: Subject) -> Future[Mapping[str, Any] | None]:
+        self.reads.append(subject)
+        return settled(self.statuses.get(subject.uid, {}))
+
+    def write(
+        self, subject: Subject, status: Mapping[str, Any]
+    ) -> Future[Mapping[str, Any] | None]:
+        if self.failures:
+            failed: Future[Mapping[str, Any] | None] = Future()
+            failed.set_exception(self.failures.pop())
+            return failed
+        self.writes.append((subject, status))
+        merged = {**self.statuses.get(subject.uid, {}), **status}
+        self.statuses[subject.uid] = merged
+        return settled(merged)
+
+    def of(self, name: str) -> list[Mapping[str, Any]]:
+        """Every status written on an object, in order."""
+        return [status for subject, status in self.writes if subject.name == name]
+
+
+def settled(value: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_result(value)
+    return future

@@ -1,0 +1,110 @@
+"""Who may be asked to leave, whatever the plan says."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.evictions import safety
+from extender.model.gang import Gang
+from extender.model.pod import Pod, Status
+from extender.model.queue import Queue
+from extender.model.snapshot import DisruptionBudget
+from tests.evictions.scene import budget, evictions, gang, pod, snapshot
+
+NEEDY = gang("needy", 2, status=Status.PENDING, queue="right")
+
+
+def objections(
+    *victims: Gang,
+    action: str = "reclaim",
+    only: int | None = None,
+    queues: tuple[Queue, ...] = (Queue(name="left"), Queue(name="right")),
+    budgets: tuple[DisruptionBudget, ...] = (),
+    needy: Gang = NEEDY,
+) -> set[str]:
+    seen = snapshot(*victims, needy, queues=queues, budgets=budgets)
+    ordered = evictions(*victims, action=action, only=only)
+    return set(safety.objections(safety.find(ordered, seen), seen).values())
+
+
+def test_a_whole_gang_of_another_queue_may_leave() -> None:
+    assert objections(gang("old", 3)) == set()
+
+
+def test_surplus_members_may_leave() -> None:
+    assert objections(gang("old", 3, min_member=2), only=1) == set()
+
+
+def test_a_gang_is_never_left_with_fewer_members_than_it_needs() -> None:
+    assert objections(gang("old", 3, min_member=2), only=2) == {
+        "1 of 2 needed members of a/old would be left"
+    }
+
+
+def test_members_that_have_succeeded_still_count_for_the_rest() -> None:
+    done = [pod("old-0", Status.SUCCEEDED, node=""), pod("old-1"), pod("old-2")]
+
+    assert objections(gang("old", [done[1], done[2], done[0]], min_member=2), only=1) == set()
+
+
+def test_a_role_is_never_left_with_fewer_members_than_it_needs() -> None:
+    members = [pod("old-0", role="chief"), pod("old-1", role="hand"), pod("old-2", role="hand")]
+    torn = gang("old", members, min_member=2, min_by_role={"chief": 1, "hand": 1})
+
+    assert objections(torn, only=1) == {"0 of 1 needed chief members of a/old would be left"}
+
+
+@pytest.mark.parametrize(
+    ("victim", "why"),
+    [
+        pytest.param(pod("x", ours=False), "it belongs to another scheduler", id="not ours"),
+        pytest.param(
+            pod("x", priority_class="system-node-critical"),
+            "the cluster itself needs it",
+            id="critical",
+        ),
+        pytest.param(pod("x", preemptable=False), "it is marked as not preemptable", id="marked"),
+        pytest.param(pod("x", Status.RELEASING), "it is not running", id="leaves already"),
+    ],
+)
+def test_some_pods_never_have_to_leave(victim: Pod, why: str) -> None:
+    assert objections(gang("old", [victim])) == {why}
+
+
+def test_kube_system_is_left_alone() -> None:
+    system = pod("dns", namespace="kube-system")
+    seen = snapshot(NEEDY)
+    asked = evictions(gang("old", [system]))[0]
+    victim = safety.Victim(asked, gang("old", [system]), system)
+
+    assert safety.objections({system.uid: victim}, seen) == {
+        system.uid: "the cluster itself needs it"
+    }
+
+
+def test_a_queue_that_is_not_reclaimable_keeps_what_it_has() -> None:
+    queues = (Queue(name="left", reclaimable=False), Queue(name="right"))
+
+    assert objections(gang("old"), queues=queues) == {"queue left is not reclaimable"}
+
+
+def test_reclaiming_crosses_queues_and_preemption_does_not() -> None:
+    assert objections(gang("old", queue="right")) == {"a queue does not reclaim from itself"}
+    assert objections(gang("old"), action="preempt") == {"preemption stays inside queue right"}
+    assert objections(gang("old", queue="right"), action="preempt") == set()
+
+
+def test_nobody_leaves_for_a_gang_that_is_gone() -> None:
+    other = gang("other", queue="right")
+
+    assert objections(gang("old"), needy=other) == {"the gang that wanted its room is gone"}
+
+
+def test_a_disruption_budget_is_counted_over_the_whole_set() -> None:
+    members = [pod(f"old-{index}", labels={"app": "web"}) for index in range(3)]
+
+    assert objections(gang("old", members), budgets=(budget("web", 3, app="web"),)) == set()
+    assert objections(gang("old", members), budgets=(budget("web", 2, app="web"),)) == {
+        "PodDisruptionBudget a/web allows 2 disruptions, not 3"
+    }
+    assert objections(gang("old", members), budgets=(budget("db", 0, app="db"),)) == set()

@@ -1,0 +1,195 @@
+"""A town of nodes and jobs in virtual time: what is evicted comes back, as job controllers do it.
+
+Plans are made by the real planner and evictions are carried out by the real `Departures`; only
+the API server, kube-scheduler and the kubelets are played, each in a line or two.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from extender.evictions.dispatch import Departures
+from extender.kube.decode.dialects import VOLCANO
+from extender.metrics import Metrics
+from extender.model.gang import Gang, GangKey, Phase, PodGroup
+from extender.model.pod import OCCUPYING_SET, Pod, PodUid, Shape, Status
+from extender.model.queue import Queue
+from extender.model.resources import Resources
+from extender.model.snapshot import DisruptionBudget, Snapshot
+from extender.plan.planner import make_plan
+from extender.ports import EvictOrder, EvictOutcome, EvictResult
+from extender.reporting.journal import Journal
+
+from .scene import DIMENSIONS, NOW, RecordingAnnouncer, VirtualClock, node_table, settled
+
+#: How long a pod takes to stop.
+GRACE_S = 3.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """A gang that wants to run for ever."""
+
+    name: str
+    queue: str
+    members: int
+    min_member: int | None = None
+    cpu: int = 1
+    priority: int = 0
+    created: float = NOW
+
+    @property
+    def key(self) -> GangKey:
+        return GangKey(f"a/{self.name}")
+
+
+@dataclass
+class Town:
+    """Nodes, queues and jobs; `run_a_cycle` is what the extender does."""
+
+    cpus: Sequence[int]
+    queues: Sequence[Queue]
+    budgets: Sequence[DisruptionBudget] = ()
+    jobs: dict[str, Job] = field(default_factory=dict)
+    pods: dict[PodUid, Pod] = field(default_factory=dict)
+    stopping: dict[PodUid, float] = field(default_factory=dict)
+    clock: VirtualClock = field(default_factory=VirtualClock)
+    #: (when, gang) of every eviction.
+    evicted: list[tuple[float, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._phases: dict[str, Phase] = {}
+        self._owner: dict[PodUid, str] = {}
+        self._made = 0
+        self._shapes: dict[int, Shape] = {}
+        self.journal = Journal()
+        self.departures = Departures(
+            evictor=self,
+            announcer=RecordingAnnouncer(),
+            journal=self.journal,
+            metrics=Metrics(),
+            clock=self.clock,
+            poke=lambda: None,
+        )
+
+    def submit(self, *jobs: Job) -> None:
+        for job in jobs:
+            self.jobs[job.name] = replace(job, created=self.clock.now())
+
+    def cancel(self, name: str) -> None:
+        del self.jobs[name]
+        for uid in [uid for uid, owner in self._owner.items() if owner == name]:
+            self.pods.pop(uid, None)
+
+    def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
+        """Play the API server: a pod that is asked to leave begins to stop."""
+        for order in orders:
+            self.pods[order.uid] = replace(self.pods[order.uid], status=Status.RELEASING)
+            self.stopping[order.uid] = self.clock.now() + GRACE_S
+            self.evicted.append((self.clock.now() - NOW, self._owner[order.uid]))
+        return [settled(EvictOutcome(EvictResult.LEAVING)) for _ in orders]
+
+    def pass_seconds(self, seconds: int, every: int = 1) -> None:
+        """Let time pass, with a cycle every so many seconds."""
+        for _ in range(seconds // every):
+            self.run_a_cycle()
+            self.clock.pass_(every)
+
+    def run_a_cycle(self) -> None:
+        self._stop_and_start_anew()
+        snapshot = self.departures.spare(self.snapshot())
+        plan = make_plan(snapshot)
+        for ticket in plan.tickets.values():
+            for uid, node in ticket.placements.items():
+                self.pods[uid] = replace(self.pods[uid], status=Status.RUNNING, node=node)
+        self._phases = {key: verdict.phase for key, verdict in plan.verdicts.items()}
+        self.journal.note(snapshot, plan)
+        self.departures.carry_out(snapshot, plan)
+        self._check_nobody_is_torn()
+
+    def running(self) -> Counter[str]:
+        """Count the running members of every job."""
+        return Counter(
+            self._owner[uid] for uid, pod in self.pods.items() if pod.status is Status.RUNNING
+        )
+
+    def used(self, queue: str) -> int:
+        """Count the cpus that run in a queue."""
+        jobs = {name: job for name, job in self.jobs.items() if job.queue == queue}
+        return sum(jobs[name].cpu * n for name, n in self.running().items() if name in jobs)
+
+    def snapshot(self) -> Snapshot:
+        table = node_table(self.cpus)
+        for pod in self.pods.values():
+            if pod.status in OCCUPYING_SET:
+                row = table.facts.index[pod.node]
+                need = np.array([pod.requests.amount(name) for name in DIMENSIONS])
+                table.used[row] += need
+                table.releasing[row] += need if pod.status is Status.RELEASING else 0
+        gangs = {gang.key: gang for gang in self._gangs()}
+        return Snapshot(
+            generation=int(self.clock.now() - NOW) + 1,
+            now=self.clock.now(),
+            nodes=table,
+            gangs=dict(sorted(gangs.items())),
+            queues={queue.name: queue for queue in self.queues},
+            budgets=tuple(self.budgets),
+        )
+
+    def _gangs(self) -> Iterator[Gang]:
+        members: dict[str, list[Pod]] = {name: [] for name in self.jobs}
+        for uid, pod in sorted(self.pods.items()):
+            members[self._owner[uid]].append(pod)
+        for name, job in self.jobs.items():
+            yield Gang(
+                group=PodGroup(
+                    namespace="a",
+                    name=name,
+                    uid=f"uid-group-{name}",
+                    min_member=job.min_member or job.members,
+                    created=job.created,
+                    phase=self._phases.get(job.key, Phase.PENDING),
+                    dialect=VOLCANO,
+                ),
+                pods=tuple(members[name]),
+                queue=job.queue,
+                priority=job.priority,
+            )
+
+    def _stop_and_start_anew(self) -> None:
+        for uid, until in list(self.stopping.items()):
+            if until <= self.clock.now():
+                del self.stopping[uid]
+                self.pods.pop(uid, None)
+        alive = Counter(self._owner[uid] for uid in self.pods)
+        for name, job in self.jobs.items():
+            for _ in range(job.members - alive[name]):
+                self._make_pod(job)
+
+    def _make_pod(self, job: Job) -> None:
+        self._made += 1
+        uid = PodUid(f"{job.name}-{self._made:06d}")
+        shape = self._shapes.setdefault(
+            job.cpu, Shape(requests=Resources({"cpu": job.cpu * 1000, "pods": 1}))
+        )
+        self.pods[uid] = Pod(
+            uid=uid,
+            namespace="a",
+            name=uid,
+            shape=shape,
+            priority=job.priority,
+            created=self.clock.now(),
+            labels={"job": job.name},
+        )
+        self._owner[uid] = job.name
+
+    def _check_nobody_is_torn(self) -> None:
+        for name, count in self.running().items():
+            job = self.jobs[name]
+            needed = job.min_member or job.members
+            assert count >= needed, f"{name} runs with {count} of {needed} members"

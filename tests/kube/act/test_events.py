@@ -1,0 +1,108 @@
+"""Events: one line where people look, a count where it is said again, and never a stream."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+from extender.kube.act.events import TALKATIVE, ApiAnnouncer
+from extender.kube.api.client import Access
+from extender.kube.decode.dialects import VOLCANO
+from extender.metrics import Metrics
+from extender.ports import Notice, Subject
+from tests.evictions.scene import NOW
+from tests.kube.api_double import ApiDouble
+
+EVENTS = "/api/v1/namespaces/a/events"
+TRAIN = Subject(kind="PodGroup", dialect=VOLCANO, namespace="a", name="train", uid="u1")
+NOTICE = Notice(subject=TRAIN, reason="NotEnoughRoom", message="needs 4 x 1 cpu", at=NOW)
+
+
+def announcer(api: ApiDouble, metrics: Metrics | None = None) -> ApiAnnouncer:
+    return ApiAnnouncer(cast(Access, api), metrics or Metrics(), wait=lambda seconds: None)
+
+
+def test_an_event_names_its_object_the_reason_and_the_sentence() -> None:
+    api = ApiDouble()
+    announcer(api).say(replace(NOTICE, warning=True))
+
+    event = api.asked[0].body
+    assert api.requests() == [f"POST {EVENTS}"]
+    assert event["involvedObject"] == {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "namespace": "a",
+        "name": "train",
+        "uid": "u1",
+    }
+    assert (event["reason"], event["type"]) == ("NotEnoughRoom", "Warning")
+    assert event["message"] == "needs 4 x 1 cpu"
+    assert event["source"] == {"component": "gang-extender"}
+    assert event["firstTimestamp"] == event["lastTimestamp"] == "1970-01-12T13:46:40Z"
+
+
+def test_the_same_word_again_raises_a_count() -> None:
+    api = ApiDouble()
+    speaker = announcer(api)
+    for message in ("needs 4", "needs 3", "needs 2"):
+        speaker.say(replace(NOTICE, message=message))
+
+    assert [asked.method for asked in api.asked] == ["POST", "PATCH", "PATCH"]
+    assert [asked.body["count"] for asked in api.asked] == [1, 2, 3]
+    assert api.asked[2].body["message"] == "needs 2"
+    assert api.asked[1].path == f"{EVENTS}/{api.asked[0].body['metadata']['name']}"
+
+
+def test_another_word_or_another_object_is_another_event() -> None:
+    api = ApiDouble()
+    speaker = announcer(api)
+    speaker.say(NOTICE)
+    speaker.say(replace(NOTICE, reason="BehindInOrder"))
+    speaker.say(replace(NOTICE, subject=replace(TRAIN, uid="u2")))
+
+    assert [asked.method for asked in api.asked] == ["POST"] * 3
+
+
+def test_an_event_the_api_server_has_forgotten_is_written_anew() -> None:
+    api = ApiDouble()
+    speaker = announcer(api)
+    speaker.say(NOTICE)
+    name = api.asked[0].body["metadata"]["name"]
+    api.answers[f"PATCH {EVENTS}/{name}"] = [(404, {"message": "gone"})]
+    speaker.say(NOTICE)
+
+    assert [asked.method for asked in api.asked] == ["POST", "PATCH", "POST"]
+
+
+def test_an_object_that_is_talked_about_too_much_falls_silent() -> None:
+    api, metrics = ApiDouble(), Metrics()
+    speaker = announcer(api, metrics)
+    for number in range(TALKATIVE * 3):
+        speaker.say(replace(NOTICE, reason=f"Reason{number}"))
+
+    assert len(api.asked) == TALKATIVE
+    assert metrics.status_writes.labels("Event", "dropped")._value.get() == TALKATIVE * 2
+
+
+def test_an_event_about_what_has_no_namespace_lives_in_the_default_one() -> None:
+    api = ApiDouble()
+    queue = Subject(kind="Queue", dialect=VOLCANO, name="left", uid="q")
+    announcer(api).say(replace(NOTICE, subject=queue))
+
+    assert api.requests() == ["POST /api/v1/namespaces/default/events"]
+    assert "namespace" not in api.asked[0].body["involvedObject"]
+
+
+def test_announcing_does_not_wait_and_a_refusal_does_not_end_the_thread() -> None:
+    api = ApiDouble({f"POST {EVENTS}": [(500, {"message": "no"}), (201, {})]})
+    metrics = Metrics()
+    speaker = announcer(api, metrics)
+    speaker.announce(NOTICE)
+    speaker.announce(NOTICE)
+    speaker.start()
+    speaker.finish()
+
+    outcomes = [
+        metrics.status_writes.labels("Event", word)._value.get() for word in ("failed", "written")
+    ]
+    assert outcomes == [1, 1]

@@ -1,0 +1,128 @@
+"""What the Eviction API is asked, and what becomes of its answers."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from extender.kube.act.evict import PAUSES_S, ApiEvictor
+from extender.kube.api.client import Access
+from extender.model.pod import PodUid
+from extender.ports import EvictOrder, EvictOutcome, EvictResult
+from tests.kube.api_double import Answer, ApiDouble
+
+POD = "/api/v1/namespaces/a/pods/old-0"
+ORDER = EvictOrder(uid=PodUid("uid-0"), namespace="a", name="old-0", why="for a/needy")
+NO_BUDGET: Answer = (429, {"message": "Cannot evict pod as it would violate the budget."})
+
+
+def evict(**answers: list[Answer]) -> tuple[EvictOutcome, ApiDouble, list[float]]:
+    """Evict one pod; the keywords script the answers to mark, evict and look."""
+    paths = {"mark": f"PATCH {POD}/status", "evict": f"POST {POD}/eviction", "look": f"GET {POD}"}
+    api = ApiDouble({paths[word]: script for word, script in answers.items()})
+    waits: list[float] = []
+    evictor = ApiEvictor(cast(Access, api), wait=waits.append)
+    outcome = evictor.evict([ORDER])[0].result(timeout=10)
+    evictor.stop()
+    return outcome, api, [wait for wait in waits if wait]
+
+
+def conditions(api: ApiDouble) -> list[dict[str, Any]]:
+    return [asked.body["status"]["conditions"][0] for asked in api.asked if asked.method == "PATCH"]
+
+
+def test_the_pod_is_marked_first_and_evicted_then_both_by_uid() -> None:
+    outcome, api, _ = evict()
+
+    assert outcome.result is EvictResult.LEAVING
+    assert api.requests() == [f"PATCH {POD}/status", f"POST {POD}/eviction"]
+    mark, eviction = api.asked[0].body, api.asked[1].body
+    assert mark["metadata"] == {"uid": "uid-0"}
+    assert conditions(api)[0] | {"lastTransitionTime": ""} == {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "PreemptionByScheduler",
+        "message": "for a/needy",
+        "lastTransitionTime": "",
+    }
+    assert eviction["deleteOptions"] == {"preconditions": {"uid": "uid-0"}}
+
+
+def test_a_budget_is_asked_again_and_may_give_in() -> None:
+    outcome, api, waits = evict(evict=[NO_BUDGET, NO_BUDGET, (201, {})])
+
+    assert outcome.result is EvictResult.LEAVING
+    assert waits == list(PAUSES_S[:2])
+    assert len(conditions(api)) == 1
+
+
+def test_a_budget_that_does_not_give_in_blocks_the_pod_and_the_mark_is_taken_back() -> None:
+    outcome, api, waits = evict(evict=[NO_BUDGET])
+
+    assert outcome == EvictOutcome(
+        EvictResult.BLOCKED, "Cannot evict pod as it would violate the budget."
+    )
+    assert waits == list(PAUSES_S)
+    assert [condition["status"] for condition in conditions(api)] == ["True", "False"]
+
+
+@pytest.mark.parametrize("word", ["mark", "evict"])
+def test_a_pod_that_is_gone_is_no_trouble(word: str) -> None:
+    outcome, _, waits = evict(**{word: [(404, {"message": "not found"})]})
+
+    assert outcome.result is EvictResult.GONE
+    assert waits == []
+
+
+def test_another_pod_of_the_same_name_is_left_alone() -> None:
+    outcome, _, waits = evict(
+        evict=[(409, {"message": "uid mismatch"})], look=[(200, {"metadata": {"uid": "uid-1"}})]
+    )
+
+    assert outcome.result is EvictResult.GONE
+    assert waits == []
+
+
+def test_another_pod_of_the_same_name_is_known_by_its_mark_and_not_even_asked() -> None:
+    immutable = 'Pod "old-0" is invalid: metadata.uid: Invalid value: field is immutable'
+    outcome, api, _ = evict(mark=[(422, {"message": immutable})])
+
+    assert outcome.result is EvictResult.GONE
+    assert api.requests() == [f"PATCH {POD}/status"]
+
+
+def test_a_conflict_about_a_budget_is_tried_again() -> None:
+    outcome, _, _ = evict(
+        evict=[(409, {"message": "the budget changed"}), (201, {})],
+        look=[(200, {"metadata": {"uid": "uid-0"}})],
+    )
+
+    assert outcome.result is EvictResult.LEAVING
+
+
+def test_a_refusal_for_good_is_not_asked_again() -> None:
+    outcome, _, waits = evict(evict=[(403, {"message": "you may not"})])
+
+    assert outcome == EvictOutcome(EvictResult.BLOCKED, "you may not")
+    assert waits == []
+
+
+def test_an_api_server_that_does_not_answer_is_a_failure_and_not_a_block() -> None:
+    outcome, _, waits = evict(evict=[(0, {})])
+
+    assert outcome.result is EvictResult.FAILED
+    assert waits == list(PAUSES_S)
+
+
+def test_an_expired_token_is_renewed() -> None:
+    outcome, api, _ = evict(evict=[(401, {"message": "Unauthorized"}), (201, {})])
+
+    assert outcome.result is EvictResult.LEAVING
+    assert api.renewals == 1
+
+
+def test_a_pod_that_cannot_be_marked_is_evicted_all_the_same() -> None:
+    outcome, _, _ = evict(mark=[(500, {"message": "try later"})])
+
+    assert outcome.result is EvictResult.LEAVING

@@ -1,0 +1,102 @@
+"""How a status reaches the API server, with and without a status subresource."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+
+from extender.errors import ApiError
+from extender.kube.act.status import ApiStatusWriter
+from extender.kube.api.client import Access
+from extender.kube.decode.dialects import COSCHEDULING, VOLCANO
+from extender.ports import Subject
+from tests.kube.api_double import Answer, ApiDouble
+
+TRAIN = Subject(kind="PodGroup", dialect=VOLCANO, namespace="a", name="train", uid="u1")
+PATH = "/apis/scheduling.volcano.sh/v1beta1/namespaces/a/podgroups/train"
+NOT_FOUND: Answer = (404, {"message": "not found"})
+
+
+def stored(**status: Any) -> Answer:
+    return 200, {"metadata": {"uid": "u1"}, "status": status}
+
+
+def write(api: ApiDouble, *subjects: Subject, writes: int = 1) -> list[Mapping[str, Any] | None]:
+    writer = ApiStatusWriter(cast(Access, api), wait=lambda seconds: None)
+    answers = [
+        writer.write(subject, {"phase": "Running"}).result(timeout=10)
+        for subject in subjects or (TRAIN,)
+        for _ in range(writes)
+    ]
+    writer.stop()
+    return answers
+
+
+def test_the_status_subresource_is_patched_and_the_whole_status_comes_back() -> None:
+    api = ApiDouble({f"PATCH {PATH}/status": [stored(phase="Running", theirs=1)]})
+
+    assert write(api) == [{"phase": "Running", "theirs": 1}]
+    assert api.asked[0].body == {"metadata": {"uid": "u1"}, "status": {"phase": "Running"}}
+    assert api.asked[0].content_type == "application/merge-patch+json"
+
+
+def test_a_kind_without_the_subresource_is_patched_as_a_whole_and_that_is_remembered() -> None:
+    api = ApiDouble({f"PATCH {PATH}/status": [NOT_FOUND], f"PATCH {PATH}": [stored(phase="x")]})
+
+    assert write(api, writes=2) == [{"phase": "x"}, {"phase": "x"}]
+    assert api.requests() == [f"PATCH {PATH}/status", f"PATCH {PATH}", f"PATCH {PATH}"]
+
+
+def test_an_object_that_is_gone_is_told_from_a_missing_subresource() -> None:
+    api = ApiDouble({f"PATCH {PATH}/status": [stored(), NOT_FOUND]})
+
+    assert write(api, writes=2) == [{}, None]
+    assert f"PATCH {PATH}" not in api.requests()
+
+
+def test_an_object_that_is_gone_at_once_is_gone() -> None:
+    api = ApiDouble({f"PATCH {PATH}/status": [NOT_FOUND], f"PATCH {PATH}": [NOT_FOUND]})
+
+    assert write(api) == [None]
+
+
+def test_another_object_of_the_same_name_is_not_written() -> None:
+    api = ApiDouble({f"PATCH {PATH}/status": [(409, {"message": "uid"})]})
+
+    assert write(api) == [None]
+
+
+def test_a_refusal_reaches_whoever_waits() -> None:
+    api = ApiDouble({f"PATCH {PATH}/status": [(401, {"message": "who are you"})]})
+
+    with pytest.raises(ApiError, match="who are you"):
+        write(api)
+    assert api.renewals == 1
+
+
+def test_every_dialect_and_kind_has_its_path() -> None:
+    api = ApiDouble()
+    subjects = [
+        Subject(kind="Queue", dialect=VOLCANO, name="left", uid="u1"),
+        Subject(kind="PodGroup", dialect=COSCHEDULING, namespace="a", name="train", uid="u1"),
+    ]
+    paths = [
+        "/apis/scheduling.volcano.sh/v1beta1/queues/left/status",
+        "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/a/podgroups/train/status",
+    ]
+    for path in paths:
+        api.answers[f"PATCH {path}"] = [stored()]
+
+    assert write(api, *subjects) == [{}, {}]
+    assert [asked.path for asked in api.asked] == paths
+
+
+def test_a_status_can_be_read_but_not_that_of_another_object() -> None:
+    api = ApiDouble({f"GET {PATH}": [stored(phase="Pending"), (200, {"metadata": {"uid": "u2"}})]})
+    writer = ApiStatusWriter(cast(Access, api), wait=lambda seconds: None)
+
+    assert writer.read(TRAIN).result(timeout=10) == {"phase": "Pending"}
+    assert writer.read(TRAIN).result(timeout=10) is None
+    writer.stop()

@@ -1,0 +1,90 @@
+"""Taking back what was bound in part: all of it or nothing, and only what comes again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+import pytest
+
+from extender.kube.act.undo import CautiousUndo
+from extender.model.gang import GangKey
+from extender.model.pod import PodUid
+from extender.ports import EvictOrder, EvictOutcome
+from tests.kube.loopback import LoopbackServer, connected, loopback_server, play
+
+GANG = GangKey("team/train")
+JOB = {"kind": "Job", "name": "train", "uid": "j-1", "controller": True}
+BYSTANDER = {"kind": "Node", "name": "n-1", "uid": "n-1"}
+
+
+class Evictions:
+    """Notes who is asked to leave."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
+        self.asked += [order.name for order in orders]
+        return []
+
+
+def order(name: str) -> EvictOrder:
+    return EvictOrder(uid=PodUid(f"uid-{name}"), namespace="team", name=name)
+
+
+def has_pod(server: LoopbackServer, name: str, *owners: dict[str, object], uid: str = "") -> None:
+    metadata = {"uid": uid or f"uid-{name}", "ownerReferences": list(owners)}
+    server.objects[f"/api/v1/namespaces/team/pods/{name}"] = {"metadata": metadata}
+
+
+def taken_back(prepare, *names: str) -> list[str]:
+    """Give who is asked to leave once the API server has said what it knows of each."""
+    evictions = Evictions()
+
+    async def scene() -> None:
+        async with loopback_server() as server, connected(server, size=1) as pipeline:
+            prepare(server)
+            CautiousUndo(pipeline, evictions).take_back(GANG, [order(name) for name in names])
+            # On one lane the answers come in order: after this one, all are there.
+            answered = asyncio.Event()
+            pipeline.ask(pipeline.frame(b"GET", "/last"), lambda _: answered.set())
+            await answered.wait()
+
+    play(scene())
+    return evictions.asked
+
+
+def test_pods_of_a_controller_are_asked_to_leave_together():
+    def prepare(server: LoopbackServer) -> None:
+        has_pod(server, "w-0", JOB)
+        has_pod(server, "w-1", BYSTANDER, JOB)
+
+    assert taken_back(prepare, "w-0", "w-1") == ["w-0", "w-1"]
+
+
+@pytest.mark.parametrize("owners", [(), (BYSTANDER,)])
+def test_one_pod_that_would_never_come_again_keeps_them_all(owners, caplog):
+    def prepare(server: LoopbackServer) -> None:
+        has_pod(server, "w-0", JOB)
+        has_pod(server, "w-1", *owners)
+
+    assert taken_back(prepare, "w-0", "w-1") == []
+    assert "not every pod has a controller" in caplog.text
+
+
+def test_a_pod_that_is_gone_or_another_by_now_keeps_nobody():
+    def prepare(server: LoopbackServer) -> None:
+        has_pod(server, "w-0", JOB)
+        has_pod(server, "w-1", uid="another")
+
+    assert taken_back(prepare, "w-0", "w-1", "w-2") == ["w-0", "w-1", "w-2"]
+
+
+def test_in_doubt_all_stay(caplog):
+    def prepare(server: LoopbackServer) -> None:
+        has_pod(server, "w-0", JOB)
+        server.script.append(500)
+
+    assert taken_back(prepare, "w-0") == []

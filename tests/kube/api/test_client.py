@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+from extender.errors import ApiError, BadInput, Conflict, Gone, Unreachable
+from extender.kube.api import client
+from extender.kube.api.client import Access
+from extender.kube.api.kubeconfig import Endpoint
+
+
+class Echo(HTTPServer):
+    """Answers every request with what it was, and the status it asks for."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), EchoHandler)
+        self.status = 200
+        self.answer: bytes | None = None
+
+
+class EchoHandler(BaseHTTPRequestHandler):
+    server: Echo
+
+    def do_GET(self) -> None:
+        length = int(self.headers.get("Content-Length", 0))
+        heard = {
+            "method": self.command,
+            "path": self.path,
+            "headers": {name.lower(): value for name, value in self.headers.items()},
+            "body": self.rfile.read(length).decode(),
+        }
+        answer = self.server.answer
+        data = json.dumps(heard).encode() if answer is None else answer
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def do_PATCH(self) -> None:
+        self.do_GET()
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the parent's name)
+        """Keep quiet."""
+
+
+@pytest.fixture
+def echo() -> Iterator[Echo]:
+    with Echo() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def access(echo: Echo, **rest: Any) -> Access:
+    return Access(host="127.0.0.1", port=echo.server_port, **rest)
+
+
+def ask(echo: Echo, *arguments: Any, **rest: Any) -> dict[str, Any]:
+    status, body = access(echo, **rest.pop("access", {})).request(*arguments, **rest)
+    assert status == 200
+    heard: dict[str, Any] = json.loads(body)
+    return heard
+
+
+def test_a_request_carries_path_query_and_body(echo: Echo) -> None:
+    heard = ask(
+        echo,
+        "PATCH",
+        "/api/v1/pods",
+        {"a": 1},
+        query={"fieldManager": "a b"},
+        content_type="application/merge-patch+json",
+        access={"prefix": "/sub"},
+    )
+
+    assert (heard["method"], heard["path"]) == ("PATCH", "/sub/api/v1/pods?fieldManager=a+b")
+    assert heard["body"] == '{"a":1}'
+    assert heard["headers"]["content-type"] == "application/merge-patch+json"
+    assert heard["headers"]["user-agent"] == "gang-extender"
+
+
+def test_a_request_says_who_we_are(echo: Echo) -> None:
+    named = ask(echo, "GET", "/", access={"token": lambda: "Bearer secret"})
+    nameless = ask(echo, "GET", "/")
+
+    assert named["headers"]["authorization"] == "Bearer secret"
+    assert "authorization" not in nameless["headers"]
+
+
+@pytest.mark.parametrize(
+    ("status", "error"), [(404, Gone), (409, Conflict), (403, ApiError), (500, ApiError)]
+)
+def test_a_refusal_is_an_error_with_the_servers_own_words(
+    echo: Echo, status: int, error: type[ApiError]
+) -> None:
+    echo.status, echo.answer = status, b'{"kind":"Status","message":"not today"}'
+    with pytest.raises(error, match=f"GET /x: {status}: not today") as caught:
+        access(echo).request("GET", "/x")
+
+    assert caught.value.status == status
+
+
+@pytest.mark.parametrize("answer", [b"<html>", b"[]", b"{}", b""])
+def test_a_refusal_without_words_is_still_an_error(echo: Echo, answer: bytes) -> None:
+    echo.status, echo.answer = 502, answer
+
+    with pytest.raises(ApiError, match="GET /x: 502: "):
+        access(echo).request("GET", "/x")
+
+
+def test_nobody_there_is_unreachable() -> None:
+    with Echo() as closed:
+        port = closed.server_port
+
+    with pytest.raises(Unreachable, match="GET /x: no answer from the API server"):
+        Access(host="127.0.0.1", port=port).request("GET", "/x")
+
+
+def test_an_old_token_serves_until_the_fresh_one_is_there(
+    echo: Echo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = iter(["first", "second"])
+    may_read = threading.Semaphore(1)
+
+    def token() -> str:
+        assert may_read.acquire(timeout=5)
+        return next(tokens)
+
+    made = access(echo, token=token)
+    monkeypatch.setattr(client, "TOKEN_AGE_S", -1.0)
+
+    assert made.authorization() == "first"
+
+    may_read.release()
+    with made._reading:  # until the reader has put it down
+        monkeypatch.setattr(client, "TOKEN_AGE_S", 60.0)
+
+    assert made.authorization() == "second"
+
+
+def test_a_token_that_cannot_be_read_leaves_the_old_one(
+    echo: Echo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = threading.Event()
+
+    def token() -> str:
+        if not tried.is_set() and made_once:
+            tried.set()
+            raise BadInput("the file is gone")
+        return "first"
+
+    made_once: list[int] = []
+    made = access(echo, token=token)
+    made_once.append(1)
+    monkeypatch.setattr(client, "TOKEN_AGE_S", -1.0)
+    made.authorization()
+
+    assert tried.wait(5)
+    assert made.authorization() == "first"
+
+
+def test_renewing_reads_everything_anew_but_not_all_the_time(echo: Echo) -> None:
+    reloads: list[int] = []
+
+    def reload() -> Endpoint:
+        reloads.append(1)
+        return Endpoint(host="127.0.0.1", port=echo.server_port, token=lambda: "Bearer new")
+
+    made = access(echo, token=lambda: "Bearer old", reload=reload)
+    made.renew()
+    made.renew()
+
+    assert made.authorization() == "Bearer new"
+    assert reloads == [1]
+
+
+def test_loading_reads_the_kubeconfig(tmp_path: Any) -> None:
+    path = tmp_path / "k"
+    path.write_text(
+        "current-context: c\n"
+        "contexts: [{name: c, context: {cluster: c, user: u}}]\n"
+        "clusters: [{name: c, cluster: {server: 'http://api:1234'}}]\n"
+        "users: [{name: u, user: {token: secret}}]\n"
+    )
+    made = Access.load(str(path))
+
+    assert (made.host, made.port, made.prefix, made.tls) == ("api", 1234, "", None)
+    assert made.authorization() == "Bearer secret"

@@ -1,0 +1,289 @@
+"""One pipelined connection, byte by byte."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from extender.kube.api.connection import UNANSWERED, UNSENT, Exchange, Lane, Reply
+from tests.kube.loopback import play
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+
+class Peer:
+    """The other end: a test says what it writes."""
+
+    def __init__(self) -> None:
+        self.heard = bytearray()
+        self.writers: list[asyncio.StreamWriter] = []
+        self.news = asyncio.Condition()
+        self.may_connect = asyncio.Event()
+        self.may_connect.set()
+        self.port = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.append(writer)
+        while data := await reader.read(65536):
+            async with self.news:
+                self.heard += data
+                self.news.notify_all()
+        writer.close()
+
+    async def has_heard(self, text: bytes) -> None:
+        async with self.news:
+            await self.news.wait_for(lambda: text in self.heard)
+
+    def say(self, data: bytes) -> None:
+        self.writers[-1].write(data)
+
+    def hang_up(self) -> None:
+        self.writers[-1].close()
+
+    async def connect(self, protocol: asyncio.Protocol) -> None:
+        await self.may_connect.wait()
+        loop = asyncio.get_running_loop()
+        await loop.create_connection(lambda: protocol, "127.0.0.1", self.port)
+
+
+@asynccontextmanager
+async def stage(silence_s: float = 5.0) -> AsyncIterator[tuple[Peer, Lane]]:
+    peer = Peer()
+    listener = await asyncio.start_server(peer.serve, "127.0.0.1", 0)
+    peer.port = listener.sockets[0].getsockname()[1]
+    lane = Lane(asyncio.get_running_loop(), peer.connect, silence_s=silence_s)
+    try:
+        yield peer, lane
+    finally:
+        await lane.aclose()
+        listener.close()
+        for writer in peer.writers:
+            writer.close()
+
+
+class Asker:
+    """Collects replies in the order in which they come."""
+
+    def __init__(self) -> None:
+        self.replies: list[tuple[str, Reply]] = []
+        self._news = asyncio.Condition()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def ask(self, name: str, is_wanted: Callable[[], bool] = lambda: True) -> Exchange:
+        return Exchange(f"{name};".encode(), lambda reply: self._hear(name, reply), is_wanted)
+
+    def _hear(self, name: str, reply: Reply) -> None:
+        self.replies.append((name, reply))
+        task = asyncio.get_running_loop().create_task(self._notify())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _notify(self) -> None:
+        async with self._news:
+            self._news.notify_all()
+
+    async def has(self, replies: int) -> list[tuple[str, Reply]]:
+        async with self._news:
+            await self._news.wait_for(lambda: len(self.replies) >= replies)
+        return self.replies
+
+
+def test_requests_go_out_before_the_first_answer_and_answers_are_matched_in_order():
+    async def scene() -> None:
+        async with stage() as (peer, lane):
+            asker = Asker()
+            lane.send([asker.ask("a"), asker.ask("b")])
+            lane.send([asker.ask("c")])
+            await peer.has_heard(b"a;b;c;")
+            peer.say(OK + OK.replace(b"ok", b"b!") + OK[:20])
+            peer.say(OK[20:])
+
+            assert await asker.has(3) == [
+                ("a", Reply(200, b"ok")),
+                ("b", Reply(200, b"b!")),
+                ("c", Reply(200, b"ok")),
+            ]
+            assert len(peer.writers) == 1
+
+    play(scene())
+
+
+def test_what_is_unanswered_when_the_connection_breaks_may_have_taken_effect():
+    async def scene() -> None:
+        async with stage() as (peer, lane):
+            asker = Asker()
+            lane.send([asker.ask("a"), asker.ask("b")])
+            await peer.has_heard(b"b;")
+            peer.say(OK)
+            peer.hang_up()
+
+            assert await asker.has(2) == [("a", Reply(200, b"ok")), ("b", UNANSWERED)]
+
+    play(scene())
+
+
+def test_what_could_not_be_connected_certainly_has_no_effect():
+    async def scene() -> None:
+        async with stage() as (peer, lane):
+            peer.port = 1  # nobody listens there
+            asker = Asker()
+            lane.send([asker.ask("a")])
+
+            assert await asker.has(1) == [("a", UNSENT)]
+
+    play(scene())
+
+
+def test_a_connection_that_does_not_come_about_is_given_up():
+    async def scene() -> None:
+        async with stage(silence_s=0.02) as (peer, lane):
+            peer.may_connect.clear()
+            asker = Asker()
+            lane.send([asker.ask("a")])
+
+            assert await asker.has(1) == [("a", UNSENT)]
+
+    play(scene())
+
+
+def test_what_nobody_wants_any_more_is_not_sent_when_the_connection_comes_at_last():
+    async def scene() -> None:
+        async with stage() as (peer, lane):
+            peer.may_connect.clear()
+            asker = Asker()
+            wanted = [True]
+            lane.send([asker.ask("late", lambda: wanted[0]), asker.ask("b")])
+            wanted[0] = False
+            peer.may_connect.set()
+            await peer.has_heard(b"b;")
+
+            assert peer.heard == b"b;"
+            assert ("late", UNSENT) in asker.replies
+
+    play(scene())
+
+
+def test_a_server_that_says_goodbye_is_not_asked_again_on_that_connection():
+    async def scene() -> None:
+        async with stage() as (peer, lane):
+            asker = Asker()
+            lane.send([asker.ask("a"), asker.ask("b")])
+            await peer.has_heard(b"b;")
+            peer.say(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+            assert await asker.has(2) == [("a", Reply(200)), ("b", UNANSWERED)]
+            lane.send([asker.ask("c")])
+            await peer.has_heard(b"c;")
+
+            assert len(peer.writers) == 2
+
+    play(scene())
+
+
+def test_gibberish_breaks_the_connection():
+    async def scene() -> None:
+        async with stage() as (peer, lane):
+            asker = Asker()
+            lane.send([asker.ask("a")])
+            await peer.has_heard(b"a;")
+            peer.say(b"gibberish\r\n\r\n")
+
+            assert await asker.has(1) == [("a", UNANSWERED)]
+
+    play(scene())
+
+
+def test_a_farewell_to_an_idle_connection_is_nobodys_answer():
+    async def scene() -> None:
+        async with stage() as (peer, lane):
+            asker = Asker()
+            lane.send([asker.ask("a")])
+            await peer.has_heard(b"a;")
+            peer.say(OK + b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n")
+            await asker.has(1)
+            lane.send([asker.ask("b")])
+            await peer.has_heard(b"b;")
+            peer.say(OK)
+
+            assert await asker.has(2) == [("a", Reply(200, b"ok")), ("b", Reply(200, b"ok"))]
+
+    play(scene())
+
+
+def test_a_slow_but_steady_server_is_not_taken_for_silent():
+    async def scene() -> None:
+        async with stage(silence_s=0.2) as (peer, lane):
+            asker = Asker()
+            loop = asyncio.get_running_loop()
+            lane.send([asker.ask(str(index)) for index in range(4)])
+            await peer.has_heard(b"3;")
+            for index in range(4):
+                loop.call_later(0.1 * (index + 1), peer.say, OK)
+            replies = await asker.has(4)
+
+            assert [reply.status for _, reply in replies] == [200] * 4
+
+    play(scene())
+
+
+def test_a_silent_server_is_hung_up_on():
+    async def scene() -> None:
+        async with stage(silence_s=0.02) as (_, lane):
+            asker = Asker()
+            lane.send([asker.ask("a")])
+
+            assert await asker.has(1) == [("a", UNANSWERED)]
+
+    play(scene())
+
+
+def test_one_bad_taker_does_not_cost_the_others_their_reply(caplog: pytest.LogCaptureFixture):
+    async def scene() -> None:
+        async with stage() as (peer, lane):
+            asker = Asker()
+
+            def fail(reply: Reply) -> None:
+                raise RuntimeError("bug")
+
+            lane.send([Exchange(b"x;", fail), asker.ask("b")])
+            await peer.has_heard(b"b;")
+            peer.say(OK + OK)
+
+            assert await asker.has(1) == [("b", Reply(200, b"ok"))]
+
+    with caplog.at_level(logging.ERROR):
+        play(scene())
+    assert "reply not taken" in caplog.text
+
+
+def test_a_lane_that_must_connect_is_a_little_more_loaded_than_an_open_one():
+    async def scene() -> None:
+        async with stage() as (peer, lane):
+            asker = Asker()
+            assert lane.load == 1
+            lane.send([asker.ask("a")])
+            assert lane.load == 3
+            await peer.has_heard(b"a;")
+            assert lane.load == 2
+            peer.say(OK)
+            await asker.has(1)
+
+            assert lane.load == 0
+
+    play(scene())
+
+
+def test_closing_tells_whoever_waits():
+    async def scene() -> None:
+        async with stage() as (peer, lane):
+            peer.may_connect.clear()
+            asker = Asker()
+            lane.send([asker.ask("a")])
+            await lane.aclose()
+
+            assert await asker.has(1) == [("a", UNSENT)]
+
+    play(scene())

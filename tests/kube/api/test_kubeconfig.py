@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import json
+import ssl
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from extender.errors import BadInput
+from extender.kube.api import kubeconfig
+
+# The client reads these once, when it is imported.
+SERVICE_ACCOUNT = "kubernetes.config.incluster_config"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_around_us(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+
+
+def write(path: Path, user: dict[str, Any] | None = None, **cluster: Any) -> str:
+    """A kubeconfig of one cluster and one user."""
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "http://api:8080/sub/", **cluster}}],
+        "users": [{"name": "u", "user": user or {}}],
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(document))
+    return str(path)
+
+
+def test_the_server_is_taken_apart(tmp_path: Path) -> None:
+    endpoint = kubeconfig.read(write(tmp_path / "k", {"token": "secret"}))
+
+    assert (endpoint.host, endpoint.port, endpoint.prefix) == ("api", 8080, "/sub")
+    assert (endpoint.tls, endpoint.token()) == (None, "Bearer secret")
+
+
+@pytest.mark.parametrize(
+    ("server", "host", "port"),
+    [("https://api", "api", 443), ("http://api", "api", 80), ("https://[::1]:6443", "::1", 6443)],
+)
+def test_ports_have_their_usual_defaults(tmp_path: Path, server: str, host: str, port: int) -> None:
+    endpoint = kubeconfig.read(write(tmp_path / "k", server=server))
+
+    assert (endpoint.host, endpoint.port) == (host, port)
+
+
+def test_certificates_are_checked_unless_the_file_says_otherwise(tmp_path: Path) -> None:
+    checked = kubeconfig.read(write(tmp_path / "k", server="https://api"))
+    trusting = kubeconfig.read(
+        write(tmp_path / "l", server="https://api", **{"insecure-skip-tls-verify": True})
+    )
+
+    assert checked.tls is not None
+    assert trusting.tls is not None
+    assert checked.tls.verify_mode is ssl.CERT_REQUIRED
+    assert trusting.tls.verify_mode is ssl.CERT_NONE
+
+
+def test_the_name_in_the_certificate_may_differ_from_the_host(tmp_path: Path) -> None:
+    plain = kubeconfig.read(write(tmp_path / "k", server="https://10.0.0.1"))
+    named = kubeconfig.read(
+        write(tmp_path / "l", server="https://10.0.0.1", **{"tls-server-name": "kubernetes"})
+    )
+
+    assert (plain.server_name, named.server_name) == ("10.0.0.1", "kubernetes")
+
+
+def test_an_argument_wins_over_the_environment_and_that_over_the_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    argument = write(tmp_path / "argument", server="http://argument")
+    environment = write(tmp_path / "environment", server="http://environment")
+    write(tmp_path / "home" / ".kube" / "config", server="http://home")
+
+    assert kubeconfig.read().host == "home"
+
+    monkeypatch.setenv("KUBECONFIG", environment)
+
+    assert kubeconfig.read().host == "environment"
+    assert kubeconfig.read(argument).host == "argument"
+
+
+def test_several_files_in_the_environment_are_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = write(tmp_path / "first", server="http://first")
+    monkeypatch.setenv("KUBECONFIG", f"{first}:{tmp_path / 'missing'}")
+
+    assert kubeconfig.read().host == "first"
+
+
+def test_in_a_pod_its_service_account_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _pretend_to_be_a_pod(tmp_path, monkeypatch)
+    with pytest.raises(BadInput, match="certificates of the service account"):
+        kubeconfig.read()  # the authority in the file is none, but everything else was found
+
+
+def _pretend_to_be_a_pod(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "token").write_text("pod-token")
+    (folder / "ca.crt").write_text("no certificate")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    monkeypatch.setattr(f"{SERVICE_ACCOUNT}.SERVICE_TOKEN_FILENAME", str(folder / "token"))
+    monkeypatch.setattr(f"{SERVICE_ACCOUNT}.SERVICE_CERT_FILENAME", str(folder / "ca.crt"))
+
+
+def test_a_pod_without_a_service_account_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    monkeypatch.setattr(f"{SERVICE_ACCOUNT}.SERVICE_TOKEN_FILENAME", "/does/not/exist")
+
+    with pytest.raises(BadInput, match="the service account of this pod cannot be used"):
+        kubeconfig.read()
+
+
+def test_a_token_in_a_file_is_read_again(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("first")
+    endpoint = kubeconfig.read(write(tmp_path / "k", {"tokenFile": str(token)}))
+    before = endpoint.token()
+    token.write_text("second")
+
+    assert (before, endpoint.token()) == ("Bearer first", "Bearer second")
+
+
+def test_a_program_may_supply_the_token(tmp_path: Path) -> None:
+    credential = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": "from-a-program"},
+    }
+    program = {
+        "apiVersion": credential["apiVersion"],
+        "command": sys.executable,
+        "args": ["-c", f"print('''{json.dumps(credential)}''')"],
+    }
+    endpoint = kubeconfig.read(write(tmp_path / "k", {"exec": program}))
+
+    assert endpoint.token() == "Bearer from-a-program"
+
+
+def test_a_program_that_supplies_nothing_is_named(tmp_path: Path) -> None:
+    program = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/false"}
+
+    with pytest.raises(BadInput, match="its exec plugin gave no credentials"):
+        kubeconfig.read(write(tmp_path / "k", {"exec": program}))
+
+
+def test_a_user_may_have_a_name_and_a_password(tmp_path: Path) -> None:
+    endpoint = kubeconfig.read(write(tmp_path / "k", {"username": "me", "password": "secret"}))
+
+    assert endpoint.token() == "Basic bWU6c2VjcmV0"
+
+
+def test_a_user_without_credentials_sends_none(tmp_path: Path) -> None:
+    assert kubeconfig.read(write(tmp_path / "k")).token() is None
+
+
+def test_a_missing_file_is_named_with_the_mend(tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+
+    with pytest.raises(BadInput, match=f"kubeconfig {missing} does not exist; name one"):
+        kubeconfig.read(str(missing))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "- 1\n", "just words", "{", "kind: Config\n", "current-context: nowhere\ncontexts: []\n"],
+)
+def test_a_file_that_is_no_kubeconfig_is_one_clear_sentence(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "k"
+    path.write_text(text)
+
+    with pytest.raises(BadInput, match=f"kubeconfig {path} ") as caught:
+        kubeconfig.read(str(path))
+
+    assert "\n" not in str(caught.value)
+
+
+def test_a_proxy_is_refused_instead_of_passed_over(tmp_path: Path) -> None:
+    path = write(tmp_path / "k", **{"proxy-url": "http://proxy:3128"})
+
+    with pytest.raises(BadInput, match="asks for a proxy, which is not supported"):
+        kubeconfig.read(path)
+
+
+def test_proxies_of_the_environment_are_not_for_the_api_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy:3128")
+
+    assert kubeconfig.read(write(tmp_path / "k")).host == "api"
+
+
+def test_a_broken_certificate_is_named(tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").write_text("no certificate")
+    path = write(
+        tmp_path / "k", server="https://api", **{"certificate-authority": str(tmp_path / "ca.crt")}
+    )
+
+    with pytest.raises(BadInput, match=r"the certificates of kubeconfig .* cannot be loaded"):
+        kubeconfig.read(path)
+
+
+def test_a_server_that_is_no_url_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="has no usable server URL"):
+        kubeconfig.read(write(tmp_path / "k", server="ftp://api"))

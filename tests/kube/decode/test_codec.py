@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from extender.cache.changes import Delete, Kind, SeenPod, Upsert, key_of, kind_of
+from extender.kube.decode import watched
+from extender.kube.decode.codec import Line
+from extender.kube.decode.dialects import VOLCANO
+from extender.model.gang import PodGroup
+from extender.model.queue import Queue
+from tests.kube import json_objects as make
+
+PODS = watched.pods(frozenset({"gang-scheduler"}))
+GROUPS = watched.groups(VOLCANO)
+QUEUES = watched.queues(VOLCANO)
+BY_NAME = {each.name: each.codec for each in watched.resources(frozenset())}
+
+
+def line(codec: Any, verb: str, thing: dict[str, Any]) -> Line:
+    thing = {**thing, "metadata": {"resourceVersion": "7", **thing.get("metadata", {})}}
+    read: Line = codec.line(json.dumps({"type": verb, "object": thing}).encode())
+    return read
+
+
+@pytest.mark.parametrize("verb", ["ADDED", "MODIFIED"])
+def test_an_object_that_is_there_is_an_upsert(verb: str) -> None:
+    read = line(PODS, verb, make.pod("p"))
+
+    assert (read.type, read.version) == (verb, "7")
+    assert isinstance(read.change, Upsert)
+    assert isinstance(read.change.item, SeenPod)
+    assert read.change.item.pod.key == "a/p"
+
+
+def test_an_object_that_is_gone_is_named_by_its_key() -> None:
+    group, queue = make.group("train"), make.queue("gold")
+
+    assert line(PODS, "DELETED", make.pod("p")).change == Delete(Kind.POD, "uid-p", "")
+    assert line(GROUPS, "DELETED", group).change == Delete(Kind.GROUP, "a/train", VOLCANO)
+    assert line(QUEUES, "DELETED", queue).change == Delete(Kind.QUEUE, "gold", VOLCANO)
+
+
+def test_every_kind_names_what_is_gone_as_it_names_what_is_there() -> None:
+    thing = {"metadata": {"name": "x", "namespace": "a", "uid": "u"}}
+    for codec in BY_NAME.values():
+        there, gone = line(codec, "ADDED", thing).change, line(codec, "DELETED", thing).change
+
+        assert isinstance(there, Upsert)
+        assert isinstance(gone, Delete)
+        assert (kind_of(there.item), key_of(there.item)) == (gone.kind, gone.key)
+        assert there.dialect == gone.dialect
+
+
+def test_a_bookmark_only_says_how_far_we_are() -> None:
+    for codec in BY_NAME.values():
+        read = line(codec, "BOOKMARK", {"metadata": {"creationTimestamp": None}})
+
+        assert read == Line("BOOKMARK", "7")
+
+
+def test_the_bookmark_that_ends_a_streamed_list_is_marked() -> None:
+    for codec in BY_NAME.values():
+        meta = {"annotations": {"k8s.io/initial-events-end": "true"}}
+
+        assert line(codec, "BOOKMARK", {"metadata": meta}).is_end_of_list
+
+
+def test_an_error_carries_its_status() -> None:
+    status = {"kind": "Status", "status": "Failure", "code": 410, "message": "too old"}
+    for codec in BY_NAME.values():
+        read = line(codec, "ERROR", status)
+
+        assert (read.type, read.code, read.message, read.change) == ("ERROR", 410, "too old", None)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"type":"ADDED"}', b'{"type":"ADDED","obj'])
+def test_what_is_no_event_is_nothing(data: bytes) -> None:
+    assert PODS.line(data) == Line("")
+
+
+@pytest.mark.parametrize(
+    ("spec", "complaint"),
+    [
+        ({"minMember": "three"}, "spec.minMember expected int | null, got str"),
+        ({"minMember": 1.5}, "spec.minMember"),
+        ({"minTaskMember": [1]}, "spec.minTaskMember"),
+        ({"queue": 7}, "spec.queue"),
+        ({"minResources": "all"}, "spec.minResources"),
+    ],
+)
+def test_a_group_that_cannot_be_read_stays_with_its_reason(
+    spec: dict[str, Any], complaint: str
+) -> None:
+    read = line(GROUPS, "ADDED", make.group("train", **spec) | {"spec": spec})
+
+    assert read.version == "7"
+    assert isinstance(read.change, Upsert)
+    group = read.change.item
+    assert isinstance(group, PodGroup)
+    assert (group.key, group.uid, group.dialect) == ("a/train", "uid-train", VOLCANO)
+    assert group.problem.startswith("PodGroup a/train cannot be read: ")
+    assert complaint in group.problem
+
+
+def test_a_queue_that_cannot_be_read_stays_with_its_reason() -> None:
+    read = line(QUEUES, "ADDED", make.queue("gold", weight="heavy"))
+
+    assert isinstance(read.change, Upsert)
+    assert isinstance(read.change.item, Queue)
+    assert "spec.weight expected int" in read.change.item.problem
+
+
+def test_a_pod_that_cannot_be_read_stays_as_a_gang_with_its_reason() -> None:
+    thing = make.pod("p")
+    thing["spec"]["containers"] = "none"
+    read = line(PODS, "ADDED", thing)
+
+    assert isinstance(read.change, Upsert)
+    assert isinstance(read.change.item, SeenPod)
+    assert read.change.item.membership.key == "a/pod:p"
+    assert "pod p cannot be read: spec.containers" in read.change.item.membership.problem
+
+
+def test_a_spoilt_object_that_is_deleted_is_gone() -> None:
+    thing = make.group("train", "three")
+
+    assert line(GROUPS, "DELETED", thing).change == Delete(Kind.GROUP, "a/train", VOLCANO)
+
+
+def test_an_object_nobody_can_use_is_left_out_with_a_line_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    read = line(BY_NAME["nodes"], "ADDED", {"metadata": {"name": "n"}, "status": 3})
+
+    assert (read.type, read.change) == ("ADDED", None)
+    assert "an object cannot be read" in caplog.text
+
+
+def test_a_mistake_of_ours_spoils_one_object_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(raw: object) -> Any:
+        raise RuntimeError("bug")
+
+    codec = watched.groups(VOLCANO)
+    monkeypatch.setattr(codec, "_read", fail)
+    read = line(codec, "ADDED", make.group("train"))
+
+    assert isinstance(read.change, Upsert)
+    assert isinstance(read.change.item, PodGroup)
+    assert "bug" in read.change.item.problem

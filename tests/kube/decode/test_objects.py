@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from extender.kube.decode import objects
+from extender.model.namespace import Namespace, PriorityClass
+from extender.model.node import Node, Taint
+from tests.kube import json_objects as make
+
+
+def node(**rest: Any) -> Node:
+    return objects.to_node(msgspec.convert(make.node("n", **rest), objects.RawNode))
+
+
+def test_a_node_is_what_it_offers_and_what_it_objects_to() -> None:
+    read = node(
+        metadata={"name": "n", "labels": {"zone": "a"}},
+        spec={
+            "unschedulable": True,
+            "taints": [
+                {"key": "gpu", "value": "yes", "effect": "NoSchedule"},
+                {"key": "x", "effect": "NoExecute"},
+            ],
+        },
+    )
+
+    assert dict(read.allocatable) == {"cpu": 4000, "memory": 8 << 30, "pods": 110}
+    assert read.labels == {"zone": "a"}
+    assert read.taints == (Taint("gpu", "yes", "NoSchedule"), Taint("x", "", "NoExecute"))
+    assert (read.unschedulable, read.ready) == (True, True)
+
+
+@pytest.mark.parametrize("conditions", [None, [], [{"type": "Ready", "status": "Unknown"}]])
+def test_a_node_is_ready_only_if_it_says_so(conditions: Any) -> None:
+    assert not node(status={"conditions": conditions}).ready
+
+
+def test_an_amount_of_a_node_nobody_can_read_counts_as_none() -> None:
+    read = node(status={"allocatable": {"cpu": "4", "memory": "much", "odd": "-3"}})
+
+    assert dict(read.allocatable) == {"cpu": 4000, "odd": 0}
+
+
+def test_a_namespace_carries_its_queues() -> None:
+    annotations = {
+        "scheduling.volcano.sh/queue-name": " gold ",
+        "gang-extender.io/queues": "gold, silver,,",
+        "other": "x",
+    }
+    raw = msgspec.convert(
+        {"metadata": {"name": "a", "annotations": annotations}}, objects.RawNamespace
+    )
+
+    assert objects.to_namespace(raw) == Namespace(
+        name="a", queue="gold", allowed=frozenset({"gold", "silver"})
+    )
+
+
+def test_an_empty_list_of_queues_allows_none_and_no_list_allows_all() -> None:
+    for notes, allowed in (({}, None), ({"gang-extender.io/queues": ""}, frozenset())):
+        thing = {"metadata": {"name": "a", "annotations": notes}}
+        raw = msgspec.convert(thing, objects.RawNamespace)
+
+        assert objects.to_namespace(raw).allowed == allowed
+
+
+def test_a_priority_class_has_a_value() -> None:
+    thing = {"metadata": {"name": "high"}, "value": 9, "globalDefault": True}
+    raw = msgspec.convert(thing, objects.RawPriorityClass)
+
+    assert objects.to_priority_class(raw) == PriorityClass(name="high", value=9, is_default=True)
+
+
+def budget(spec: dict[str, Any]) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
+    thing = {"metadata": {"name": "b", "namespace": "a"}, "spec": spec}
+    return objects.to_budget(msgspec.convert(thing, objects.RawBudget)).selector.requirements
+
+
+def test_a_budget_selects_by_labels_and_expressions() -> None:
+    selector = {
+        "matchLabels": {"b": "2", "a": "1"},
+        "matchExpressions": [
+            {"key": "c", "operator": "NotIn", "values": ["3", "4"]},
+            {"key": "d", "operator": "Exists"},
+        ],
+    }
+
+    assert budget({"selector": selector}) == (
+        ("a", "In", ("1",)),
+        ("b", "In", ("2",)),
+        ("c", "NotIn", ("3", "4")),
+        ("d", "Exists", ()),
+    )
+
+
+def test_an_empty_selector_selects_everything_and_none_selects_nothing() -> None:
+    assert budget({"selector": {}}) == ()
+    assert budget({}) == (("", "In", ()),)
+
+
+def test_a_budget_knows_whom_it_has_counted() -> None:
+    thing = {
+        "metadata": {"name": "b", "namespace": "a"},
+        "status": {"disruptionsAllowed": 2, "disruptedPods": {"p": "2026-01-01T00:00:00Z"}},
+    }
+    read = objects.to_budget(msgspec.convert(thing, objects.RawBudget))
+
+    assert (read.allowed, read.disrupted) == (2, frozenset({"p"}))

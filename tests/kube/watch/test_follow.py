@@ -1,0 +1,322 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any
+
+import pytest
+
+from extender.cache.cluster import Cluster
+from extender.kube.api.kubeconfig import Endpoint
+from extender.kube.watch import follow
+from extender.kube.watch.watches import Mirror
+from extender.model.gang import GangKey
+from extender.model.pod import PodUid
+from tests.kube import json_objects as make
+from tests.kube.watched_api import GROUPS, NODES, PODS, QUEUES, WatchedApi
+
+SCHEDULERS = frozenset({"gang-scheduler"})
+LONG_S = 20.0
+
+
+class SystemClock:
+    def now(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class Watched:
+    """A mirror of a `WatchedApi`, and a way to wait for what it hears."""
+
+    def __init__(self, api: WatchedApi, **rest: Any) -> None:
+        self.cluster = Cluster(SystemClock())
+        access = rest.pop("access", None) or api.access()
+        rest.setdefault("absent_s", 0.02)
+        self.mirror = Mirror(access, self.cluster, SystemClock(), SCHEDULERS, **rest)
+        self._heard = threading.Condition()
+        self.cluster.on_change(self._notice)
+
+    def _notice(self) -> None:
+        with self._heard:
+            self._heard.notify_all()
+
+    def until(self, holds: Callable[[], object]) -> None:
+        """Wait until *holds*; changes wake us, what is not a change is looked for now and then."""
+        deadline = time.monotonic() + LONG_S
+        with self._heard:
+            while not holds():
+                assert time.monotonic() < deadline, "it never came to be"
+                self._heard.wait(0.01)
+
+    def ready(self) -> None:
+        self.until(lambda: not self.cluster.readiness())
+
+    def has_pod(self, name: str) -> bool:
+        return self.cluster.pod(PodUid(f"uid-{name}")) is not None
+
+
+@pytest.fixture
+def api() -> Iterator[WatchedApi]:
+    with WatchedApi() as made:
+        yield made
+
+
+@contextmanager
+def watching(api: WatchedApi, **rest: Any) -> Iterator[Watched]:
+    watched = Watched(api, **rest)
+    watched.mirror.start()
+    try:
+        yield watched
+    finally:
+        watched.mirror.stop()
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_what_is_there_is_listed_before_the_mirror_is_ready(api: WatchedApi, streams: bool) -> None:
+    api.streams_lists = streams
+    for number in range(600):
+        api.put(PODS, make.pod(f"p{number}"))
+    with watching(api) as watched:
+        watched.ready()
+
+        assert all(watched.has_pod(f"p{number}") for number in range(600))
+
+
+def test_a_server_that_cannot_stream_lists_is_asked_for_pages(api: WatchedApi) -> None:
+    api.streams_lists = False
+    for number in range(600):
+        api.put(PODS, make.pod(f"p{number}"))
+    with watching(api) as watched:
+        watched.ready()
+
+    pages = [query.get("continue") for query in api.asked(PODS) if "limit" in query]
+    assert pages == [None, "250", "500"]
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_changes_are_heard_as_they_happen(api: WatchedApi, streams: bool) -> None:
+    api.streams_lists = streams
+    with watching(api) as watched:
+        watched.ready()
+        api.put(PODS, make.pod("p"))
+        watched.until(lambda: watched.has_pod("p"))
+        api.delete(PODS, make.pod("p"))
+        watched.until(lambda: not watched.has_pod("p"))
+
+
+def test_a_broken_watch_goes_on_where_it_was(api: WatchedApi) -> None:
+    with watching(api) as watched:
+        watched.ready()
+        api.put(PODS, make.pod("before"))
+        watched.until(lambda: watched.has_pod("before"))
+        api.hang_up()
+        api.put(PODS, make.pod("meanwhile"))
+        watched.until(lambda: watched.has_pod("meanwhile"))
+
+    lists = [query for query in api.asked(PODS) if "sendInitialEvents" in query]
+    assert len(lists) == 1
+
+
+@pytest.mark.parametrize("in_stream", [True, False])
+def test_an_expired_version_leads_to_a_new_list(api: WatchedApi, in_stream: bool) -> None:
+    api.expires_in_stream = in_stream
+    api.put(PODS, make.pod("old"))
+    with watching(api) as watched:
+        watched.ready()
+        with api.changed:  # nobody may resume before all of this has happened
+            api.hang_up()
+            api.delete(PODS, make.pod("old"))
+            api.put(PODS, make.pod("new"))
+            api.compact()
+        watched.until(lambda: watched.has_pod("new") and not watched.has_pod("old"))
+
+
+def test_a_dialect_installed_later_is_found(api: WatchedApi) -> None:
+    with watching(api) as watched:
+        watched.ready()
+
+        assert watched.cluster.group(GangKey("a/train")) is None
+
+        api.put(GROUPS, make.group("train"))
+        api.installed.add(GROUPS)
+        watched.until(lambda: watched.cluster.group(GangKey("a/train")))
+
+
+def test_a_dialect_that_is_removed_takes_its_objects_with_it(api: WatchedApi) -> None:
+    api.installed |= {GROUPS, QUEUES}
+    api.put(GROUPS, make.group("train"))
+    with watching(api) as watched:
+        watched.ready()
+
+        assert watched.cluster.group(GangKey("a/train"))
+
+        api.uninstall(GROUPS)
+        watched.until(lambda: watched.cluster.group(GangKey("a/train")) is None)
+
+        assert watched.cluster.readiness() == []
+
+
+def test_a_dialect_we_may_not_read_counts_as_not_installed(api: WatchedApi) -> None:
+    api.refusals[GROUPS] = [403] * 1000
+    with watching(api) as watched:
+        watched.ready()
+
+
+def test_what_we_must_read_and_may_not_is_named(api: WatchedApi) -> None:
+    api.refusals[PODS] = [403] * 1000
+    with watching(api) as watched:
+        watched.until(lambda: len(watched.cluster.readiness()) == 1)
+        watched.until(lambda: "403" in watched.cluster.readiness()[0])
+
+        assert watched.cluster.readiness()[0].startswith("pods: first list not complete (GET")
+
+
+@pytest.mark.parametrize("status", [429, 500, 503, 504])
+def test_a_refusal_is_tried_again(api: WatchedApi, status: int) -> None:
+    api.refusals[PODS] = [status, status]
+    with watching(api) as watched:
+        watched.ready()
+
+
+def test_a_version_the_server_cannot_serve_is_given_up(api: WatchedApi) -> None:
+    with watching(api) as watched:
+        watched.ready()
+        with api.changed:
+            api.refusals[PODS] = [504, 504, 504]  # "too large resource version", for ever
+            api.hang_up()
+        api.put(PODS, make.pod("p"))
+        watched.until(lambda: watched.has_pod("p"))
+
+    assert len([query for query in api.asked(PODS) if "sendInitialEvents" in query]) == 2
+
+
+def test_a_token_that_was_rotated_is_read_again(api: WatchedApi) -> None:
+    tokens = iter(["Bearer old", "Bearer new", "Bearer new"])
+    api.token = "new"
+    port = api.access().port
+
+    def endpoint() -> Endpoint:
+        return Endpoint(host="127.0.0.1", port=port, token=lambda: next(tokens))
+
+    access = api.access(token=lambda: "Bearer old", reload=endpoint)
+    next(tokens)
+    with watching(api, access=access) as watched:
+        watched.ready()
+
+    assert {each.headers["authorization"] for each in api.requests} == {"Bearer old", "Bearer new"}
+
+
+def test_an_odd_object_does_not_stall_the_watch(api: WatchedApi) -> None:
+    api.installed.add(GROUPS)
+    with watching(api) as watched:
+        watched.ready()
+        api.put(GROUPS, make.group("odd", "three"))
+        api.put(GROUPS, make.group("fine"))
+        watched.until(lambda: watched.cluster.group(GangKey("a/fine")))
+
+        odd = watched.cluster.group(GangKey("a/odd"))
+        assert odd is not None
+        assert "spec.minMember expected int" in odd.problem
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"type": "ERROR", "object": {"metadata": {}, "code": 500, "message": "etcd is ill"}},
+        {"type": "NONSENSE"},
+        {},
+    ],
+    ids=["error", "nonsense", "nothing"],
+)
+def test_a_line_nobody_understands_leads_to_a_new_watch(
+    api: WatchedApi, line: dict[str, Any]
+) -> None:
+    with watching(api) as watched:
+        watched.ready()
+        api.say(PODS, line)
+        api.put(PODS, make.pod("p"))
+        watched.until(lambda: watched.has_pod("p"))
+
+
+def test_a_silent_watch_is_taken_for_dead_and_begun_anew(api: WatchedApi) -> None:
+    with watching(api, silence_s=0.05) as watched:
+        watched.ready()
+        watched.until(lambda: len(api.asked(NODES)) > 3)
+
+        assert watched.cluster.readiness() == []
+
+
+def test_our_own_mistake_is_mended_by_a_new_list(
+    api: WatchedApi, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with watching(api) as watched:
+        watched.ready()
+        mistakes = [RuntimeError("bug")]
+        apply = watched.cluster.apply
+
+        def fail_once(change: Any) -> None:
+            if mistakes:
+                raise mistakes.pop()
+            apply(change)
+
+        monkeypatch.setattr(watched.cluster, "apply", fail_once)
+        api.put(PODS, make.pod("p"))
+        watched.until(lambda: watched.has_pod("p"))
+
+    assert "following failed" in caplog.text
+
+
+def test_stopping_ends_every_thread_at_once(api: WatchedApi) -> None:
+    with watching(api) as watched:
+        watched.ready()
+        began = time.monotonic()
+
+    assert time.monotonic() - began < follow.SILENCE_S / 2
+    assert not [each for each in threading.enumerate() if each.name.startswith("follow-")]
+
+
+def test_a_server_that_is_not_there_is_named_until_it_is() -> None:
+    with WatchedApi() as api:
+        access = api.access()
+    with watching(api, access=access) as watched:
+        watched.until(
+            lambda: any(
+                "no answer from the API server" in each for each in watched.cluster.readiness()
+            )
+        )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_after_any_trouble_the_mirror_equals_the_server(api: WatchedApi, seed: int) -> None:
+    chance = Random(seed)
+    api.installed.add(GROUPS)
+    api.streams_lists = seed % 2 == 0
+    alive: dict[str, dict[str, Any]] = {}
+    with watching(api) as watched:
+        for _ in range(400):
+            name = f"p{chance.randrange(40)}"
+            if name in alive and chance.random() < 0.4:
+                api.delete(PODS, alive.pop(name))
+            else:
+                alive[name] = make.pod(name, node=chance.choice(["", "n"]), uid=f"uid-{name}")
+                api.put(PODS, alive[name])
+            trouble = chance.random()
+            if trouble < 0.03:
+                api.hang_up()
+            elif trouble < 0.06:
+                api.compact()
+                api.hang_up()
+            elif trouble < 0.08:
+                api.refusals[PODS] = [chance.choice([410, 429, 500])]
+        api.put(PODS, make.pod("last"))
+        watched.until(lambda: watched.has_pod("last") and not watched.cluster.readiness())
+        pods = [f"p{number}" for number in range(40)]
+
+        assert [name for name in pods if watched.has_pod(name)] == [
+            name for name in pods if name in alive
+        ]

@@ -1,0 +1,100 @@
+"""The story of a gang: a line per change, bounded, dated by what the API server wrote."""
+
+from __future__ import annotations
+
+from extender.model.gang import GangKey
+from extender.model.pod import Status
+from extender.model.reason import Reason
+from extender.plan.decision import Standing
+from extender.reporting import journal as journal_module
+from extender.reporting.journal import Journal
+from tests.evictions.scene import NOW, gang, plan, pod, snapshot, verdict
+
+TRAIN = GangKey("a/train")
+WAITING = gang("train", 2, status=Status.PENDING, created=NOW - 40)
+
+
+def words(journal: Journal) -> list[str]:
+    return [line.word for line in journal.story(TRAIN)]
+
+
+def test_a_line_is_written_when_the_reason_changes_and_not_otherwise() -> None:
+    journal = Journal()
+    for second, reason in enumerate(
+        [Reason.NOT_ENOUGH_ROOM] * 3 + [Reason.BEHIND_IN_ORDER] + [Reason.NOT_ENOUGH_ROOM] * 2
+    ):
+        said = verdict("a/train", reason, message=f"after {second} s")
+        journal.note(snapshot(WAITING, now=NOW + second), plan(said))
+
+    assert [(line.at - NOW, line.word, line.text) for line in journal.story(TRAIN)] == [
+        (0, "NotEnoughRoom", "after 0 s"),
+        (3, "BehindInOrder", "after 3 s"),
+        (4, "NotEnoughRoom", "after 4 s"),
+    ]
+
+
+def test_a_change_tells_how_long_the_earlier_standing_lasted() -> None:
+    journal = Journal()
+    journal.note(snapshot(WAITING), plan(verdict("a/train", Reason.NOT_ENOUGH_ROOM)))
+    journal.note(snapshot(WAITING, now=NOW + 5), plan(verdict("a/train", Reason.BEHIND_IN_ORDER)))
+    admitted = journal.note(
+        snapshot(WAITING, now=NOW + 20), plan(verdict("a/train", Reason.ADMITTED))
+    )
+
+    assert [change.lasted_s for change in admitted] == [60]
+    assert admitted[0].before is not None
+    assert admitted[0].before.standing is Standing.WAITING
+    assert journal.since(TRAIN) == NOW + 20
+
+
+def test_a_gang_that_already_ran_when_we_came_has_run_since_its_newest_member() -> None:
+    journal = Journal()
+    old = gang("train", [pod("x", created=NOW - 30), pod("y", created=NOW - 10)], created=NOW - 99)
+    journal.note(snapshot(old), plan(verdict("a/train")))
+
+    assert journal.running_since(TRAIN) == NOW - 10
+    assert words(journal) == []
+
+
+def test_only_a_gang_that_runs_has_run_since_some_time() -> None:
+    journal = Journal()
+    assert journal.running_since(TRAIN) is None
+    journal.note(snapshot(WAITING), plan(verdict("a/train", Reason.NOT_ENOUGH_ROOM)))
+    assert journal.running_since(TRAIN) is None
+
+    journal.note(snapshot(gang("train"), now=NOW + 3), plan(verdict("a/train")))
+
+    assert journal.running_since(TRAIN) == NOW + 3
+
+
+def test_the_story_outlives_its_gang() -> None:
+    journal = Journal()
+    journal.note(snapshot(WAITING), plan(verdict("a/train", Reason.NOT_ENOUGH_ROOM)))
+    journal.note(snapshot(), plan())
+
+    assert words(journal) == ["NotEnoughRoom", "Gone"]
+    assert journal.since(TRAIN) is None
+
+
+def test_lines_gangs_and_texts_are_bounded() -> None:
+    journal = Journal()
+    for number in range(journal_module._GANGS + 5):
+        journal.tell(GangKey(f"a/g{number}"), NOW, 1, "Evict", "x")
+    for number in range(journal_module._LINES + 5):
+        journal.tell(GangKey("a/talkative"), NOW, number, "Evict", "x" * 5_000)
+
+    story = journal.story(GangKey("a/talkative"))
+    assert len(journal._lines) == journal_module._GANGS
+    assert len(story) == journal_module._LINES
+    assert story[-1].cycle == journal_module._LINES + 4
+    assert len(story[0].text) == journal_module._TEXT
+
+
+def test_the_last_pass_is_there_to_be_read() -> None:
+    journal = Journal()
+    assert journal.last is None
+    seen, decided = snapshot(WAITING), plan(verdict("a/train", Reason.NOT_ENOUGH_ROOM))
+    journal.note(seen, decided)
+
+    assert journal.last is not None
+    assert (journal.last.snapshot, journal.last.plan) == (seen, decided)

@@ -1,0 +1,302 @@
+"""What the cluster is told of a pass, and how seldom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from extender.errors import ApiError
+from extender.metrics import Metrics
+from extender.model.gang import Gang, Phase
+from extender.model.pod import PodUid, Status
+from extender.model.queue import Queue
+from extender.model.reason import Reason
+from extender.model.resources import Resources
+from extender.plan.decision import QueueFigures, Verdict
+from extender.reporting.journal import Journal
+from extender.reporting.reporter import Reporter
+from extender.reporting.schedule import PATIENCE_S
+from tests.evictions.scene import (
+    NOW,
+    RecordingAnnouncer,
+    RecordingWriter,
+    VirtualClock,
+    gang,
+    plan,
+    pod,
+    snapshot,
+    verdict,
+)
+
+NEW = NOW + 1  # created after we started, so that nothing needs to be read
+WAITS = gang("train", 2, status=Status.PENDING, created=NEW)
+RUNS = gang("train", 2, created=NEW)
+NO_ROOM = verdict("a/train", Reason.NOT_ENOUGH_ROOM, message="needs 2 x 1 cpu; 1 slot is free")
+BEHIND = verdict("a/train", Reason.BEHIND_IN_ORDER, message="a/other goes first")
+RUNNING = verdict("a/train")
+
+
+@dataclass
+class Desk:
+    """A reporter whose thread is the test itself."""
+
+    writer: RecordingWriter = field(default_factory=RecordingWriter)
+    announcer: RecordingAnnouncer = field(default_factory=RecordingAnnouncer)
+    clock: VirtualClock = field(default_factory=VirtualClock)
+    metrics: Metrics = field(default_factory=Metrics)
+
+    def __post_init__(self) -> None:
+        self.reporter = Reporter(
+            writer=self.writer,
+            announcer=self.announcer,
+            journal=Journal(),
+            metrics=self.metrics,
+            clock=self.clock,
+        )
+
+    def report(self, *said: tuple[Gang, Verdict], wait_s: float = 0.0, **rest: Any) -> None:
+        """Report a pass and let time pass in steps as small as the thread's."""
+        seen = snapshot(*(each for each, _ in said), now=self.clock.now())
+        self.reporter.report(seen, plan(*(each for _, each in said), **rest))
+        self.settle(wait_s)
+
+    def settle(self, seconds: float) -> None:
+        end = self.clock.now() + seconds
+        self.reporter.work()
+        while self.clock.now() < end:
+            self.clock.pass_(0.05)
+            self.reporter.work()
+
+    def reasons(self) -> list[str]:
+        return [status["conditions"][0]["reason"] for status in self.writer.of("train")]
+
+
+def test_a_waiting_gang_says_why_in_status_and_event_within_a_second() -> None:
+    desk = Desk()
+    desk.report((WAITS, NO_ROOM), wait_s=0.9)
+
+    assert [status["phase"] for status in desk.writer.of("train")] == ["Inqueue"]
+    assert desk.writer.of("train")[0]["conditions"][0]["message"] == NO_ROOM.message
+    assert desk.announcer.said() == [("train", "NotEnoughRoom")]
+    assert desk.announcer.notices[0].message == NO_ROOM.message
+
+
+def test_nothing_is_written_while_nothing_changes() -> None:
+    desk = Desk()
+    for _ in range(50):
+        desk.report((WAITS, replace(NO_ROOM)), wait_s=1)
+
+    assert len(desk.writer.writes) == 1
+    assert len(desk.announcer.notices) == 1
+
+
+def test_a_gang_that_starts_at_once_costs_one_write_and_no_event() -> None:
+    desk = Desk()
+    desk.report((WAITS, verdict("a/train", Reason.NOT_ENOUGH_MEMBERS)), wait_s=0.2)
+    desk.report((WAITS, verdict("a/train", Reason.ADMITTED)), wait_s=0.1)
+    bound = gang("train", 2, status=Status.BOUND, created=NEW)
+    desk.report((bound, RUNNING), wait_s=0.3)
+    desk.report(
+        (gang("train", [pod("x"), pod("y", Status.BOUND)], created=NEW), RUNNING), wait_s=0.2
+    )
+    desk.report((RUNS, RUNNING), wait_s=5)
+
+    assert [(status["phase"], status["running"]) for status in desk.writer.of("train")] == [
+        ("Running", 2)
+    ]
+    assert desk.announcer.notices == []
+
+
+def test_every_change_of_reason_is_told_once() -> None:
+    desk = Desk()
+    for said in (NO_ROOM, BEHIND, BEHIND, NO_ROOM):
+        desk.report((WAITS, said), wait_s=2)
+
+    assert desk.reasons() == ["NotEnoughRoom", "BehindInOrder", "NotEnoughRoom"]
+    assert [word for _, word in desk.announcer.said()] == desk.reasons()
+
+
+def test_a_reason_that_flickers_is_not_told_each_time() -> None:
+    desk = Desk()
+    for step in range(20):
+        desk.report((WAITS, NO_ROOM if step % 2 else BEHIND), wait_s=0.1)
+
+    assert len(desk.writer.writes) <= 2 / PATIENCE_S + 1
+
+
+def test_arithmetic_that_moves_is_refreshed_but_ever_more_slowly() -> None:
+    desk = Desk()
+    for second in range(600):
+        moved = replace(NO_ROOM, message=f"needs 2 x 1 cpu; {second} slots are free")
+        desk.report((WAITS, moved), wait_s=1)
+
+    assert len(desk.announcer.notices) == 1
+    assert 8 < len(desk.writer.writes) < 20
+
+
+def test_the_end_of_a_long_wait_is_told() -> None:
+    desk = Desk()
+    desk.report((WAITS, NO_ROOM), wait_s=42)
+    desk.report((RUNS, RUNNING), wait_s=3)
+
+    assert desk.announcer.said() == [("train", "NotEnoughRoom"), ("train", "Running")]
+    assert desk.announcer.notices[1].message.startswith("runs after waiting 4")
+
+
+def test_the_end_of_a_short_wait_is_not() -> None:
+    desk = Desk()
+    desk.report((WAITS, NO_ROOM), wait_s=2)
+    desk.report((RUNS, RUNNING), wait_s=3)
+
+    assert desk.announcer.said() == [("train", "NotEnoughRoom")]
+    assert desk.reasons() == ["NotEnoughRoom", "Running"]
+
+
+def test_what_is_there_after_a_restart_is_read_and_not_written_again() -> None:
+    before, after = Desk(), Desk()
+    before.report((WAITS, NO_ROOM), wait_s=2)
+    after.writer.statuses = before.writer.statuses
+    old = gang("train", 2, status=Status.PENDING, created=NOW - 100)
+    after.report((old, NO_ROOM), wait_s=5)
+
+    assert len(after.writer.reads) == 1
+    assert after.writer.writes == []
+    assert after.announcer.notices == []
+
+
+def test_gangs_that_ran_before_a_restart_are_not_even_read() -> None:
+    desk = Desk()
+    old = gang("train", 2, created=NOW - 100, phase=Phase.RUNNING)
+    desk.report((old, RUNNING), wait_s=5)
+
+    assert (desk.writer.reads, desk.writer.writes) == ([], [])
+
+
+def test_a_gang_without_a_pod_group_is_told_through_its_first_pod() -> None:
+    desk = Desk()
+    bare = gang("train", 2, status=Status.PENDING, dialect="")
+    missing = verdict("a/train", Reason.POD_GROUP_MISSING)
+    desk.report((bare, missing), wait_s=2)
+
+    assert desk.writer.writes == []
+    assert desk.announcer.said() == [("train-0", "PodGroupMissing")]
+    assert desk.announcer.notices[0].warning
+
+
+def test_a_pod_group_without_pods_has_a_status_but_nobody_is_told() -> None:
+    desk = Desk()
+    missing = verdict("a/train", Reason.NOT_ENOUGH_MEMBERS, message="has 0 of 2")
+    desk.report((gang("train", 0, min_member=2, created=NEW), missing), wait_s=2)
+    assert desk.reasons() == ["NotEnoughMembers"]
+    assert desk.announcer.notices == []
+
+    one = gang("train", 1, min_member=2, status=Status.PENDING, created=NEW)
+    desk.report((one, replace(missing, message="has 1 of 2")), wait_s=2)
+
+    assert [notice.message for notice in desk.announcer.notices] == ["has 1 of 2"]
+
+
+def test_a_gang_that_arrives_in_a_group_made_long_before_costs_one_write_more_and_no_event() -> (
+    None
+):
+    desk = Desk()
+    missing = verdict("a/train", Reason.NOT_ENOUGH_MEMBERS, message="has 0 of 2")
+    desk.report((gang("train", 0, min_member=2, created=NEW), missing), wait_s=60)
+    spare = replace(pod("to-come", Status.ALLOCATED), uid=PodUid("spare:a/train:0"))
+    arriving = gang("train", [pod("x", Status.ALLOCATED), spare], min_member=2, created=NEW)
+
+    desk.report((arriving, replace(missing, message="has 1 of 2")), wait_s=0.3)
+    desk.report((RUNS, RUNNING), wait_s=5)
+
+    assert desk.reasons() == ["NotEnoughMembers", "Running"]
+    assert desk.announcer.notices == []
+
+
+def test_lone_pods_are_left_to_kube_schedulers_own_events() -> None:
+    desk = Desk()
+    lone = gang("pod:web", 1, status=Status.PENDING, dialect="")
+    desk.report((lone, verdict("a/pod:web", Reason.NOT_ENOUGH_ROOM)), wait_s=2)
+
+    assert desk.announcer.notices == []
+
+
+def test_a_write_that_fails_is_tried_again() -> None:
+    desk = Desk()
+    desk.writer.failures = [ApiError("busy", status=503)]
+    desk.report((WAITS, NO_ROOM), wait_s=5)
+
+    assert desk.reasons() == ["NotEnoughRoom"]
+    assert desk.metrics.status_writes.labels("PodGroup", "failed")._value.get() == 1
+
+
+def test_a_pod_group_made_anew_under_its_old_name_gets_a_status_of_its_own() -> None:
+    desk = Desk()
+    desk.report((WAITS, NO_ROOM), wait_s=2)
+    again = Gang(group=replace(WAITS.group, uid="another"), pods=WAITS.pods, queue="left")
+    desk.report((again, NO_ROOM), wait_s=2)
+
+    assert [subject.uid for subject, _ in desk.writer.writes] == ["uid-group-train", "another"]
+
+
+def figures(cpu: int) -> QueueFigures:
+    return QueueFigures(name="left", weight=1, allocated=Resources({"cpu": cpu}))
+
+
+def test_a_queue_is_called_open_once_and_then_only_its_figures_change() -> None:
+    desk = Desk()
+    for cpu in (1000, 2000):
+        desk.report(queues={"left": figures(cpu)}, wait_s=3)
+
+    said = desk.writer.of("left")
+    assert [status.get("state") for status in said] == ["Open", None]
+    assert [status["allocated"] for status in said] == [{"cpu": "1"}, {"cpu": "2"}]
+
+
+def test_a_queue_that_somebody_closed_is_never_reopened() -> None:
+    desk = Desk()
+    desk.writer.statuses["q-l"] = {"state": "Closed"}
+    desk.report(queues={"left": figures(1000)}, wait_s=3)
+
+    assert desk.writer.statuses["q-l"]["state"] == "Closed"
+
+
+def test_a_busy_queue_is_not_written_with_every_bind() -> None:
+    desk = Desk()
+    for step in range(300):
+        desk.report(queues={"left": figures(step)}, wait_s=0.1)
+
+    assert len(desk.writer.writes) < 12
+
+
+def test_the_time_to_admission_is_observed_once_per_wait() -> None:
+    desk = Desk()
+    waits = gang("train", 2, status=Status.PENDING, created=NOW)
+    desk.report((waits, NO_ROOM), wait_s=30)
+    for said in (verdict("a/train", Reason.ADMITTED), RUNNING):
+        desk.report((waits, said))
+    desk.report((gang("pod:web", 1, dialect=""), verdict("a/pod:web")))
+
+    observed = desk.metrics.admission_seconds.labels("left")
+    assert observed._sum.get() == pytest.approx(30)
+    assert sum(bucket.get() for bucket in observed._buckets) == 1
+
+
+def test_the_series_of_a_queue_that_is_gone_are_dropped() -> None:
+    desk = Desk()
+    desk.metrics.admission_seconds.labels("left").observe(1)
+    desk.report(queues={"left": figures(1)}, wait_s=1)
+    seen = snapshot(queues=[Queue(name="right", uid="q-r")], now=desk.clock.now())
+    desk.reporter.report(seen, plan())
+    desk.settle(1)
+
+    assert not list(desk.metrics.admission_seconds._metrics)
+
+
+def test_a_thread_of_its_own_does_all_this() -> None:
+    desk = Desk()
+    desk.reporter.start()
+    desk.reporter.stop()
+
+    assert not desk.reporter._thread.is_alive()
