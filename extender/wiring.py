@@ -20,10 +20,10 @@ from extender.evictions.dispatch import Departures
 from extender.evictions.reprieves import Mercy
 from extender.gate import Gate
 from extender.holds.barrier import Barrier
-from extender.holds.looptimer import LoopTimer
+from extender.holds.looptimer import Errands, LoopTimer, Rounds
 from extender.holds.machine.book import Book
 from extender.holds.machine.limits import Limits
-from extender.holds.mirror import MirrorFacts, Promises, listen
+from extender.holds.mirror import MirrorFacts, listen
 from extender.holds.ports import TakesBack
 from extender.kube.act.bind import PipelinedBinder
 from extender.kube.act.events import ApiAnnouncer
@@ -43,8 +43,19 @@ from extender.model.membership import Membership
 from extender.model.pod import Pod, Status
 from extender.plan.planner import make_plan
 from extender.policyfile import PolicyFile
-from extender.ports import Announcer, Binder, Clock, Evictor, GroupReader, StatusWriter, Waker
+from extender.ports import (
+    Announcer,
+    Binder,
+    Clock,
+    Evictor,
+    GroupReader,
+    StatusWriter,
+    WakeOrder,
+    Waker,
+)
 from extender.promises.arrivals import Arrivals
+from extender.promises.ledger import LOOK_S, Ledger
+from extender.promises.tickets import Tickets
 from extender.reporting.holdnews import HoldNews
 from extender.reporting.journal import Journal
 from extender.reporting.reporter import Reporter
@@ -132,19 +143,29 @@ class Runtime:
         policies = PolicyFile(settings.config)
         published = Published()
         journal = Journal()
+        timer = LoopTimer(loop)
+        self._errands = Errands(timer)
+
+        def wake(orders: list[WakeOrder]) -> None:
+            metrics.wakes.inc(len(orders))
+            doors.waker.wake(orders)
+
+        ledger = Ledger(
+            cluster,
+            clock,
+            wake=wake,
+            scheduler_idle_s=lambda: self.hooks.idle_s(),
+            ticket_s=settings.ticket_s,
+        )
+        self._rounds = Rounds(timer, ledger.look_after, every_s=LOOK_S)
         arrivals = Arrivals(
             cluster,
+            ledger,
             clock,
             grace_s=settings.arrival_grace_s,
             still_incomplete=lambda gang: self._barrier.still_incomplete(gang),
         )
-        gate = Gate(
-            cluster,
-            arrivals,
-            published,
-            lost_its_node=lambda gang: self._cycle.give_back(gang),
-            prefer=settings.prefer,
-        )
+        gate = Gate(cluster, ledger, arrivals, published, clock, prefer=settings.prefer)
         self._doors = doors
         self._commit_s = limits_of(settings).commit_s
         self._reporter = Reporter(
@@ -157,14 +178,12 @@ class Runtime:
         self._cycle = Cycle(
             cluster=cluster,
             published=published,
-            gate=gate,
-            arrivals=arrivals,
+            promises=Tickets(cluster, ledger, arrivals, clock, self._errands),
             make_plan=lambda snapshot: make_plan(
                 snapshot,
                 policies.current(),
                 around=lambda action: metrics.action_seconds.labels(action).time(),
             ),
-            waker=doors.waker,
             departures=Departures(
                 evictor=doors.evictor,
                 announcer=doors.announcer,
@@ -179,20 +198,18 @@ class Runtime:
             clock=clock,
             metrics=metrics,
             readiness=lambda: cluster.readiness() or self._closed(),
-            scheduler_idle_s=lambda: self.hooks.idle_s(),
-            ticket_s=settings.ticket_s,
         )
         self._barrier = Barrier(
-            Book(MirrorFacts(cluster, gate.passers), limits_of(settings), chance=random.random),
+            Book(MirrorFacts(cluster, ledger), limits_of(settings), chance=random.random),
             binder=doors.binder,
             groups=doors.groups,
-            inflight=Promises(cluster, gate.passers, clock),
+            inflight=ledger,
             undo=doors.undo,
-            timer=LoopTimer(loop),
+            timer=timer,
             clock=clock,
             observer=HoldNews(metrics, cluster, doors.announcer, clock),
         )
-        listen(cluster, gate.passers, self._barrier)
+        listen(cluster, ledger, self._barrier)
 
         def readiness() -> list[str]:
             return cluster.readiness() or self._closed() or published.readiness()
@@ -241,6 +258,7 @@ class Runtime:
         self._doors.source.start()
         self._doors.announcer.start()
         self._reporter.start()
+        self._rounds.start()
         self._cycle.start()
 
     def drain(self) -> None:
@@ -260,6 +278,8 @@ class Runtime:
 
     def stop(self) -> None:
         """End every thread."""
+        self._rounds.stop()
+        self._errands.end()
         self._cycle.stop()
         self._doors.source.stop()
         self._reporter.stop()

@@ -311,7 +311,7 @@ class Barrier:
 
     def _back_off(self, order: BackOff) -> None:
         log_event(log, logging.INFO, "gang backs off", gang=order.gang, span_s=order.span_s)
-        self._inflight.back_off(order.gang, self._clock.now() + order.span_s)
+        self._inflight.back_off(order.gang, order.span_s)
 
     def _report_partial(self, order: ReportPartial) -> None:
         log_event(log, logging.ERROR, "gang bound only in part", gang=order.gang)

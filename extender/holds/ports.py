@@ -28,8 +28,8 @@ class InFlight(Protocol):
     def release(self, uid: PodUid) -> None:
         """Give the room of a pod back; none may be kept."""
 
-    def back_off(self, gang: GangKey, until: float) -> None:
-        """Do not try the gang before *until* (seconds since the epoch)."""
+    def back_off(self, gang: GangKey, span_s: float) -> None:
+        """Do not try the gang for *span_s*."""
 
 
 class Timer(Protocol):

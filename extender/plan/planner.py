@@ -45,6 +45,8 @@ def _written_down(session: Session) -> Plan:
         evictions=_evictions(session),
         queues=queue_figures(session),
         open_queues=open_queues(session, verdicts),
+        stakes=session.stakes,
+        total=session.total,
         fences=_fences(session),
     )
 

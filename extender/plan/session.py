@@ -16,7 +16,7 @@ import numpy.typing as npt
 from extender.model.gang import GangKey
 from extender.model.pod import Pod, Shape, Status
 from extender.model.reason import Problem
-from extender.model.resources import PODS, Resources
+from extender.model.resources import NOTHING, PODS, Resources
 from extender.plan import votes
 from extender.plan.arithmetic import Arithmetic, Vector
 from extender.plan.census import Census
@@ -25,6 +25,7 @@ from extender.plan.plugins.predicates import Predicates
 from extender.plan.policy import plugin_register
 from extender.plan.policy.arguments import Arguments
 from extender.plan.policy.options import Policy
+from extender.plan.queues.quota import TOP, Stake, stake, tree
 from extender.plan.room.ledger import Fence, Ledger
 from extender.plan.room.prospect import Prospect, Scores
 from extender.plan.room.slots import Slots
@@ -33,6 +34,8 @@ from extender.plan.task_order import index_of, runs_of
 
 Mask = npt.NDArray[np.bool_]
 Key = tuple[Any, ...]
+#: Plugins that keep queues to what they may have.
+_LIMITING = {"proportion", "capacity"}
 #: More than any gang has members.
 UNBOUNDED = 2**31
 
@@ -59,6 +62,12 @@ class Session:
         self._empty: dict[Shape, bool] = {}
         #: Whether one queue's place among all may change by what another one gets.
         self.queues_interact = any(option.hierarchy for tier in policy.tiers for option in tier)
+        #: What queues are limited to and guaranteed, and used when the snapshot was taken.
+        self.stakes = _stakes(census, policy)
+        if policy.rules.exact:
+            quotas = tree(self.stakes, self.total)
+            for state in self.queues.values():
+                state.quota = quotas.get(state.name)
         self._open_plugins()
         if not policy.rules.members_need_nodes:
             self._count_empty_members()
@@ -262,6 +271,11 @@ class Session:
             if isinstance(answer, Problem):
                 return answer
             least = min(least, answer)
+        if gang.queue.quota is not None:
+            times, problem = gang.queue.quota.how_many(shape.requests)
+            if problem is not None:
+                return problem
+            least = min(least, times)
         return least
 
     def may_take(self, gang: GangState, shape: Shape) -> bool:
@@ -373,6 +387,23 @@ class Session:
     def arguments(self, action: str) -> Arguments:
         """Give the arguments of *action*."""
         return Arguments(action, self.policy.configurations.get(action, {}))
+
+
+def _stakes(census: Census, policy: Policy) -> tuple[Stake, ...]:
+    """Give the stakes of all queues, none where the policy limits no queue.
+
+    Volcano knows neither the ceilings of ancestors nor guarantees beyond single queues.
+    """
+    limiting = {option.name for tier in policy.tiers for option in tier} & _LIMITING
+    if not limiting:
+        return ()
+    stakes = [
+        stake(state.queue, state.parent.name if state.parent else TOP, state.allocated)
+        for state in census.queues.values()
+    ]
+    if policy.rules.exact:
+        return tuple(stakes)
+    return tuple(each._replace(parent=TOP, least=NOTHING) for each in stakes)
 
 
 class Last:

@@ -72,9 +72,9 @@ def pod(name: str, gang: str = "train", **rest: Any) -> SeenPod:
     return SeenPod(bare_pod(name, **rest), member_of(gang))
 
 
-def lone(name: str, **rest: Any) -> SeenPod:
-    """A pod that names nothing."""
-    membership = Membership(key=GangKey(f"a/pod:{name}"))
+def lone(name: str, queue: str = "", **rest: Any) -> SeenPod:
+    """A pod that names no gang."""
+    membership = Membership(key=GangKey(f"a/pod:{name}"), queue=queue)
     return SeenPod(bare_pod(name, **rest), membership)
 
 

@@ -9,6 +9,7 @@ import pytest
 from extender.model.gang import Gang, GangKey, Phase
 from extender.model.pod import Status
 from extender.model.reason import Problem, Reason
+from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import OpenQueue, Standing, Verdict
 from extender.plan.planner import make_plan
@@ -181,15 +182,37 @@ def test_nobody_starts_without_a_cycle_where_a_plugin_must_be_asked_about_everyb
     assert make_plan(cluster(nodes(1), []), policies.parse(text)).open_queues == {}
 
 
-def test_without_a_cycle_no_more_may_start_than_a_queue_may_use() -> None:
-    limited = queue("limited", capability=amounts(cpu=2))
+def test_a_plan_says_what_queues_are_limited_to_and_used_before_it() -> None:
+    limited = queue("limited", capability=amounts(cpu=2), guarantee=amounts(cpu=1))
     family = [
         queue("parent", capability=amounts(cpu=2), parent="root"),
         queue("child", parent="parent"),
     ]
     running = gang("a/one", 1, queue="limited", on=["n1"], cpu=1)
-    left = make_plan(cluster(nodes(1), [running], [limited, *family])).open_queues
+    waiting = gang("a/two", 1, queue="limited", cpu=1)
+    plan = make_plan(cluster(nodes(1), [running, waiting], [limited, *family]))
+    stakes = {stake.name: stake for stake in plan.stakes}
 
-    assert left["limited"].left is not None
-    assert left["limited"].left.amount("cpu") == 1_000
-    assert "child" not in left
+    assert stakes["limited"].most.amount("cpu") == 2_000
+    assert stakes["limited"].least.amount("cpu") == 1_000
+    assert stakes["limited"].used.amount("cpu") == 1_000, "its own tickets are not counted"
+    assert stakes["child"].parent == "parent"
+
+
+def test_all_gpus_taken_close_no_queue_to_pods_that_ask_for_none() -> None:
+    cluster_of_three = [node("g1", cpu=64, gpu=8), node("c1", cpu=64), node("c2", cpu=64)]
+    runs = gang("a/train", 8, on=["g1"] * 8, cpu=1, gpu=1)
+    waits = gang("a/next", 8, cpu=1, gpu=1, created=5.0)
+
+    left = make_plan(cluster(cluster_of_three, [runs, waits])).open_queues["default"].left
+
+    assert left is not None
+    assert left.amount("cpu") > 0
+
+
+def test_a_ceiling_of_zero_for_one_resource_closes_no_queue_to_the_others() -> None:
+    none = queue("default", capability=Resources({"cpu": 100_000, "nvidia.com/gpu": 0}))
+
+    plan = make_plan(cluster(nodes(1), [], [none]))
+
+    assert "default" in plan.open_queues

@@ -17,7 +17,7 @@ from extender.holds.machine.facts import Facts
 from extender.holds.machine.instructions import Free, Instruction, Verify
 from extender.holds.machine.patience import Patience
 from extender.holds.machine.quorum import Seats
-from extender.holds.machine.standing import fits_no_node, group_objection, objection
+from extender.holds.machine.standing import group_objection, objection
 from extender.holds.machine.states import GATHERING, AssemblyState, HoldState
 from extender.holds.machine.table import Table
 from extender.model.gang import GangKey, PodGroup
@@ -187,7 +187,7 @@ class Gathering:
         if pod.refusal == assembly.siblings.get(pod.uid, ""):
             return
         assembly.siblings[pod.uid] = pod.refusal
-        if fits_no_node(pod) and not quorum.waits_for_victims(pod, self._facts):
+        if pod.fits_no_node and not quorum.waits_for_victims(pod, self._facts):
             assembly.stuck.add(pod.uid)
         else:
             assembly.stuck.discard(pod.uid)

@@ -9,13 +9,9 @@ from extender.holds.machine.facts import Facts
 from extender.model.gang import PodGroup
 from extender.model.node import Node
 from extender.model.pod import Pod, Status, Toleration
-from extender.model.reason import Reason
 
 NOT_READY = "node.kubernetes.io/not-ready"
 CORDONED = "node.kubernetes.io/unschedulable"
-
-#: How our own refusals begin inside kube-scheduler's words.
-_OUR_WORDS = tuple(f"{reason.value}:" for reason in Reason)
 
 
 def objection(hold: Hold, facts: Facts) -> Cause | None:
@@ -28,16 +24,6 @@ def objection(hold: Hold, facts: Facts) -> Cause | None:
     if pod.gated or facts.gang_of(hold.uid) != hold.gang:
         return Cause.POD_CHANGED
     return None if will_take(facts.node(hold.node), pod) else Cause.NODE_LOST
-
-
-def fits_no_node(pod: Pod) -> bool:
-    """Ask whether kube-scheduler itself found no node for a pod.
-
-    One that we refused is not lost: it is woken when its turn comes.
-    """
-    if pod.status is not Status.PENDING or not pod.refusal:
-        return False
-    return not any(word in pod.refusal for word in _OUR_WORDS)
 
 
 def group_objection(group: PodGroup | None, uid: str) -> Cause | None:

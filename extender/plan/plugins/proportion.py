@@ -194,9 +194,18 @@ class Proportion(Plugin):
             if not self._maths.counts(resource):
                 continue
             claims = [self._claim(state, resource) for state in queues.values()]
-            for name, part in waterfill.divide(amount, claims).items():
+            rest = max(0, amount - self._unused_guarantee(resource))
+            for name, part in waterfill.divide(rest, claims).items():
                 deserved[name][resource] = part
         return {name: Resources(parts) for name, parts in deserved.items()}
+
+    def _unused_guarantee(self, resource: str) -> int:
+        """Add up what is kept for queues that do not want all they are guaranteed."""
+        return sum(
+            max(0, state.queue.guarantee.amount(resource) - state.requested.amount(resource))
+            for state in self.session.queues.values()
+            if state.queue.guarantee and not _is_below_a_guarantee(state, resource)
+        )
 
     def _claim(self, state: QueueState, resource: str) -> waterfill.Claim:
         wanted = state.requested.amount(resource)
@@ -218,3 +227,13 @@ class Proportion(Plugin):
             for name, state in queues.items()
         }
         return volcano_deserved.divide(self.session.total, claims)
+
+
+def _is_below_a_guarantee(state: QueueState, resource: str) -> bool:
+    """Ask whether a queue above is guaranteed some of it too: then that is what is kept."""
+    line = state.parent
+    while line is not None:
+        if line.queue.guarantee.amount(resource):
+            return True
+        line = line.parent
+    return False

@@ -9,6 +9,7 @@ from extender.model.pod import READY_SET, Pod, PodUid
 from extender.model.queue import Queue
 from extender.model.reason import Problem
 from extender.model.resources import NOTHING, Resources
+from extender.plan.queues.quota import Quota
 
 
 class QueueState:
@@ -22,6 +23,7 @@ class QueueState:
         "of_children",
         "parent",
         "queue",
+        "quota",
         "requested",
     )
 
@@ -37,10 +39,14 @@ class QueueState:
         self.inqueue = NOTHING
         #: Used by gangs beyond what they need at least.
         self.elastic = NOTHING
+        #: Its place in the tree of ceilings and guarantees; None where nobody limits queues.
+        self.quota: Quota | None = None
 
     def take(self, amounts: Resources) -> None:
         """Count *amounts* here and in every queue above."""
         self.allocated = self.allocated + amounts
+        if self.quota is not None:
+            self.quota.take(amounts)
         line = self.parent
         while line is not None:
             line.of_children = line.of_children + amounts
@@ -49,6 +55,8 @@ class QueueState:
     def give(self, amounts: Resources) -> None:
         """Take *amounts* back, here and in every queue above."""
         self.allocated = self.allocated - amounts
+        if self.quota is not None:
+            self.quota.take(amounts, -1)
         line = self.parent
         while line is not None:
             line.of_children = line.of_children - amounts
