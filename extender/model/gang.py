@@ -56,6 +56,17 @@ class PodGroup:
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", GangKey(f"{self.namespace}/{self.name}"))
 
+    @property
+    def role_minima(self) -> dict[str, int]:
+        """Give the minimum of each role, none where they add up to more than *min_member*.
+
+        Volcano's rule: such a group is held to *min_member* alone.
+        """
+        if not self.min_by_role:
+            return {}
+        minima = {role: least for role, least in self.min_by_role.items() if least > 0}
+        return minima if sum(minima.values()) <= self.min_member else {}
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Gang:

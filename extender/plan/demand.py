@@ -93,12 +93,12 @@ def needed_pods(session: Session, gang: GangState, tasks: Sequence[Pod] | None =
     """Choose the waiting members that bring *gang* to its minimum, roles that lack some first."""
     tasks = session.waiting_tasks(gang) if tasks is None else tasks
     lacking = session.lacking(gang) - len(gang.pipelined)
-    if not gang.role_minimums:
+    if not gang.role_minima:
         return list(tasks[: max(0, lacking)])
     have = gang.pipelined_by_role()
     short = {
         role: least - gang.ready_by_role.get(role, 0) - have.get(role, 0)
-        for role, least in gang.role_minimums.items()
+        for role, least in gang.role_minima.items()
     }
     chosen, others = [], []
     for pod in tasks:

@@ -199,9 +199,8 @@ def _may_go_on(gang: GangState, failed_roles: set[str]) -> bool:
     """Ask whether the gang can still become ready after members of *failed_roles* found no node."""
     if gang.min_member >= len(gang.gang.pods):
         return False
-    minimums = gang.gang.group.min_by_role
-    if gang.min_member < sum(minimums.values()):
+    if any(gang.gang.group.min_by_role.values()) and not gang.role_minima:
         left = sum(pod.role not in failed_roles for pod in gang.gang.waiting) - len(gang.placed)
         return gang.ready + left >= gang.min_member
     have = gang.ready_by_role
-    return all(have.get(role, 0) >= minimums.get(role, 0) for role in failed_roles)
+    return all(have.get(role, 0) >= gang.role_minima.get(role, 0) for role in failed_roles)

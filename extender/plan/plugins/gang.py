@@ -28,12 +28,12 @@ class GangMinimum(Plugin):
     def gang_ready(self, gang: GangState) -> int:
         """Count the members still to be placed, at the least."""
         lacking = gang.min_member - gang.ready - len(gang.empty)
-        if gang.role_minimums:
+        if gang.role_minima:
             have = gang.ready_by_role
             empty = _by_role(gang)
             by_role = sum(
                 max(0, least - have.get(role, 0) - empty.get(role, 0))
-                for role, least in gang.role_minimums.items()
+                for role, least in gang.role_minima.items()
             )
             lacking = max(lacking, by_role)
         return max(0, lacking)
@@ -43,9 +43,9 @@ class GangMinimum(Plugin):
         count = gang.ready + len(gang.pipelined) + len(gang.empty)
         if count < gang.min_member:
             return Vote.REJECT
-        if gang.role_minimums:
+        if gang.role_minima:
             have, coming, empty = gang.ready_by_role, gang.pipelined_by_role(), _by_role(gang)
-            for role, least in gang.role_minimums.items():
+            for role, least in gang.role_minima.items():
                 if have.get(role, 0) + coming.get(role, 0) + empty.get(role, 0) < least:
                     return Vote.REJECT
         return Vote.PERMIT
@@ -68,7 +68,7 @@ class GangMinimum(Plugin):
     reclaimable = preemptable
 
     def _missing_role(self, gang: GangState) -> Problem | None:
-        if not gang.role_minimums:
+        if not gang.role_minima:
             return None
         present = dict(gang.ready_by_role)
         counted = gang.gang.waiting
@@ -78,7 +78,7 @@ class GangMinimum(Plugin):
         for pod in counted:
             if pod.uid not in placed:
                 present[pod.role] = present.get(pod.role, 0) + 1
-        for role, least in sorted(gang.role_minimums.items()):
+        for role, least in sorted(gang.role_minima.items()):
             if present.get(role, 0) < least:
                 message = f"has {present.get(role, 0)} of at least {least} members of role {role!r}"
                 return Problem(Reason.NOT_ENOUGH_ROLES, message)

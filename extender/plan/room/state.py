@@ -78,7 +78,7 @@ class GangState:
         "queue",
         "ready",
         "ready_by_role",
-        "role_minimums",
+        "role_minima",
         "runs",
         "trying",
     )
@@ -108,8 +108,8 @@ class GangState:
         self.empty: list[Pod] = []
         #: Why it could not go on, as far as an action noticed.
         self.blocked: Problem | None = None
-        self.role_minimums = _role_minimums(gang)
-        self.ready_by_role = _ready_by_role(gang) if self.role_minimums else {}
+        self.role_minima = group.role_minima
+        self.ready_by_role = _ready_by_role(gang) if self.role_minima else {}
 
     @property
     def created(self) -> float:
@@ -146,7 +146,7 @@ class GangState:
     def count(self, pods: list[Pod], sign: int) -> None:
         """Count *pods* as ready members (*sign* 1) or no longer (*sign* -1)."""
         self.ready += sign * len(pods)
-        for pod in pods if self.role_minimums else ():
+        for pod in pods if self.role_minima else ():
             self.ready_by_role[pod.role] = self.ready_by_role.get(pod.role, 0) + sign
 
     def pipelined_by_role(self) -> dict[str, int]:
@@ -155,14 +155,6 @@ class GangState:
         for pod, _ in self.pipelined:
             counts[pod.role] = counts.get(pod.role, 0) + 1
         return counts
-
-
-def _role_minimums(gang: Gang) -> dict[str, int]:
-    """Give the minimum of each role, unless they add up to more than the gang needs at all."""
-    if not gang.group.min_by_role:
-        return {}
-    minimums = {role: least for role, least in gang.group.min_by_role.items() if least > 0}
-    return minimums if sum(minimums.values()) <= gang.group.min_member else {}
 
 
 def _ready_by_role(gang: Gang) -> dict[str, int]:

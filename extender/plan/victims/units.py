@@ -107,8 +107,8 @@ class Units:
         return [
             one
             for one in self._left(gang)
-            if have.get(one.pod.role, 0) > gang.role_minimums.get(one.pod.role, 0)
-            or not gang.role_minimums
+            if have.get(one.pod.role, 0) > gang.role_minima.get(one.pod.role, 0)
+            or not gang.role_minima
         ]
 
     def whole(self, gang: GangState) -> Unit | None:
