@@ -146,7 +146,7 @@ def cluster(
     strangers: Mapping[str, Resources] | None = None,
     budgets: Sequence[DisruptionBudget] = (),
     now: float = NOW,
-    spared: Mapping[PodUid, str] | None = None,
+    protected: Mapping[PodUid, str] | None = None,
 ) -> Snapshot:
     """Take a snapshot of all that; *strangers* use up room on nodes and are nobody's business."""
     everybody = {each.key: each for each in gangs}
@@ -158,7 +158,7 @@ def cluster(
         gangs={key: everybody[key] for key in sorted(everybody)},
         queues={each.name: each for each in sorted(queues, key=lambda each: each.name)},
         budgets=tuple(budgets),
-        spared=spared or {},
+        protected=protected or {},
     )
 
 

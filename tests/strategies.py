@@ -12,18 +12,18 @@ from extender.model.node import Node
 from extender.model.pod import Status
 from extender.model.queue import Queue
 from extender.model.snapshot import Snapshot
-from extender.plan.queues.waterfill import Claim
+from extender.plan.queues.waterfill import Bounds
 from tests.builders import amounts, cluster, gang, node, pod, queue, shape
 
 QUEUES = ("default", "q1", "q2", "q3")
 
 
 @st.composite
-def claims(draw: st.DrawFn, most: int = 6) -> list[Claim]:
-    """Claims of several queues on one resource."""
+def bounds(draw: st.DrawFn, most: int = 6) -> list[Bounds]:
+    """The bounds of several queues on one resource."""
     count = draw(st.integers(1, most))
     return [
-        Claim(
+        Bounds(
             name=f"q{number}",
             weight=draw(st.integers(0, 5)),
             floor=draw(st.integers(0, 30)),

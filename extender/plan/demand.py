@@ -16,7 +16,7 @@ from extender.plan.room.state import GangState
 from extender.plan.session import Mask, Session
 
 
-class Wish:
+class Demand:
     """Members of a gang that need nodes, all of them or none."""
 
     def __init__(self, gang: GangState, pods: list[Pod]) -> None:
@@ -59,8 +59,8 @@ class Wish:
 
         With *idle*, room that is only coming does not count.
         """
-        ledger = session.ledger
-        room = ledger.idle + (np.minimum(ledger.coming, 0) if idle else ledger.coming)
+        idle_room, coming = session.room.idle, session.room.coming
+        room = idle_room + (np.minimum(coming, 0) if idle else coming)
         found: list[tuple[Pod, int]] = []
         for shape, pods in self.by_shape.items():
             counts = slots_in(session, room, shape)
@@ -70,14 +70,14 @@ class Wish:
             spread = np.repeat(rows, counts[rows])[: len(pods)]
             if len(spread) < len(pods):
                 return None
-            np.subtract.at(room, spread, session.ledger.row(shape))
+            np.subtract.at(room, spread, session.room.row(shape))
             found.extend(zip(pods, spread.tolist(), strict=True))
         return found
 
 
 def slots_in(session: Session, room: Amounts, shape: Shape, usable: Mask | None = None) -> Amounts:
     """Count, for every row (that is *usable*), how many pods of *shape* fit into *room*."""
-    need = session.ledger.need(shape)
+    need = session.room.need(shape)
     usable = session.usable(shape) if usable is None else usable
     if need is None:
         return np.zeros(len(usable), dtype=np.int64)

@@ -84,5 +84,5 @@ def _evictions(session: Session) -> tuple[Eviction, ...]:
             action=departure.action,
             beneficiary=departure.beneficiary.key,
         )
-        for departure in session.ledger.departures
+        for departure in session.room.departures
     )

@@ -2,7 +2,7 @@
 
 A plugin subclasses `Plugin` and defines whichever of these methods it has an opinion on; the
 session asks only those that exist and are switched on. *gang* is a `GangState`, *queue* a
-`QueueState`; both are to be read, never changed.
+`QueueUse`; both are to be read, never changed.
 
     method                                   answer                       switched by
     gang_order(gang)                         key, smaller goes first      enableJobOrder
@@ -49,7 +49,7 @@ class Vote(Enum):
     PERMIT = 1
 
 
-class Stage(Enum):
+class Round(Enum):
     """For whom room is being handed out."""
 
     #: Gangs that keep their queue within its due.

@@ -20,15 +20,15 @@ from extender.model.resources import PODS, Resources
 from extender.plan import votes
 from extender.plan.arithmetic import Arithmetic, Vector
 from extender.plan.census import Census
-from extender.plan.plugin import Candidate, Claim, Plugin, Stage
+from extender.plan.plugin import Candidate, Claim, Plugin, Round
 from extender.plan.plugins.predicates import Predicates
 from extender.plan.policy import plugin_register
 from extender.plan.policy.arguments import Arguments
 from extender.plan.policy.options import Policy
-from extender.plan.room.ledger import Fence, Ledger
 from extender.plan.room.prospect import Prospect, Scores
 from extender.plan.room.slots import Slots
-from extender.plan.room.state import GangState, QueueState
+from extender.plan.room.state import GangState, QueueUse
+from extender.plan.room.trials import Fence, TrialRoom
 from extender.plan.task_order import index_of, runs_of
 
 Mask = npt.NDArray[np.bool_]
@@ -46,10 +46,10 @@ class Session:
         self.policy = policy
         self.rules = policy.rules
         self.maths = Arithmetic(policy.rules)
-        self.ledger = Ledger(census.snapshot.nodes)
+        self.room = TrialRoom(census.snapshot.nodes)
         self.total = census.total
         self.queues = census.queues
-        self.stage = Stage.CLAIMS
+        self.round = Round.CLAIMS
         #: What actions work out once and share.
         self.shared: dict[str, object] = {}
         #: Room kept for gangs that wait too long.
@@ -64,7 +64,7 @@ class Session:
             self._count_empty_members()
         if not policy.rules.exact and any(isinstance(p, Predicates) for p in self._predicates()):
             # Volcano's predicate counts pods that are leaving against a node's limit of pods.
-            self.ledger.distrust_coming(PODS)
+            self.room.distrust_coming(PODS)
         if "enqueue" not in policy.actions:
             for gang in census.contenders.values():
                 if policy.rules.only_enqueue_keeps_out or gang.gang.group.is_phaseless:
@@ -137,7 +137,7 @@ class Session:
         is_late = not (self.rules.torn_gangs_are_first and gang.gang.is_torn)
         return (is_late, *self.gang_opinion(gang), gang.created, gang.key)
 
-    def queue_key(self, queue: QueueState) -> Key:
+    def queue_key(self, queue: QueueUse) -> Key:
         """Give the place of *queue* among all."""
         opinions = tuple(order(queue) for order in self._queue_order)
         return (*opinions, queue.queue.created, queue.name)
@@ -147,7 +147,7 @@ class Session:
         opinions = tuple(order(pod) for order in self._task_order)
         return (*opinions, index_of(pod.name), pod.created, pod.uid)
 
-    def victim_queue_key(self, queue: QueueState, claimant: QueueState) -> Key:
+    def victim_queue_key(self, queue: QueueUse, claimant: QueueUse) -> Key:
         """Give how close *queue* is to the claimant's, for taking from its relatives first."""
         return tuple(order(queue, claimant) for order in self._victim_queue_order)
 
@@ -250,7 +250,7 @@ class Session:
         for enqueued in self._enqueued:
             enqueued(gang)
 
-    def is_overused(self, queue: QueueState) -> bool:
+    def is_overused(self, queue: QueueUse) -> bool:
         """Ask whether *queue* has all it may have."""
         return any(overused(queue) for overused in self._overused)
 
@@ -274,9 +274,9 @@ class Session:
         if not self._allocatable:
             return False
         lost = [pod for pod in gang.gang.pods if pod.uid in gang.evicted]
-        stage, self.stage = self.stage, Stage.DUE
+        now, self.round = self.round, Round.DUE
         allowed = self.allowance(gang, lost[0].shape)
-        self.stage = stage
+        self.round = now
         least = 1 if gang.firm else min(len(lost), gang.min_member)
         return not isinstance(allowed, Problem) and allowed >= least
 
@@ -293,13 +293,15 @@ class Session:
         """Ask whether the queue of *gang* has less than its due now and may have *needs* at all."""
         return all(entitled(gang, needs) for entitled in self._entitled)
 
-    def deserved(self, queue: QueueState) -> Vector | None:
+    def deserved(self, queue: QueueUse) -> Vector | None:
         """Give what *queue* deserves, None when no plugin divides the cluster."""
         return next((vector for ask in self._deserved if (vector := ask(queue)) is not None), None)
 
     # ---------------------------------------------------------------- victims
 
-    def spared(self, action: str, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
+    def may_leave(
+        self, action: str, claim: Claim, candidates: Sequence[Candidate]
+    ) -> list[Candidate]:
         """Keep the *candidates* that may be asked to leave for *claim*."""
         for tier in self._votes[action]:
             voted, left = votes.join(tier, claim, candidates, final=self.rules.vetoes_are_final)
@@ -317,7 +319,7 @@ class Session:
         """Give the free slots for *shape*."""
         known = self._slots.get(shape)
         if known is None:
-            known = self._slots[shape] = Slots(self.ledger, shape, self.usable(shape), self._score)
+            known = self._slots[shape] = Slots(self.room, shape, self.usable(shape), self._score)
         return known
 
     def usable(self, shape: Shape) -> Mask:

@@ -20,7 +20,7 @@ import numpy as np
 from extender.model.node import Amounts
 from extender.model.pod import SEATED_SET, Shape
 from extender.model.resources import NOTHING, Resources
-from extender.plan.demand import Wish, slots_in
+from extender.plan.demand import Demand, slots_in
 from extender.plan.policy.options import Starvation
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
@@ -72,13 +72,13 @@ def is_due(age_s: float, patience: Starvation) -> bool:
     return beyond >= 0 and beyond % (patience.after_s + patience.hold_s) < patience.hold_s
 
 
-def fence(session: Session, wish: Wish) -> bool:
-    """Keep room for *wish* on nodes that could hold it; False when no nodes could."""
-    places = _places(session, wish)
+def fence(session: Session, demand: Demand) -> bool:
+    """Keep room for *demand* on nodes that could hold it; False when no nodes could."""
+    places = _places(session, demand)
     if places is None:
         return False
-    session.fenced[wish.gang.key] = [
-        session.ledger.fence(row, amounts) for row, amounts in sorted(places.items())
+    session.fenced[demand.gang.key] = [
+        session.room.fence(row, amounts) for row, amounts in sorted(places.items())
     ]
     return True
 
@@ -88,12 +88,12 @@ def without_its_fence(session: Session, gang: GangState) -> Iterator[None]:
     """Let *gang* use the room kept for it; what it does not take is kept again."""
     fences = session.fenced.pop(gang.key, [])
     for each in fences:
-        session.ledger.take_down(each)
+        session.room.take_down(each)
     yield
     if fences and session.lacking(gang) > len(gang.pipelined):
         session.fenced[gang.key] = fences
         for each in fences:
-            session.ledger.put_up(each)
+            session.room.put_up(each)
 
 
 def fenced_room(session: Session) -> dict[str, Resources]:
@@ -108,14 +108,14 @@ def fenced_room(session: Session) -> dict[str, Resources]:
     return room
 
 
-def _places(session: Session, wish: Wish) -> dict[int, Amounts] | None:
+def _places(session: Session, demand: Demand) -> dict[int, Amounts] | None:
     """Choose the nodes where it will fit first: much idle already, and enough in the end."""
     room = session.snapshot.nodes.allocatable - _stays(session)
     places: dict[int, Amounts] = {}
-    for shape, pods in wish.by_shape.items():
-        need, left = session.ledger.row(shape), len(pods)
+    for shape, pods in demand.by_shape.items():
+        need, left = session.room.row(shape), len(pods)
         in_the_end = slots_in(session, room, shape)
-        now = np.minimum(slots_in(session, session.ledger.idle, shape), in_the_end)
+        now = np.minimum(slots_in(session, session.room.idle, shape), in_the_end)
         for row in np.lexsort((-in_the_end, -now)).tolist():
             count = min(left, int(in_the_end[row]))
             if count:
@@ -137,5 +137,5 @@ def _stays(session: Session) -> Amounts:
             if pod.status in SEATED_SET and pod.node in index:
                 seats.setdefault(pod.shape, []).append(index[pod.node])
     for shape, rows in seats.items():
-        np.subtract.at(stays, rows, session.ledger.row(shape))
+        np.subtract.at(stays, rows, session.room.row(shape))
     return np.maximum(stays, 0)

@@ -240,13 +240,13 @@ def test_the_nearest_node_is_named() -> None:
     )
 
 
-def test_spared_pods_are_counted_by_reason() -> None:
+def test_protected_pods_are_counted_by_reason() -> None:
     seen = replace(
         snapshot(waiting("train")),
-        spared={PodUid("x"): "a budget", PodUid("y"): "a budget", PodUid("z"): "too young"},
+        protected={PodUid("x"): "a budget", PodUid("y"): "a budget", PodUid("z"): "too young"},
     )
 
-    assert told(seen, plan(NO_ROOM)).spared == {"a budget": 2, "too young": 1}
+    assert told(seen, plan(NO_ROOM)).protected == {"a budget": 2, "too young": 1}
 
 
 def test_a_gang_nobody_knows_has_no_explanation() -> None:

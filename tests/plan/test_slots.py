@@ -31,7 +31,7 @@ def one_by_one(session: Session, waiting: GangState, kind: Shape, count: int) ->
         found = session.slots(kind).best(1)
         if not found:
             break
-        session.ledger.place(waiting, [member], found)
+        session.room.place(waiting, [member], found)
         rows += found
     return rows
 
@@ -63,11 +63,11 @@ def test_in_a_large_cluster_every_choice_still_fits() -> None:
     kind = shape(cpu=1)
     left = list(waiting.gang.pods)
     while left and (rows := session.slots(kind).best(len(left))):
-        session.ledger.place(waiting, left[: len(rows)], rows)
+        session.room.place(waiting, left[: len(rows)], rows)
         left = left[len(rows) :]
 
     assert not left
-    assert (session.ledger.idle >= 0).all()
+    assert (session.room.idle >= 0).all()
 
 
 def test_packing_fills_one_node_after_the_other_and_spreading_does_not() -> None:
@@ -91,7 +91,7 @@ def test_a_host_port_goes_on_a_node_once() -> None:
     session, state = opened(before, policies.DEFAULT)
 
     rows = session.slots(ported).best(3)
-    session.ledger.place(state, waiting[: len(rows)], rows)
+    session.room.place(state, waiting[: len(rows)], rows)
 
     assert sorted(rows) == [1, 2]
     assert session.slots(ported).best(1) == []
@@ -109,11 +109,11 @@ def test_room_on_its_way_is_found_when_there_is_none_now() -> None:
     leaving = gang("a/old", 1, on=["n2"], cpu=4, each={"status": _releasing()})
     before = cluster(nodes(2, cpu=4), [leaving, gang("a/new", 2, cpu=4)])
     session, state = opened(before, policies.DEFAULT)
-    session.ledger.place(state, list(state.gang.pods[:1]), [0])
+    session.room.place(state, list(state.gang.pods[:1]), [0])
 
     assert session.slots(shape(cpu=4)).best(1) == []
     assert session.slots(shape(cpu=4)).best_coming() == 1
-    assert np.array_equal(session.ledger.coming[0], [0, 0, 0])
+    assert np.array_equal(session.room.coming[0], [0, 0, 0])
 
 
 def _releasing():  # type: ignore[no-untyped-def]

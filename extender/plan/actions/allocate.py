@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from extender.model.pod import Pod, Shape
 from extender.model.reason import Problem, Reason
-from extender.plan.demand import Wish, needed_pods
-from extender.plan.plugin import Stage
+from extender.plan.demand import Demand, needed_pods
+from extender.plan.plugin import Round
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
 from extender.plan.starvation import fence, starving_longest, without_its_fence
@@ -22,10 +22,10 @@ QUEUE_HAS_ENOUGH = Problem(Reason.QUEUE_OVER_DESERVED, "")
 
 def allocate(session: Session) -> None:
     """Hand out idle room: first to everybody within their due, then what is left."""
-    stages = (Stage.DUE, Stage.REST) if session.rules.may_overshoot else (Stage.DUE,)
-    for session.stage in stages:
+    rounds = (Round.DUE, Round.REST) if session.rules.may_overshoot else (Round.DUE,)
+    for session.round in rounds:
         _hand_out(session)
-    session.stage = Stage.CLAIMS
+    session.round = Round.CLAIMS
 
 
 def _contenders(session: Session) -> list[GangState]:
@@ -55,32 +55,32 @@ def _serve_starving(session: Session, contenders: list[GangState]) -> set[str]:
     """
     held: set[str] = set()
     for gang in starving_longest(session, contenders)[: session.policy.starvation.gangs]:
-        wish = Wish(gang, needed_pods(session, gang))
-        if not wish.pods:
+        demand = Demand(gang, needed_pods(session, gang))
+        if not demand.pods:
             continue
-        preferred = _may_be_preferred(session, wish)
+        preferred = _may_be_preferred(session, demand)
         with without_its_fence(session, gang):
             started = preferred and _take_turn(session, gang, alone=False)
         gang.runs = _worth_a_node(session, session.waiting_runs(gang))
         if started or gang.pipelined or gang.key in session.fenced:
             continue
-        if preferred or (session.stage is Stage.REST and session.is_entitled(gang, wish.total)):
-            fence(session, wish)
-        elif session.is_entitled(gang, wish.total):
+        if preferred or (session.round is Round.REST and session.is_entitled(gang, demand.total)):
+            fence(session, demand)
+        elif session.is_entitled(gang, demand.total):
             held.add(gang.queue.name)
     return held
 
 
-def _may_be_preferred(session: Session, wish: Wish) -> bool:
+def _may_be_preferred(session: Session, demand: Demand) -> bool:
     """Ask whether nobody could rightly take the room back at once.
 
     As long as queues are served within their due, only a gang that stays within its own.
     """
-    if not wish.is_allowed(session):
+    if not demand.is_allowed(session):
         return False
-    if session.stage is Stage.REST:
+    if session.round is Round.REST:
         return True
-    return session.is_preemptive(wish.gang, Shape(requests=wish.total))
+    return session.is_preemptive(demand.gang, Shape(requests=demand.total))
 
 
 def _worth_a_node(session: Session, runs: list[list[Pod]]) -> list[list[Pod]]:
@@ -127,7 +127,7 @@ def _take_turn(session: Session, gang: GangState, *, alone: bool) -> bool:
     allowed = session.allowance(gang, gang.runs[0][0].shape)
     if _is_hopeless(session, gang, lacking, allowed):
         return False
-    with session.ledger.trial(gang) as trial:
+    with session.room.trial(gang) as trial:
         _place(session, gang, allowed, alone=alone)
         if session.is_ready(gang):
             gang.commit()
@@ -149,7 +149,7 @@ def _is_hopeless(session: Session, gang: GangState, lacking: int, allowed: int |
         gang.blocked = QUEUE_HAS_ENOUGH
         return True
     slots = session.slots(gang.runs[0][0].shape)
-    return slots.free < lacking and not session.ledger.anything_coming
+    return slots.free < lacking and not session.room.anything_coming
 
 
 def _place(session: Session, gang: GangState, first_allowed: int | Problem, *, alone: bool) -> None:
@@ -181,17 +181,17 @@ def _give_nodes(session: Session, gang: GangState, pods: list[Pod]) -> int:
     slots = session.slots(pods[0].shape)
     nominated = session.snapshot.nodes.facts.index.get(pods[0].nominated, -1)
     if nominated >= 0 and slots.fits(nominated):
-        session.ledger.place(gang, pods[:1], [nominated])
+        session.room.place(gang, pods[:1], [nominated])
         return 1
     rows = slots.best(len(pods))
     if rows:
-        session.ledger.place(gang, pods[: len(rows)], rows)
+        session.room.place(gang, pods[: len(rows)], rows)
         return len(rows)
     row = nominated if nominated >= 0 and slots.fits(nominated, coming=True) else None
     row = slots.best_coming() if row is None else row
     if row is None:
         return 0
-    session.ledger.pipeline(gang, pods[0], row)
+    session.room.pipeline(gang, pods[0], row)
     return 1
 
 

@@ -10,7 +10,7 @@ from extender.plan.session import Session
 def backfill(session: Session) -> None:
     """Place best-effort members of gangs that may start, queue by queue, gang by gang."""
     for gang, pods in in_order(session):
-        with session.ledger.trial(gang) as trial:
+        with session.room.trial(gang) as trial:
             for pod in pods:
                 _place(session, gang, pod)
             if session.is_ready(gang):
@@ -48,7 +48,7 @@ def _stop_waiting_for_room(session: Session, gang: GangState) -> None:
     for pod, row in list(gang.pipelined):
         if session.is_empty(pod.shape):
             counts = not session.rules.members_need_nodes
-            session.ledger.unpipeline(gang, pod, row, counts=counts)
+            session.room.unpipeline(gang, pod, row, counts=counts)
 
 
 def _place(session: Session, gang: GangState, pod: Pod) -> None:
@@ -57,4 +57,4 @@ def _place(session: Session, gang: GangState, pod: Pod) -> None:
         return
     rows = session.slots(pod.shape).best(1)
     if rows:
-        session.ledger.place(gang, [pod], rows)
+        session.room.place(gang, [pod], rows)

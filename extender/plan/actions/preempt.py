@@ -67,7 +67,7 @@ def _pod_by_pod(session: Session, occupants: Occupants, gangs: list[GangState]) 
 
 
 def _between_gangs(session: Session, way: NodeByNode, gang: GangState) -> None:
-    with session.ledger.trial(gang) as trial:
+    with session.room.trial(gang) as trial:
         for pod in session.waiting_tasks(gang):
             if not session.is_starving(gang):
                 break
@@ -87,7 +87,7 @@ def _inside_a_gang(session: Session, way: NodeByNode, gang: GangState) -> None:
         def siblings(candidate: Candidate, *, empty: bool = session.is_empty(pod.shape)) -> bool:
             return candidate.gang is gang and _may_be_asked(session, candidate, empty=empty)
 
-        with session.ledger.trial(gang) as trial:
+        with session.room.trial(gang) as trial:
             if not way.preempt(gang, pod, siblings):
                 return
             trial.keep()

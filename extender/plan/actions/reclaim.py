@@ -36,7 +36,7 @@ def _pod_by_pod(session: Session, way: NodeByNode, gang: GangState) -> None:
         asked = is_running(candidate) and candidate.pod.preemptable
         return asked and _may_lose(gang, candidate.gang)
 
-    with session.ledger.trial(gang) as trial:
+    with session.room.trial(gang) as trial:
         for pod in session.waiting_tasks(gang):
             if not session.is_starving(gang):
                 break

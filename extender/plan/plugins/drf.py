@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from extender.model.resources import Resources
 from extender.plan.plugin import Candidate, Claim, Plugin
 from extender.plan.queues.hierarchy import Tree
-from extender.plan.room.state import GangState, QueueState
+from extender.plan.room.state import GangState, QueueUse
 
 if TYPE_CHECKING:
     from extender.plan.session import Session
@@ -54,7 +54,7 @@ class Drf(Plugin):
                 rest[candidate.gang.key] = after
         return allowed
 
-    def _queue_order(self, queue: QueueState) -> tuple[Any, ...]:
+    def _queue_order(self, queue: QueueUse) -> tuple[Any, ...]:
         return self._tree.place(queue)
 
     def _reclaimable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -47,7 +47,7 @@ class Pdb(Plugin):
         left = {number: budget.allowed for number, budget in enumerate(budgets)}
         if not left:
             return left
-        for departure in self.session.ledger.departures:
+        for departure in self.session.room.departures:
             for number in self._budgets_of(departure.pod):
                 left[number] -= 1
         return left

@@ -15,9 +15,9 @@ from extender.model.reason import Problem
 from extender.model.resources import NOTHING, PODS, Resources
 from extender.plan.arithmetic import Vector, excess
 from extender.plan.census import without_gated
-from extender.plan.plugin import Candidate, Claim, Plugin, Stage, Vote
+from extender.plan.plugin import Candidate, Claim, Plugin, Round, Vote
 from extender.plan.queues import ceiling, volcano_deserved, waterfill
-from extender.plan.room.state import GangState, QueueState
+from extender.plan.room.state import GangState, QueueUse
 
 if TYPE_CHECKING:
     from extender.plan.session import Session
@@ -38,7 +38,7 @@ class Proportion(Plugin):
         #: What a shape asks for that counts here.
         self._asked: dict[Shape, Resources] = {}
 
-    def _limit(self, state: QueueState, guarantees: Resources) -> Vector:
+    def _limit(self, state: QueueUse, guarantees: Resources) -> Vector:
         """Give what a queue may use; of what nobody limits, as much as there is room for."""
         limit = ceiling.real_capability(state.queue, self.session.total, guarantees)
         if not self.session.rules.exact:
@@ -49,19 +49,19 @@ class Proportion(Plugin):
             for name, amount in limit.items()
         }
 
-    def deserved(self, queue: QueueState) -> Vector:
+    def deserved(self, queue: QueueUse) -> Vector:
         """Give what *queue* deserves; nothing when it has no gangs."""
         return self._deserved.get(queue.name, NOTHING)
 
-    def share(self, queue: QueueState) -> float:
+    def share(self, queue: QueueUse) -> float:
         """Give how much of its due *queue* uses, in the resource where it is most."""
         return self._maths.share(queue.allocated, self.deserved(queue))
 
-    def queue_order(self, queue: QueueState) -> tuple[int, float]:
+    def queue_order(self, queue: QueueUse) -> tuple[int, float]:
         """Put higher priority first, then who is furthest below its due."""
         return (-queue.queue.priority, self.share(queue))
 
-    def overused(self, queue: QueueState) -> bool:
+    def overused(self, queue: QueueUse) -> bool:
         """Ask whether *queue* has all it deserves."""
         return self._maths.within(self.deserved(queue), queue.allocated)
 
@@ -148,7 +148,7 @@ class Proportion(Plugin):
             queue = gang.queue
             queue.inqueue = queue.inqueue + without_gated(gang.gang, least)
 
-    def _within_due(self, queue: QueueState, asked: Resources) -> int | Problem:
+    def _within_due(self, queue: QueueUse, asked: Resources) -> int | Problem:
         due = self.deserved(queue)
         times, name = ceiling.how_many(queue.allocated, due, asked)
         if times:
@@ -168,7 +168,7 @@ class Proportion(Plugin):
             used = queue.allocated.amount(name)
             return ceiling.at_capability(queue.name, name, used, limited[name], limit.get(name, 0))
         within = self._within_due(queue, asked)
-        if self.session.stage is not Stage.REST:
+        if self.session.round is not Round.REST:
             return within if isinstance(within, Problem) else min(most, within)
         due, others = self.deserved(queue), queue.allocated - gang.trying
         begins_below = all(others.amount(n) < due.get(n, 0) for n, a in asked.items() if a > 0)
@@ -186,30 +186,30 @@ class Proportion(Plugin):
             if any(one.pod.requests.amount(name) > 0 for name in surplus[one.gang.queue.name])
         ]
 
-    def _divide(self, queues: dict[str, QueueState]) -> dict[str, Vector]:
+    def _divide(self, queues: dict[str, QueueUse]) -> dict[str, Vector]:
         if not self.session.rules.exact:
             return self._divide_as_volcano(queues)
         deserved: dict[str, dict[str, int]] = {name: {} for name in queues}
         for resource, amount in self.session.total.items():
             if not self._maths.counts(resource):
                 continue
-            claims = [self._claim(state, resource) for state in queues.values()]
-            for name, part in waterfill.divide(amount, claims).items():
+            bounds = [self._bounds(state, resource) for state in queues.values()]
+            for name, part in waterfill.divide(amount, bounds).items():
                 deserved[name][resource] = part
         return {name: Resources(parts) for name, parts in deserved.items()}
 
-    def _claim(self, state: QueueState, resource: str) -> waterfill.Claim:
+    def _bounds(self, state: QueueUse, resource: str) -> waterfill.Bounds:
         wanted = state.requested.amount(resource)
-        return waterfill.Claim(
+        return waterfill.Bounds(
             name=state.name,
             weight=state.queue.weight,
             floor=min(wanted, state.queue.guarantee.amount(resource)),
             ceiling=int(min(wanted, self._limits[state.name].get(resource, 0))),
         )
 
-    def _divide_as_volcano(self, queues: dict[str, QueueState]) -> dict[str, Vector]:
-        claims = {
-            name: volcano_deserved.Claim(
+    def _divide_as_volcano(self, queues: dict[str, QueueUse]) -> dict[str, Vector]:
+        wants = {
+            name: volcano_deserved.Wants(
                 weight=state.queue.weight,
                 requested=state.requested,
                 ceiling=self._limits[name],
@@ -217,4 +217,4 @@ class Proportion(Plugin):
             )
             for name, state in queues.items()
         }
-        return volcano_deserved.divide(self.session.total, claims)
+        return volcano_deserved.divide(self.session.total, wants)

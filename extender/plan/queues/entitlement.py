@@ -11,7 +11,7 @@ from extender.model.reason import Problem, Reason
 from extender.model.resources import CPU, MEMORY, NOTHING, Resources
 from extender.plan.arithmetic import Vector
 from extender.plan.queues import ceiling
-from extender.plan.room.state import QueueState
+from extender.plan.room.state import QueueUse
 
 if TYPE_CHECKING:
     from extender.plan.session import Session
@@ -22,7 +22,7 @@ class Entitlement:
 
     __slots__ = ("deserved", "elastic", "guarantee", "inqueue", "limit", "name", "state", "tree")
 
-    def __init__(self, state: QueueState, *, tree: bool) -> None:
+    def __init__(self, state: QueueUse, *, tree: bool) -> None:
         self.state = state
         self.name = state.name
         self.tree = tree
@@ -55,21 +55,21 @@ class Entitlements:
         self._count_promises()
         self._shares_at_open = {name: self._share(each) for name, each in self._all.items()}
 
-    def of(self, queue: QueueState) -> Entitlement:
+    def of(self, queue: QueueUse) -> Entitlement:
         """Give the entitlement of *queue*."""
         return self._all[queue.name]
 
-    def line(self, queue: QueueState) -> list[Entitlement]:
+    def line(self, queue: QueueUse) -> list[Entitlement]:
         """List *queue* and, in a tree, everything above it, upwards."""
         return self._lines[queue.name]
 
-    def places(self, queue: QueueState) -> tuple[Any, ...]:
+    def places(self, queue: QueueUse) -> tuple[Any, ...]:
         """Give the order of *queue* among all: in a tree from the top down."""
         line = self._lines[queue.name]
         path = [each for each in reversed(line) if each.name != ROOT_QUEUE] or line
         return tuple(self._place(each, is_leaf=each is line[0]) for each in path)
 
-    def common_depth(self, one: QueueState, other: QueueState) -> int:
+    def common_depth(self, one: QueueUse, other: QueueUse) -> int:
         """Count how many ancestors two queues have in common, from the root down."""
         ours = list(reversed(self._lines[one.name][1:]))
         theirs = list(reversed(self._lines[other.name][1:]))

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from extender.model.gang import GangKey
-from extender.model.queue import Queue
-from extender.model.queue import QueueState as State
+from extender.model.queue import Queue, QueueState
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.plan.decision import OpenQueue, Verdict
 from extender.plan.queues.ceiling import guaranteed, real_capability
-from extender.plan.room.state import QueueState
+from extender.plan.room.state import QueueUse
 from extender.plan.session import Session
 
 #: Reasons that mean: it would take room, if there were some or if it were its turn.
@@ -44,7 +43,7 @@ def open_queues(session: Session, verdicts: Mapping[GangKey, Verdict]) -> dict[s
     found: dict[str, OpenQueue] = {}
     for name, state in session.queues.items():
         queue = state.queue
-        if queue.state is not State.OPEN or _has_limited_parent(session, queue):
+        if queue.state is not QueueState.OPEN or _has_limited_parent(session, queue):
             continue
         left = None
         if guarantees or queue.capability:
@@ -57,7 +56,7 @@ def open_queues(session: Session, verdicts: Mapping[GangKey, Verdict]) -> dict[s
     return found
 
 
-def _rest_of_part(session: Session, state: QueueState, weights: int) -> Resources:
+def _rest_of_part(session: Session, state: QueueUse, weights: int) -> Resources:
     """Give what *state* has left of its weighted part, whatever the others leave."""
     part = state.queue.weight / max(weights, 1)
     counted = frozenset(_counted(session))

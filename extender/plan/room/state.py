@@ -11,7 +11,7 @@ from extender.model.reason import Problem
 from extender.model.resources import NOTHING, Resources
 
 
-class QueueState:
+class QueueUse:
     """A queue with what its gangs use and want."""
 
     __slots__ = (
@@ -28,7 +28,7 @@ class QueueState:
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.name = queue.name
-        self.parent: QueueState | None = None
+        self.parent: QueueUse | None = None
         self.allocated = NOTHING
         #: What the queues below it use.
         self.of_children = NOTHING
@@ -61,7 +61,7 @@ class QueueState:
 
 
 class GangState:
-    """A gang with what this cycle has decided for it so far; the ledger changes it."""
+    """A gang with what this cycle has decided for it so far; only `TrialRoom` changes it."""
 
     __slots__ = (
         "allocated",
@@ -83,7 +83,7 @@ class GangState:
         "trying",
     )
 
-    def __init__(self, gang: Gang, queue: QueueState) -> None:
+    def __init__(self, gang: Gang, queue: QueueUse) -> None:
         group = gang.group
         self.gang = gang
         self.key = group.key

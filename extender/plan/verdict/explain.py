@@ -49,8 +49,8 @@ class Explanation:
     ahead_count: int = 0
     #: Pods asked to leave for it by this plan.
     victims: tuple[Eviction, ...] = ()
-    #: Why pods are spared now -> how many.
-    spared: Mapping[str, int] = field(default_factory=dict)
+    #: Why pods are left alone now -> how many.
+    protected: Mapping[str, int] = field(default_factory=dict)
     remedies: tuple[str, ...] = ()
 
 
@@ -74,7 +74,7 @@ def explain(snapshot: Snapshot, plan: Plan, policy: Policy, key: GangKey) -> Exp
         ahead=tuple(ahead[:NAMED]),
         ahead_count=len(ahead),
         victims=tuple(each for each in plan.evictions if each.beneficiary == key),
-        spared=dict(Counter(snapshot.spared.values()).most_common()) if stuck else {},
+        protected=dict(Counter(snapshot.protected.values()).most_common()) if stuck else {},
         remedies=remedies(snapshot, plan, gang, verdict, needs) if stuck else (),
     )
 

@@ -25,7 +25,7 @@ class RoomReport:
     def free_now(self, shape: Shape) -> int:
         """Count the slots that are left after this cycle's decisions."""
         if shape not in self._now:
-            self._now[shape] = self._count(self._session.ledger.idle, shape)
+            self._now[shape] = self._count(self._session.room.idle, shape)
         return self._now[shape]
 
     def free_before(self, shape: Shape) -> int:
@@ -65,10 +65,10 @@ class RoomReport:
         counts.append((int(misfits.sum()), "refused by kube-scheduler"))
         open_rows &= ~misfits
         for name in _in_order(shape.requests):
-            column = session.ledger.columns.get(name)
+            column = session.room.columns.get(name)
             short = open_rows
             if column is not None:
-                short = open_rows & (session.ledger.idle[:, column] < shape.requests[name])
+                short = open_rows & (session.room.idle[:, column] < shape.requests[name])
             counts.append((int(short.sum()), f"short of {name}"))
             open_rows = open_rows & ~short
         said = [(number, word) for number, word in counts if number]

@@ -60,14 +60,14 @@ def _room_left(session: Session, plan: Plan) -> Amounts:
     for key, ticket in plan.tickets.items():
         shapes = {pod.uid: pod.shape for pod in session.snapshot.gangs[key].pods}
         for uid, node in ticket.placements.items():
-            need = session.ledger.need(shapes[uid])
+            need = session.room.need(shapes[uid])
             if need is not None and node in table.facts.index:
                 room[table.facts.index[node]] -= need
     return room
 
 
 def _shortfall(session: Session, room: Amounts, shape: Shape, members: int) -> Shortfall:
-    need = session.ledger.need(shape)
+    need = session.room.need(shape)
     table = session.snapshot.nodes
     if need is None:
         names = [name for name in shape.requests if name not in table.dimensions]

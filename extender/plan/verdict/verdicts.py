@@ -101,7 +101,7 @@ class Verdicts:
 
     def _victims(self, gang: GangState) -> str:
         """Say for whom it waits: those this cycle asks to leave, or those on their way."""
-        leaving = [d for d in self._session.ledger.departures if d.beneficiary is gang]
+        leaving = [d for d in self._session.room.departures if d.beneficiary is gang]
         nodes = {self._session.snapshot.nodes.nodes[row].name for _, row in gang.pipelined}
         where = _some(sorted(nodes), "nodes")
         count = len(gang.pipelined)

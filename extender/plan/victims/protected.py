@@ -25,7 +25,7 @@ class Protected:
         self._budgets: dict[str, list[DisruptionBudget]] = {}
         for budget in snapshot.budgets:
             self._budgets.setdefault(budget.namespace, []).append(budget)
-        self._is_empty = not snapshot.budgets and not snapshot.spared
+        self._is_empty = not snapshot.budgets and not snapshot.protected
         #: (queue, priority) -> why -> pods.
         self._counts: dict[tuple[str, int], Counter[str]] | None = None
 
@@ -59,9 +59,9 @@ class Protected:
         return self._counts
 
     def _reasons(self, gang: Gang) -> Mapping[str, int]:
-        spared = self._session.snapshot.spared
+        protected = self._session.snapshot.protected
         reasons = Counter(self._budgeted(gang))
-        reasons.update(spared[pod.uid] for pod in gang.pods if pod.uid in spared)
+        reasons.update(protected[pod.uid] for pod in gang.pods if pod.uid in protected)
         return reasons
 
     def _budgeted(self, gang: Gang) -> Mapping[str, int]:

@@ -10,8 +10,8 @@ from extender.model.node import Amounts
 from extender.model.pod import Pod, Shape
 from extender.plan.plugin import Candidate, Claim
 from extender.plan.policy.options import TOPOLOGY_AWARE
-from extender.plan.room.ledger import Departure
 from extender.plan.room.state import GangState
+from extender.plan.room.trials import Departure
 from extender.plan.session import Session
 from extender.plan.victims.occupants import Occupants
 
@@ -23,7 +23,7 @@ class NodeByNode:
 
     def __init__(self, session: Session, occupants: Occupants) -> None:
         self._session = session
-        self._ledger = session.ledger
+        self._room = session.room
         self._occupants = occupants
         thorough = session.arguments("preempt")
         self._weighs_nodes = thorough.flag(TOPOLOGY_AWARE, default=False)
@@ -44,32 +44,32 @@ class NodeByNode:
             candidates = self._occupants.on(row, wanted)
             if not candidates:
                 continue
-            victims = self._session.spared("reclaim", claim, candidates)
+            victims = self._session.may_leave("reclaim", claim, candidates)
             if not self._suffices(pod, row, victims):
                 continue
-            with self._ledger.trial() as trial:
+            with self._room.trial() as trial:
                 for victim in self._session.in_victim_order(claim, victims):
                     if self._suffices(pod, row, ()):
                         break
                     self._evict(victim, "reclaim", gang)
-                self._ledger.pipeline(gang, pod, row)
+                self._room.pipeline(gang, pod, row)
                 trial.keep()
             return True
         return False
 
     def _preempt_on(self, gang: GangState, pod: Pod, row: int, wanted: Wanted) -> bool:
         claim = Claim(gang, pod)
-        victims = self._session.spared("preempt", claim, self._occupants.on(row, wanted))
+        victims = self._session.may_leave("preempt", claim, self._occupants.on(row, wanted))
         if not self._suffices(pod, row, victims):
             return False
-        with self._ledger.trial() as trial:
+        with self._room.trial() as trial:
             for victim in self._session.in_victim_order(claim, victims):
                 if self._fits(gang, pod, row):
                     break
                 self._evict(victim, "preempt", gang)
             if not self._fits(gang, pod, row):
                 return False
-            self._ledger.pipeline(gang, pod, row)
+            self._room.pipeline(gang, pod, row)
             trial.keep()
         return True
 
@@ -87,13 +87,13 @@ class NodeByNode:
         _, row, victims = min(choices, key=lambda choice: choice[:2])
         for victim in victims:
             self._evict(victim, "preempt", gang)
-        self._ledger.pipeline(gang, pod, row)
+        self._room.pipeline(gang, pod, row)
         return True
 
     def _fewest_on(self, gang: GangState, pod: Pod, row: int, wanted: Wanted) -> list[Candidate]:
         """Let go until it fits, then give back from the most important while it still fits."""
         claim = Claim(gang, pod)
-        allowed = self._session.spared("preempt", claim, self._occupants.on(row, wanted))
+        allowed = self._session.may_leave("preempt", claim, self._occupants.on(row, wanted))
         if not self._suffices(pod, row, allowed):
             return []
         leaving: list[Candidate] = []
@@ -112,24 +112,24 @@ class NodeByNode:
     def _fits_without(
         self, gang: GangState, pod: Pod, row: int, leaving: Sequence[Candidate]
     ) -> bool:
-        with self._ledger.trial():
+        with self._room.trial():
             for victim in leaving:
                 self._evict(victim, "preempt", gang)
             return self._fits(gang, pod, row)
 
     def _fits(self, gang: GangState, pod: Pod, row: int) -> bool:
-        room = self._ledger.idle[row] + self._ledger.surely_coming[row]
+        room = self._room.idle[row] + self._room.surely_coming[row]
         return self._session.may_take(gang, pod.shape) and self._fits_into(room, pod)
 
     def _suffices(self, pod: Pod, row: int, victims: Sequence[Candidate]) -> bool:
         """Ask whether *pod* fits on *row* once *victims* and whoever is leaving are gone."""
-        room = self._ledger.idle[row] + self._ledger.coming[row]
+        room = self._room.idle[row] + self._room.coming[row]
         for victim in victims:
-            room = room + self._ledger.row(victim.pod.shape)
+            room = room + self._room.row(victim.pod.shape)
         return self._fits_into(room, pod)
 
     def _fits_into(self, room: Amounts, pod: Pod) -> bool:
-        need = self._ledger.need(pod.shape)
+        need = self._room.need(pod.shape)
         return need is not None and bool((room >= need)[need > 0].all())
 
     def _by_score(self, shape: Shape) -> list[int]:
@@ -140,7 +140,7 @@ class NodeByNode:
         return row >= 0 and bool(self._session.usable(pod.shape)[row])
 
     def _evict(self, victim: Candidate, action: str, gang: GangState) -> None:
-        self._ledger.evict(Departure(victim.gang, victim.pod, victim.row, action, gang))
+        self._room.evict(Departure(victim.gang, victim.pod, victim.row, action, gang))
 
 
 def _harm(victims: Sequence[Candidate]) -> tuple[int, int, int, float]:
