@@ -13,6 +13,8 @@ from extender.model.pod import NO_LABELS, HostPort
 from extender.model.resources import Resources
 
 Amounts: TypeAlias = npt.NDArray[np.int64]
+#: A yes or no for every row.
+Mask: TypeAlias = npt.NDArray[np.bool_]
 
 #: What a node offers of a resource it does not limit (only ever `pods`).
 UNLIMITED = 2**60

@@ -25,7 +25,7 @@ def queue_figures(session: Session) -> dict[str, QueueFigures]:
 
 
 def _figures(session: Session, queue: QueueUse, used: Resources) -> QueueFigures:
-    due = session.deserved(queue)
+    due = session.opinions.deserved(queue)
     return QueueFigures(
         name=queue.name,
         weight=queue.queue.weight,

@@ -20,7 +20,7 @@ import numpy as np
 from extender.model.node import Amounts
 from extender.model.pod import SEATED_SET, Shape
 from extender.model.resources import NOTHING, Resources
-from extender.plan.demand import Demand, slots_in
+from extender.plan.demand import Demand
 from extender.plan.policy.options import Starvation
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
@@ -35,7 +35,7 @@ def starving_longest(session: Session, gangs: list[GangState]) -> list[GangState
     heads: dict[str, GangState] = {}
     for gang in gangs:
         head = heads.get(gang.queue.name)
-        if session.lacking(gang) and (
+        if session.opinions.lacking(gang) and (
             head is None or session.gang_key(gang) < session.gang_key(head)
         ):
             heads[gang.queue.name] = gang
@@ -51,7 +51,11 @@ def starving_longest(session: Session, gangs: list[GangState]) -> list[GangState
 def is_starving_long(session: Session, gang: GangState) -> bool:
     """Ask whether *gang* lacks members and has waited long enough to have room kept."""
     patience = session.policy.starvation
-    if not (session.rules.starving_gangs_get_room and patience.after_s and session.lacking(gang)):
+    if not (
+        session.rules.starving_gangs_get_room
+        and patience.after_s
+        and session.opinions.lacking(gang)
+    ):
         return False
     return is_due(session.snapshot.now - complete_since(gang), patience)
 
@@ -90,7 +94,7 @@ def without_its_fence(session: Session, gang: GangState) -> Iterator[None]:
     for each in fences:
         session.room.take_down(each)
     yield
-    if fences and session.lacking(gang) > len(gang.pipelined):
+    if fences and session.opinions.lacking(gang) > len(gang.pipelined):
         session.fenced[gang.key] = fences
         for each in fences:
             session.room.put_up(each)
@@ -114,8 +118,8 @@ def _places(session: Session, demand: Demand) -> dict[int, Amounts] | None:
     places: dict[int, Amounts] = {}
     for shape, pods in demand.by_shape.items():
         need, left = session.room.row(shape), len(pods)
-        in_the_end = slots_in(session, room, shape)
-        now = np.minimum(slots_in(session, session.room.idle, shape), in_the_end)
+        in_the_end = session.places.count(room, shape)
+        now = np.minimum(session.places.count(session.room.idle, shape), in_the_end)
         for row in np.lexsort((-in_the_end, -now)).tolist():
             count = min(left, int(in_the_end[row]))
             if count:

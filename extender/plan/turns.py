@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 
+from extender.plan.opinions import Key
 from extender.plan.room.state import GangState, QueueUse
-from extender.plan.session import Key, Session
+from extender.plan.session import Session
 
 
 class Turns:

@@ -122,7 +122,7 @@ def test_scores_of_packing(case: Case, tmp_path: Any) -> None:
     shapes = {p.key: p.shape for g in session.snapshot.gangs.values() for p in g.pods}
 
     for key, expected in case["expect"]["node_scores"].items():
-        slots = session.slots(shapes[key])
+        slots = session.places.slots(shapes[key])
         scores = slots.scores(range(len(names)))
         assert dict(zip(names, scores, strict=True)) == pytest.approx(expected, abs=1e-6)
 

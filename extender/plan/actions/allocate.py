@@ -36,7 +36,7 @@ def _contenders(session: Session) -> list[GangState]:
         given = len(gang.placed) + len(gang.pipelined)
         if gang.is_pending or given == len(gang.gang.waiting):
             continue
-        problem = session.problem_of(gang)
+        problem = session.opinions.problem_of(gang)
         if problem is not None:
             gang.blocked = problem
             continue
@@ -64,9 +64,10 @@ def _serve_starving(session: Session, contenders: list[GangState]) -> set[str]:
         gang.runs = _worth_a_node(session, session.waiting_runs(gang))
         if started or gang.pipelined or gang.key in session.fenced:
             continue
-        if preferred or (session.round is Round.REST and session.is_entitled(gang, demand.total)):
+        entitled = session.opinions.is_entitled(gang, demand.total)
+        if preferred or (session.round is Round.REST and entitled):
             fence(session, demand)
-        elif session.is_entitled(gang, demand.total):
+        elif entitled:
             held.add(gang.queue.name)
     return held
 
@@ -80,7 +81,7 @@ def _may_be_preferred(session: Session, demand: Demand) -> bool:
         return False
     if session.round is Round.REST:
         return True
-    return session.is_preemptive(demand.gang, Shape(requests=demand.total))
+    return session.opinions.is_preemptive(demand.gang, Shape(requests=demand.total))
 
 
 def _worth_a_node(session: Session, runs: list[list[Pod]]) -> list[list[Pod]]:
@@ -102,11 +103,11 @@ def _hand_out(session: Session) -> None:
         ],
     )
     for gang in turns:
-        if session.is_overused(gang.queue):
+        if session.opinions.is_overused(gang.queue):
             for each in (gang, *turns.drop(gang.queue)):
                 each.blocked = each.blocked or QUEUE_HAS_ENOUGH
             continue
-        alone = turns.is_over and session.limits_every_task
+        alone = turns.is_over and session.opinions.limit_every_task
         if _take_turn(session, gang, alone=alone) and gang.runs:
             turns.come_back(gang)
 
@@ -116,31 +117,31 @@ def _may_have_a_turn(session: Session, gang: GangState) -> bool:
 
     In Volcano the rest of a gang that waits for room goes on looking for some.
     """
-    waits = gang.pipelined and session.rules.gangs_leave_whole and session.lacking(gang)
+    waits = gang.pipelined and session.rules.gangs_leave_whole and session.opinions.lacking(gang)
     return bool(gang.runs) and not waits and gang.key not in session.fenced
 
 
 def _take_turn(session: Session, gang: GangState, *, alone: bool) -> bool:
     """Try *gang*; True when it may start (or grow)."""
     gang.blocked = None
-    lacking = session.lacking(gang)
-    allowed = session.allowance(gang, gang.runs[0][0].shape)
+    lacking = session.opinions.lacking(gang)
+    allowed = session.opinions.allowance(gang, gang.runs[0][0].shape)
     if _is_hopeless(session, gang, lacking, allowed):
         return False
     with session.room.trial(gang) as trial:
         _place(session, gang, allowed, alone=alone)
-        if session.is_ready(gang):
+        if session.opinions.is_ready(gang):
             gang.commit()
             trial.keep()
             return True
-        if session.is_pipelined(gang):
+        if session.opinions.is_pipelined(gang):
             trial.keep()
     return False
 
 
 def _is_hopeless(session: Session, gang: GangState, lacking: int, allowed: int | Problem) -> bool:
     """See cheaply that a gang of identical members cannot find room for its minimum."""
-    if lacking <= 1 or len(gang.runs) > 1 or not session.minds_pipelining:
+    if lacking <= 1 or len(gang.runs) > 1 or not session.opinions.mind_pipelining:
         return False  # where nobody minds, a gang keeps even a part of its room until the end
     if isinstance(allowed, Problem):
         gang.blocked = allowed
@@ -148,7 +149,7 @@ def _is_hopeless(session: Session, gang: GangState, lacking: int, allowed: int |
     if allowed < lacking:
         gang.blocked = QUEUE_HAS_ENOUGH
         return True
-    slots = session.slots(gang.runs[0][0].shape)
+    slots = session.places.slots(gang.runs[0][0].shape)
     return slots.free < lacking and not session.room.anything_coming
 
 
@@ -161,24 +162,24 @@ def _place(session: Session, gang: GangState, first_allowed: int | Problem, *, a
         if isinstance(allowed, Problem):
             gang.blocked = allowed
         elif not run[0].role or run[0].role not in failed_roles:
-            is_growing = alone and session.is_ready(gang)
-            wanted = len(run) if is_growing else max(1, session.lacking(gang))
+            is_growing = alone and session.opinions.is_ready(gang)
+            wanted = len(run) if is_growing else max(1, session.opinions.lacking(gang))
             count = _give_nodes(session, gang, run[: min(wanted, allowed)])
             if count < len(run) and count:
                 runs.insert(0, run[count:])
-            if count and session.is_ready(gang) and not alone:
+            if count and session.opinions.is_ready(gang) and not alone:
                 break
             if not count:
                 failed_roles.add(run[0].role)
                 if not _may_go_on(gang, failed_roles):
                     break
         if runs:
-            allowed = session.allowance(gang, runs[0][0].shape)
+            allowed = session.opinions.allowance(gang, runs[0][0].shape)
 
 
 def _give_nodes(session: Session, gang: GangState, pods: list[Pod]) -> int:
     """Give *pods* of one shape idle rows, as many as are found at once, or pipeline one of them."""
-    slots = session.slots(pods[0].shape)
+    slots = session.places.slots(pods[0].shape)
     nominated = session.snapshot.nodes.facts.index.get(pods[0].nominated, -1)
     if nominated >= 0 and slots.fits(nominated):
         session.room.place(gang, pods[:1], [nominated])

@@ -13,7 +13,7 @@ def backfill(session: Session) -> None:
         with session.room.trial(gang) as trial:
             for pod in pods:
                 _place(session, gang, pod)
-            if session.is_ready(gang):
+            if session.opinions.is_ready(gang):
                 gang.commit()
                 trial.keep()
             elif not session.rules.members_need_nodes:
@@ -25,7 +25,9 @@ def in_order(session: Session) -> list[tuple[GangState, list[Pod]]]:
     gangs = [
         gang
         for gang in session.census.contenders.values()
-        if not gang.is_pending and _has_empty(session, gang) and session.problem_of(gang) is None
+        if not gang.is_pending
+        and _has_empty(session, gang)
+        and session.opinions.problem_of(gang) is None
     ]
     gangs.sort(key=lambda gang: (session.queue_key(gang.queue), session.gang_key(gang)))
     found = []
@@ -53,8 +55,8 @@ def _stop_waiting_for_room(session: Session, gang: GangState) -> None:
 
 def _place(session: Session, gang: GangState, pod: Pod) -> None:
     # Volcano does not ask the queue here: not even a closed one keeps such pods from starting.
-    if session.rules.members_need_nodes and not session.may_take(gang, pod.shape):
+    if session.rules.members_need_nodes and not session.opinions.may_take(gang, pod.shape):
         return
-    rows = session.slots(pod.shape).best(1)
+    rows = session.places.slots(pod.shape).best(1)
     if rows:
         session.room.place(gang, [pod], rows)

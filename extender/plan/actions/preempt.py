@@ -36,7 +36,7 @@ def starving_gangs(session: Session) -> list[list[GangState]]:
     for gang in session.census.contenders.values():
         if gang.is_pending or not gang.gang.waiting or not session.is_starving(gang):
             continue
-        if session.problem_of(gang) is None:
+        if session.opinions.problem_of(gang) is None:
             by_queue.setdefault(gang.queue.name, []).append(gang)
     for name, gangs in by_queue.items():
         gangs.sort(key=session.gang_key)
@@ -77,7 +77,7 @@ def _between_gangs(session: Session, way: NodeByNode, gang: GangState) -> None:
                 return same_queue and _may_be_asked(session, candidate, empty=empty)
 
             way.preempt(gang, pod, others)
-        if session.is_pipelined(gang):
+        if session.opinions.is_pipelined(gang):
             trial.keep()
 
 

@@ -22,7 +22,7 @@ def reclaim(session: Session) -> None:
     maker = RoomMaker(session, occupants, "reclaim")
     way = NodeByNode(session, occupants)
     for gangs in starving:
-        if session.is_overused(gangs[0].queue):
+        if session.opinions.is_overused(gangs[0].queue):
             continue
         for gang in gangs:
             if session.rules.gangs_leave_whole:
@@ -40,9 +40,9 @@ def _pod_by_pod(session: Session, way: NodeByNode, gang: GangState) -> None:
         for pod in session.waiting_tasks(gang):
             if not session.is_starving(gang):
                 break
-            if pod.may_preempt and session.is_preemptive(gang, pod.shape):
+            if pod.may_preempt and session.opinions.is_preemptive(gang, pod.shape):
                 way.reclaim(gang, pod, others)
-        if session.is_pipelined(gang):
+        if session.opinions.is_pipelined(gang):
             trial.keep()
 
 

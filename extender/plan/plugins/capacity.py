@@ -7,21 +7,18 @@ is room, and gives back what exceeds its due when others, within theirs, need it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from extender.model.pod import Shape
 from extender.model.reason import Problem, Reason
 from extender.model.resources import PODS, Resources
 from extender.plan.arithmetic import Vector, exceeds_somewhere, excess, within_somewhere
 from extender.plan.census import without_gated
-from extender.plan.plugin import Candidate, Claim, Plugin, Round, Vote
+from extender.plan.plugin import Candidate, Claim, Plugin, Round, View, Vote
 from extender.plan.policy.arguments import Arguments
 from extender.plan.queues import ceiling
 from extender.plan.queues.entitlement import Entitlement, Entitlements
 from extender.plan.room.state import GangState, QueueUse
-
-if TYPE_CHECKING:
-    from extender.plan.session import Session
 
 
 class Capacity(Plugin):
@@ -31,7 +28,7 @@ class Capacity(Plugin):
         super().__init__(arguments, hierarchy=hierarchy)
         self._reclaim_level = max(0, int(arguments.number("ancestorReclaimLevel", 0)))
 
-    def open(self, session: Session) -> None:
+    def open(self, session: View) -> None:
         """Read the entitlements of all queues."""
         super().open(session)
         self._maths = session.maths

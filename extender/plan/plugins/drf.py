@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from extender.model.resources import Resources
-from extender.plan.plugin import Candidate, Claim, Plugin
+from extender.plan.plugin import Candidate, Claim, Plugin, View
 from extender.plan.queues.hierarchy import Tree
 from extender.plan.room.state import GangState, QueueUse
-
-if TYPE_CHECKING:
-    from extender.plan.session import Session
 
 #: Shares closer than this are the same to Volcano.
 _SAME = 1e-6
@@ -20,7 +17,7 @@ _SAME = 1e-6
 class Drf(Plugin):
     """Dominant resource fairness between gangs, and with a hierarchy between queues."""
 
-    def open(self, session: Session) -> None:
+    def open(self, session: View) -> None:
         """Build the tree of queues, if it is asked for."""
         super().open(session)
         self._maths = session.maths

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from extender.model.pod import Pod, PodUid
 from extender.model.snapshot import DisruptionBudget, LabelSelector
-from extender.plan.plugin import Candidate, Claim, Plugin
-
-if TYPE_CHECKING:
-    from extender.plan.session import Session
+from extender.plan.plugin import Candidate, Claim, Plugin, View
 
 
 class Pdb(Plugin):
     """Allows as many victims as the budgets that select them have left."""
 
-    def open(self, session: Session) -> None:
+    def open(self, session: View) -> None:
         """Sort the budgets by where they hold: most namespaces have none."""
         super().open(session)
         self._by_namespace: dict[str, list[int]] = {}

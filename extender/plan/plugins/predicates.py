@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import numpy as np
-import numpy.typing as npt
 
-from extender.model.node import Node, NodeFacts, Taint
+from extender.model.node import Mask, Node, NodeFacts, Taint
 from extender.model.pod import Shape
 from extender.plan.plugin import Plugin
 from extender.plan.policy.arguments import Arguments
 from extender.plan.room.node_match import matches, tolerates
-
-Mask = npt.NDArray[np.bool_]
 
 _CORDONED = Taint(key="node.kubernetes.io/unschedulable")
 

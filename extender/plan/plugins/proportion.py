@@ -8,25 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import TYPE_CHECKING
 
 from extender.model.pod import Shape
 from extender.model.reason import Problem
 from extender.model.resources import NOTHING, PODS, Resources
 from extender.plan.arithmetic import Vector, excess
 from extender.plan.census import without_gated
-from extender.plan.plugin import Candidate, Claim, Plugin, Round, Vote
+from extender.plan.plugin import Candidate, Claim, Plugin, Round, View, Vote
 from extender.plan.queues import ceiling, volcano_deserved, waterfill
 from extender.plan.room.state import GangState, QueueUse
-
-if TYPE_CHECKING:
-    from extender.plan.session import Session
 
 
 class Proportion(Plugin):
     """Weighted queues with guarantee and capability."""
 
-    def open(self, session: Session) -> None:
+    def open(self, session: View) -> None:
         """Work out what every queue deserves."""
         super().open(session)
         self._maths = session.maths

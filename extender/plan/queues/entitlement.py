@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from extender.model.queue import ROOT_QUEUE, Queue
 from extender.model.reason import Problem, Reason
 from extender.model.resources import CPU, MEMORY, NOTHING, Resources
 from extender.plan.arithmetic import Vector
+from extender.plan.plugin import View
 from extender.plan.queues import ceiling
 from extender.plan.room.state import QueueUse
-
-if TYPE_CHECKING:
-    from extender.plan.session import Session
 
 
 class Entitlement:
@@ -41,7 +39,7 @@ class Entitlement:
 class Entitlements:
     """All queues by name, with their lines up to the root."""
 
-    def __init__(self, session: Session, *, tree: bool) -> None:
+    def __init__(self, session: View, *, tree: bool) -> None:
         self._session = session
         self._tree = tree
         self._all = {name: Entitlement(state, tree=tree) for name, state in session.queues.items()}

@@ -7,15 +7,12 @@ The path and weights of a queue are its annotations `volcano.sh/hierarchy` ("roo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from extender.model.gang import GangKey
 from extender.plan.arithmetic import Vector
-from extender.plan.plugin import Candidate, Claim
+from extender.plan.plugin import Candidate, Claim, View
 from extender.plan.room.state import GangState, QueueUse
-
-if TYPE_CHECKING:
-    from extender.plan.session import Session
 
 _PATH, _WEIGHTS = "volcano.sh/hierarchy", "volcano.sh/hierarchy-weights"
 
@@ -37,7 +34,7 @@ class _Branch:
 class Tree:
     """All queues that have gangs, by their paths; worked out anew when somebody was placed."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: View) -> None:
         self._session = session
         self._root = _Branch()
         self._worked_out = -1

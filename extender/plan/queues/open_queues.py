@@ -9,9 +9,9 @@ from extender.model.queue import Queue, QueueState
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.plan.decision import OpenQueue, Verdict
+from extender.plan.plugin import View
 from extender.plan.queues.ceiling import guaranteed, real_capability
 from extender.plan.room.state import QueueUse
-from extender.plan.session import Session
 
 #: Reasons that mean: it would take room, if there were some or if it were its turn.
 _WANTS_ROOM = frozenset(
@@ -27,7 +27,7 @@ _LIMITING = {"proportion", "capacity"}
 _KEPT = _ORDERING | _SPARING | _PLACING | _LIMITING
 
 
-def open_queues(session: Session, verdicts: Mapping[GangKey, Verdict]) -> dict[str, OpenQueue]:
+def open_queues(session: View, verdicts: Mapping[GangKey, Verdict]) -> dict[str, OpenQueue]:
     """Name the queues that are open and within their due, with what is left in each.
 
     While somebody waits for room anywhere, that is the rest of the queue's weighted part;
@@ -56,7 +56,7 @@ def open_queues(session: Session, verdicts: Mapping[GangKey, Verdict]) -> dict[s
     return found
 
 
-def _rest_of_part(session: Session, state: QueueUse, weights: int) -> Resources:
+def _rest_of_part(session: View, state: QueueUse, weights: int) -> Resources:
     """Give what *state* has left of its weighted part, whatever the others leave."""
     part = state.queue.weight / max(weights, 1)
     counted = frozenset(_counted(session))
@@ -68,12 +68,12 @@ def _rest_of_part(session: Session, state: QueueUse, weights: int) -> Resources:
     )
 
 
-def _counted(session: Session) -> list[str]:
+def _counted(session: View) -> list[str]:
     total, counts = session.total, session.maths.counts
     return [name for name, amount in total.items() if amount > 0 and counts(name)]
 
 
-def _has_limited_parent(session: Session, queue: Queue) -> bool:
+def _has_limited_parent(session: View, queue: Queue) -> bool:
     """Ask whether an ancestor has a limit of its own: only a cycle counts its whole family."""
     seen = {queue.name}
     while queue.parent in session.queues and queue.parent not in seen:

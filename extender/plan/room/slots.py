@@ -12,14 +12,12 @@ from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heapreplace
 
 import numpy as np
-import numpy.typing as npt
 
-from extender.model.node import Amounts
+from extender.model.node import Amounts, Mask
 from extender.model.pod import HostPort, Shape
 from extender.plan.room.prospect import Prospect, Scores
 from extender.plan.room.trials import Rows, TrialRoom
 
-Mask = npt.NDArray[np.bool_]
 Scorer = Callable[[Shape, Prospect], Scores]
 
 #: At most so many nodes and so many pods per node are weighed up in one go.

@@ -123,7 +123,7 @@ def _why_queue(session: Session, other: GangState, mine: GangState) -> str:
     if theirs.priority != ours.priority:
         return f"queue {theirs.name} has priority {theirs.priority}, {ours.name} {ours.priority}"
     shares = [
-        session.maths.share(each.allocated, session.deserved(each) or {})
+        session.maths.share(each.allocated, session.opinions.deserved(each) or {})
         for each in (other.queue, mine.queue)
     ]
     if shares[0] != shares[1]:

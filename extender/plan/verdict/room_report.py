@@ -9,7 +9,6 @@ import numpy as np
 from extender.model.node import Amounts
 from extender.model.pod import Shape
 from extender.model.resources import CPU, MEMORY, PODS, Resources, write_amount
-from extender.plan.demand import slots_in
 from extender.plan.session import Session
 
 
@@ -40,8 +39,8 @@ class RoomReport:
         table = self._session.snapshot.nodes
         memo, key = table.facts.memo, ("slots if empty", self._session.policy, shape)
         if key not in memo:
-            usable = self._session.usable_at_all(shape)
-            memo[key] = int(slots_in(self._session, table.allocatable, shape, usable).sum())
+            usable = self._session.places.usable_at_all(shape)
+            memo[key] = int(self._session.places.count(table.allocatable, shape, usable).sum())
         return memo[key]  # type: ignore[return-value]
 
     def obstacles(self, shape: Shape) -> str:
@@ -51,17 +50,17 @@ class RoomReport:
         return self._obstacles[shape]
 
     def _count(self, room: Amounts, shape: Shape) -> int:
-        return int(slots_in(self._session, room, shape).sum())
+        return int(self._session.places.count(room, shape).sum())
 
     def _describe(self, shape: Shape) -> str:
         """Count every node once, by the first thing that is in the way."""
         session = self._session
         open_rows = np.ones(len(session.snapshot.nodes.nodes), dtype=bool)
         counts: list[tuple[int, str]] = []
-        for word, mask in session.obstacles(shape).items():
+        for word, mask in session.places.obstacles(shape).items():
             counts.append((int((mask & open_rows).sum()), word))
             open_rows &= ~mask
-        misfits = session.misfits(shape) & open_rows
+        misfits = session.places.misfits(shape) & open_rows
         counts.append((int(misfits.sum()), "refused by kube-scheduler"))
         open_rows &= ~misfits
         for name in _in_order(shape.requests):

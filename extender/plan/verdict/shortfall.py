@@ -95,7 +95,7 @@ def _shortfall(session: Session, room: Amounts, shape: Shape, members: int) -> S
 def _barred(session: Session, shape: Shape) -> npt.NDArray[np.str_]:
     """Name for each node the first thing about itself that keeps *shape* away; empty if none."""
     barred = np.full(len(session.snapshot.nodes.nodes), "", dtype="<U32")
-    for word, mask in session.obstacles(shape).items():
+    for word, mask in session.places.obstacles(shape).items():
         barred = np.where((barred == "") & mask, word, barred)
     return barred
 

@@ -88,7 +88,7 @@ class Verdicts:
             return gang.blocked or _incomplete(gang.gang)
         if gang.pipelined:
             return Problem(Reason.WAITING_FOR_VICTIMS, self._victims(gang))
-        incomplete = self._session.problem_of(gang)
+        incomplete = self._session.opinions.problem_of(gang)
         if incomplete is not None:
             return incomplete
         return self._never(gang) or self._kept(gang) or self._limit(gang) or self._no_room(gang)
@@ -129,9 +129,9 @@ class Verdicts:
         if problem is None or problem.reason is not Reason.QUEUE_OVER_DESERVED:
             return problem
         queue = gang.queue
-        due = self._session.deserved(queue) or {}
+        due = self._session.opinions.deserved(queue) or {}
         for shape, wanted in self._wanted(gang).items():
-            allowed = self._session.allowance(gang, shape)
+            allowed = self._session.opinions.allowance(gang, shape)
             if isinstance(allowed, Problem) and allowed.reason is Reason.QUEUE_AT_CAPABILITY:
                 return allowed  # its due is no more than its ceiling: raising that would help
             for name, amount in shape.requests.items():

@@ -9,10 +9,11 @@ from itertools import chain, islice
 from extender.model.gang import GangKey
 from extender.model.node import Amounts
 from extender.model.pod import SEATED_SET, PodUid, Status
+from extender.plan.opinions import Key
 from extender.plan.plugin import Candidate
 from extender.plan.room.state import GangState
 from extender.plan.room.trials import Rows
-from extender.plan.session import Key, Session
+from extender.plan.session import Session
 
 _MOST_OF_A_GROUP = 24
 

@@ -47,7 +47,7 @@ class Protected:
         if queue == gang.queue.name:
             return priority < gang.gang.priority
         other = self._session.queues[queue].queue
-        return other.reclaimable and not self._session.is_overused(gang.queue)
+        return other.reclaimable and not self._session.opinions.is_overused(gang.queue)
 
     def _by_place(self) -> dict[tuple[str, int], Counter[str]]:
         if self._counts is None:

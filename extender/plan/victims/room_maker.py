@@ -46,7 +46,7 @@ class RoomMaker:
 
     def make_room(self, gang: GangState, pool: Pool) -> None:
         """Let others leave until the minimum of *gang* fits, or its members one by one."""
-        if self._session.lacking(gang):
+        if self._session.opinions.lacking(gang):
             self._try(Demand(gang, self._askers(gang)), pool)
             return
         for pod in _asking(self._session.waiting_tasks(gang)):
@@ -66,7 +66,7 @@ class RoomMaker:
 
     def make_room_inside(self, gang: GangState) -> None:
         """Let surplus members of *gang* make room for members that matter more."""
-        if self._session.lacking(gang):
+        if self._session.opinions.lacking(gang):
             return  # it has no surplus, and idle room alone does not start it
         for pod in _asking(self._session.waiting_tasks(gang)):
             if not self._try(Demand(gang, [pod]), None):
@@ -113,7 +113,7 @@ class RoomMaker:
         """Ask whether *demand* may make others leave at all."""
         if self._action == "preempt":
             return True
-        return self._session.is_preemptive(demand.gang, Shape(requests=demand.total))
+        return self._session.opinions.is_preemptive(demand.gang, Shape(requests=demand.total))
 
     def _carry_out(self, demand: Demand, units: list[Unit]) -> None:
         for unit in units:

@@ -14,10 +14,11 @@ import numpy as np
 
 from extender.model.node import Amounts
 from extender.model.pod import Shape
-from extender.plan.demand import Demand, slots_in
+from extender.plan.demand import Demand
+from extender.plan.opinions import Key
 from extender.plan.plugin import Candidate
 from extender.plan.room.trials import Departure, Rows
-from extender.plan.session import Key, Session
+from extender.plan.session import Session
 from extender.plan.victims.exhaustive import Puzzle, go_together, smaller_solution
 from extender.plan.victims.freed import added, lines, on, times
 from extender.plan.victims.units import Unit, Units
@@ -133,7 +134,7 @@ class Search:
 
     def _nearest_rows(self, shape: Shape, rows: list[int]) -> list[int]:
         """Choose the rows that lack least for another slot."""
-        usable = self._session.usable(shape)
+        usable = self._session.places.usable(shape)
         rows = [row for row in rows if usable[row]]
         if len(rows) <= _MOST_NODES:
             return rows
@@ -177,7 +178,7 @@ class Search:
         room = self._room.idle[rows] + self._room.coming[rows]
         need = self._room.row(shape)
         more: Amounts = times(room + amounts, need) - times(room, need)
-        return more * self._session.usable(shape)[rows]
+        return more * self._session.places.usable(shape)[rows]
 
     def _missing(self) -> Shape | None:
         """Give a shape of the demand that lacks slots, None when all pods find room."""
@@ -189,7 +190,7 @@ class Search:
         return next(iter(self._demand.by_shape))
 
     def _short_of(self, shape: Shape) -> int:
-        slots = int(slots_in(self._session, self._idle_or_coming(), shape).sum())
+        slots = int(self._session.places.count(self._idle_or_coming(), shape).sum())
         return len(self._demand.by_shape[shape]) - slots
 
     def _idle_or_coming(self) -> Amounts:
@@ -205,7 +206,7 @@ class Search:
         for unit in self._units.everybody():
             np.add.at(room, *self._units.frees(unit))
         return all(
-            slots_in(self._session, room, shape).sum() >= len(pods)
+            self._session.places.count(room, shape).sum() >= len(pods)
             for shape, pods in self._demand.by_shape.items()
         )
 
@@ -241,7 +242,7 @@ class Search:
         if len(units) > _FEW or not self._demand.is_uniform or self._short_of(shape) <= 0:
             return None
         units = [unit for unit in units if self._units.may_go((unit,))]
-        room, usable = self._idle_or_coming().tolist(), self._session.usable(shape)
+        room, usable = self._idle_or_coming().tolist(), self._session.places.usable(shape)
         puzzle = Puzzle(
             units=units,
             frees=[lines(*self._units.frees(unit)) for unit in units],

@@ -185,12 +185,12 @@ class Units:
         claim, ours = self._demand.claim, self._demand.gang.queue
 
         def is_spared(gang: GangState) -> bool:
-            return self._session.protects(self._action, claim, gang)
+            return self._session.opinions.protect(self._action, claim, gang)
 
         gangs = filter(pool, self._occupants.leaving_order(is_spared))
-        if not self._session.prefers_relatives:
+        if not self._session.opinions.prefer_relatives:
             return gangs
-        return sorted(gangs, key=lambda g: self._session.victim_queue_key(g.queue, ours))
+        return sorted(gangs, key=lambda g: self._session.opinions.victim_queue_order(g.queue, ours))
 
     def _askable(self, gang: GangState) -> list[Candidate]:
         """List members that are not exempt; a claimant without requests displaces only its like."""
@@ -200,4 +200,4 @@ class Units:
     def _may_leave(self, members: Sequence[Candidate]) -> list[Candidate]:
         if not members:
             return []
-        return self._session.may_leave(self._action, self._demand.claim, members)
+        return self._session.opinions.may_leave(self._action, self._demand.claim, members)

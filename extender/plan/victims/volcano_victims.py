@@ -23,6 +23,7 @@ class NodeByNode:
 
     def __init__(self, session: Session, occupants: Occupants) -> None:
         self._session = session
+        self._opinions = session.opinions
         self._room = session.room
         self._occupants = occupants
         thorough = session.arguments("preempt")
@@ -40,11 +41,11 @@ class NodeByNode:
     def reclaim(self, gang: GangState, pod: Pod, wanted: Wanted) -> bool:
         """Take room for *pod* back from other queues; True when it has a node to wait for."""
         claim = Claim(gang, pod)
-        for row in np.flatnonzero(self._session.usable(pod.shape)).tolist():
+        for row in np.flatnonzero(self._session.places.usable(pod.shape)).tolist():
             candidates = self._occupants.on(row, wanted)
             if not candidates:
                 continue
-            victims = self._session.may_leave("reclaim", claim, candidates)
+            victims = self._opinions.may_leave("reclaim", claim, candidates)
             if not self._suffices(pod, row, victims):
                 continue
             with self._room.trial() as trial:
@@ -59,7 +60,7 @@ class NodeByNode:
 
     def _preempt_on(self, gang: GangState, pod: Pod, row: int, wanted: Wanted) -> bool:
         claim = Claim(gang, pod)
-        victims = self._session.may_leave("preempt", claim, self._occupants.on(row, wanted))
+        victims = self._opinions.may_leave("preempt", claim, self._occupants.on(row, wanted))
         if not self._suffices(pod, row, victims):
             return False
         with self._room.trial() as trial:
@@ -93,7 +94,7 @@ class NodeByNode:
     def _fewest_on(self, gang: GangState, pod: Pod, row: int, wanted: Wanted) -> list[Candidate]:
         """Let go until it fits, then give back from the most important while it still fits."""
         claim = Claim(gang, pod)
-        allowed = self._session.may_leave("preempt", claim, self._occupants.on(row, wanted))
+        allowed = self._opinions.may_leave("preempt", claim, self._occupants.on(row, wanted))
         if not self._suffices(pod, row, allowed):
             return []
         leaving: list[Candidate] = []
@@ -119,7 +120,7 @@ class NodeByNode:
 
     def _fits(self, gang: GangState, pod: Pod, row: int) -> bool:
         room = self._room.idle[row] + self._room.surely_coming[row]
-        return self._session.may_take(gang, pod.shape) and self._fits_into(room, pod)
+        return self._opinions.may_take(gang, pod.shape) and self._fits_into(room, pod)
 
     def _suffices(self, pod: Pod, row: int, victims: Sequence[Candidate]) -> bool:
         """Ask whether *pod* fits on *row* once *victims* and whoever is leaving are gone."""
@@ -133,11 +134,11 @@ class NodeByNode:
         return need is not None and bool((room >= need)[need > 0].all())
 
     def _by_score(self, shape: Shape) -> list[int]:
-        return self._session.slots(shape).ranked()
+        return self._session.places.slots(shape).ranked()
 
     def _has_a_node_in_mind(self, pod: Pod) -> bool:
         row = self._session.snapshot.nodes.facts.index.get(pod.nominated, -1)
-        return row >= 0 and bool(self._session.usable(pod.shape)[row])
+        return row >= 0 and bool(self._session.places.usable(pod.shape)[row])
 
     def _evict(self, victim: Candidate, action: str, gang: GangState) -> None:
         self._room.evict(Departure(victim.gang, victim.pod, victim.row, action, gang))
