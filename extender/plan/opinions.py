@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, TypeAlias
 
 from extender.model.node import Mask, NodeFacts
@@ -47,8 +48,11 @@ class Opinions:
     def __init__(self, tiers: Tiers, *, vetoes_are_final: bool) -> None:
         self._vetoes_are_final = vetoes_are_final
         every, by_tier = partial(_every, tiers), partial(_by_tier, tiers)
+        speakers = partial(_speakers, tiers)
         self._gang_orders: list[_GangOrder] = every("gang_order", "JobOrder")
+        self._gang_orderers = list(chain(*speakers("gang_order", "JobOrder")))
         self._queue_orders: list[_QueueOrder] = every("queue_order", "QueueOrder")
+        self._queue_orderers = list(chain(*speakers("queue_order", "QueueOrder")))
         self._task_orders: list[Callable[[Pod], Any]] = every("task_order", "TaskOrder")
         self._victim_orders: list[_KinOrder] = every("victim_queue_order")
         self._valid: list[Callable[[GangState], Problem | None]] = every("gang_valid")
@@ -65,7 +69,12 @@ class Opinions:
             "preempt": by_tier("preemptable", "Preemptable"),
             "reclaim": by_tier("reclaimable", "Reclaimable"),
         }
-        self._protectors = {action: _protectors(votes) for action, votes in self._voters.items()}
+        self._protectors: dict[str, list[_Protector]] = {
+            "preempt": _protectors(speakers("preemptable", "Preemptable")),
+            "reclaim": _protectors(speakers("reclaimable", "Reclaimable")),
+        }
+        #: The plugins that keep pods off nodes.
+        self.barring = list(chain(*speakers("obstacles", "Predicate")))
         self._obstacles: list[_Bar] = every("obstacles", "Predicate")
         self._scores: list[_Scorer] = every("scores", "NodeOrder")
         self._deserved: list[_Due] = every("deserved")
@@ -87,6 +96,20 @@ class Opinions:
     def victim_queue_order(self, queue: QueueUse, claimant: QueueUse) -> Key:
         """Give how close *queue* is to the claimant's, for taking from its relatives first."""
         return tuple([order(queue, claimant) for order in self._victim_orders])
+
+    def why_gang_first(self, ahead: GangState, behind: GangState) -> str:
+        """Let the plugin that puts one gang before the other say why; empty when none does."""
+        for plugin, order in zip(self._gang_orderers, self._gang_orders, strict=True):
+            if order(ahead) != order(behind):
+                return _words(plugin, "gang_order_words", ahead, behind, "it")
+        return ""
+
+    def why_queue_first(self, ahead: QueueUse, behind: QueueUse) -> str:
+        """Let the plugin that puts one queue before the other say why; empty when none does."""
+        for plugin, order in zip(self._queue_orderers, self._queue_orders, strict=True):
+            if order(ahead) != order(behind):
+                return _words(plugin, "queue_order_words", ahead, behind, f"queue {ahead.name}")
+        return ""
 
     @property
     def prefer_relatives(self) -> bool:
@@ -192,11 +215,6 @@ class Opinions:
 
     # ---------------------------------------------------------------- nodes
 
-    @property
-    def barring(self) -> list[object]:
-        """List the plugins that keep pods off nodes."""
-        return [bar.__self__ for bar in self._obstacles]  # type: ignore[attr-defined]
-
     def obstacles(self, shape: Shape, facts: NodeFacts) -> dict[str, Mask]:
         """Mark, by word, the nodes that *shape* may not use."""
         found: dict[str, Mask] = {}
@@ -215,26 +233,33 @@ class Opinions:
         return total
 
 
-def _by_tier(tiers: Tiers, method: str, switch: str = "") -> list[list[Any]]:
-    """Collect, tier by tier, *method* of the plugins that have it and are not silenced."""
+def _speakers(tiers: Tiers, method: str, switch: str = "") -> list[list[Plugin]]:
+    """Name, tier by tier, the plugins that have *method* and are not silenced in it."""
     return [
-        [
-            getattr(p, method)
-            for p, silenced in tier
-            if hasattr(p, method) and switch not in silenced
-        ]
+        [plugin for plugin, silenced in tier if hasattr(plugin, method) and switch not in silenced]
         for tier in tiers
     ]
 
 
+def _by_tier(tiers: Tiers, method: str, switch: str = "") -> list[list[Any]]:
+    return [[getattr(p, method) for p in tier] for tier in _speakers(tiers, method, switch)]
+
+
 def _every(tiers: Tiers, method: str, switch: str = "") -> list[Any]:
-    return [speak for tier in _by_tier(tiers, method, switch) for speak in tier]
+    return list(chain(*_by_tier(tiers, method, switch)))
 
 
-def _protectors(voters: Sequence[Sequence[Any]]) -> list[_Protector]:
+def _protectors(voters: Sequence[Sequence[Plugin]]) -> list[_Protector]:
     """Collect who can say cheaply that a whole group is exempt, in the tier that decides."""
-    deciding = [vote.__self__ for vote in next((tier for tier in voters if tier), ())]
+    deciding = next((tier for tier in voters if tier), ())
     return [plugin.protects for plugin in deciding if hasattr(plugin, "protects")]
+
+
+def _words(plugin: Plugin, method: str, ahead: object, behind: object, who: str) -> str:
+    """Let *plugin* say why; one without words is named."""
+    if not hasattr(plugin, method):
+        return f"plugin {plugin.name} puts {who} first"
+    return str(getattr(plugin, method)(ahead, behind))
 
 
 def _settle(tiers: Iterable[Iterable[_Judge]], gang: GangState) -> Problem | None:

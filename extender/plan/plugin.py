@@ -6,7 +6,9 @@ session asks only those that exist and are switched on. *gang* is a `GangState`,
 
     method                                   answer                       switched by
     gang_order(gang)                         key, smaller goes first      enableJobOrder
+    gang_order_words(ahead, behind)          why, for people              as the order
     queue_order(queue)                       key, smaller goes first      enableQueueOrder
+    queue_order_words(ahead, behind)         why, for people              as the order
     task_order(pod)                          key, smaller goes first      enableTaskOrder
     gang_valid(gang)                         Problem or None              -
     gang_ready(gang)                         how many members it lacks    enableJobReady
@@ -104,6 +106,9 @@ class View(Protocol):
 
 class Plugin:
     """A policy; see the head of this file for what it may define."""
+
+    #: What the policy file calls it.
+    name = ""
 
     def __init__(self, arguments: Arguments, *, hierarchy: bool = False) -> None:
         self.arguments = arguments

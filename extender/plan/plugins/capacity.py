@@ -45,6 +45,12 @@ class Capacity(Plugin):
         """Put higher priority first, then who is furthest below its due, level by level."""
         return (-queue.queue.priority, *self._known.places(queue))
 
+    def queue_order_words(self, ahead: QueueUse, behind: QueueUse) -> str:
+        """Name both priorities, or what differs on the first level that tells them apart."""
+        levels = zip(self._known.places(ahead), self._known.places(behind), strict=False)
+        differs = (one.why_before(other) for one, other in levels if one != other)
+        return ahead.rank_over(behind) or next(differs, f"{behind.name} is below {ahead.name}")
+
     def allocatable(self, gang: GangState, shape: Shape) -> int | Problem:
         """Count the pods of *shape* that the queue and all above it may still take."""
         problem = self._cannot_start(gang.queue)

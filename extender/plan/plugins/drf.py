@@ -34,6 +34,14 @@ class Drf(Plugin):
 
     gang_order = share
 
+    def gang_order_words(self, ahead: GangState, behind: GangState) -> str:
+        """Name both shares."""
+        return f"it uses {self.share(ahead):.1%} of the cluster, this one {self.share(behind):.1%}"
+
+    def queue_order_words(self, ahead: QueueUse, behind: QueueUse) -> str:
+        """Say that the tree decides; its levels would fill a page."""
+        return f"queue {ahead.name} has less than {behind.name} in the tree of shares"
+
     def preemptable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Allow victims whose gang would still have at least the share of the claimant."""
         claimed = self._maths.share(claim.gang.allocated + claim.pod.requests, self._total)

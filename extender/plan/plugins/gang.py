@@ -58,6 +58,10 @@ class GangMinimum(Plugin):
         """Put gangs that do not run yet before those that could only grow."""
         return gang.ready + len(gang.empty) >= gang.min_member
 
+    def gang_order_words(self, ahead: GangState, behind: GangState) -> str:
+        """Say who could start and who only grow."""
+        return "it has yet to start, this one could only grow"
+
     def preemptable(self, claim: Claim, candidates: Sequence[Candidate]) -> Iterable[Candidate]:
         """Spare the minimum of every gang."""
         if self.session.rules.gangs_leave_whole:

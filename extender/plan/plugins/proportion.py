@@ -57,6 +57,11 @@ class Proportion(Plugin):
         """Put higher priority first, then who is furthest below its due."""
         return (-queue.queue.priority, self.share(queue))
 
+    def queue_order_words(self, ahead: QueueUse, behind: QueueUse) -> str:
+        """Name both priorities, or how much of their dues they use."""
+        used = f"queue {ahead.name} uses {self.share(ahead):.0%} of its due"
+        return ahead.rank_over(behind) or f"{used}, {behind.name} {self.share(behind):.0%}"
+
     def overused(self, queue: QueueUse) -> bool:
         """Ask whether *queue* has all it deserves."""
         return self._maths.within(self.deserved(queue), queue.allocated)

@@ -54,7 +54,9 @@ def make(option: PluginOption, place: str) -> Plugin:
     """Build the plugin *option* names; *place* is where errors say it stands."""
     arguments = Arguments(place, option.arguments)
     kind = _OURS.get(option.name) or _load(option.name, place)
-    return kind(arguments, hierarchy=option.hierarchy)
+    plugin = kind(arguments, hierarchy=option.hierarchy)
+    plugin.name = option.name
+    return plugin
 
 
 def _load(name: str, place: str) -> type[Plugin]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import inf
-from typing import Any
+from typing import NamedTuple
 
 from extender.model.queue import ROOT_QUEUE, Queue
 from extender.model.reason import Problem, Reason
@@ -13,6 +13,27 @@ from extender.plan.arithmetic import Vector
 from extender.plan.plugin import View
 from extender.plan.queues import ceiling
 from extender.plan.room.state import QueueUse
+
+
+class Place(NamedTuple):
+    """Where a queue stands among those beside it; the smaller goes first."""
+
+    #: How much of its due it uses; one without any due counts as full.
+    share: float
+    lacks_due: bool
+    created: float
+    name: str
+
+    def why_before(self, other: Place) -> str:
+        """Say what differs first."""
+        if self.share != other.share:
+            used = f"queue {self.name} uses {self.share:.0%} of its due"
+            return f"{used}, {other.name} {other.share:.0%}"
+        if self.lacks_due != other.lacks_due:
+            return f"queue {self.name} has a due of its own, {other.name} none"
+        if self.created != other.created:
+            return f"queue {self.name} is {other.created - self.created:.0f} s older"
+        return f"queue {self.name} is equal in all and first by name"
 
 
 class Entitlement:
@@ -61,7 +82,7 @@ class Entitlements:
         """List *queue* and, in a tree, everything above it, upwards."""
         return self._lines[queue.name]
 
-    def places(self, queue: QueueUse) -> tuple[Any, ...]:
+    def places(self, queue: QueueUse) -> tuple[Place, ...]:
         """Give the order of *queue* among all: in a tree from the top down."""
         line = self._lines[queue.name]
         path = [each for each in reversed(line) if each.name != ROOT_QUEUE] or line
@@ -78,11 +99,11 @@ class Entitlements:
             depth += 1
         return max(depth, 1)
 
-    def _place(self, each: Entitlement, *, is_leaf: bool) -> tuple[Any, ...]:
+    def _place(self, each: Entitlement, *, is_leaf: bool) -> Place:
         live = is_leaf or self._session.rules.exact
         # Volcano keeps the shares of inner queues as they were when the cycle began.
         share = self._share(each) if live else self._shares_at_open[each.name]
-        return (share, not self._names(each.deserved), each.state.queue.created, each.name)
+        return Place(share, not self._names(each.deserved), each.state.queue.created, each.name)
 
     def _share(self, each: Entitlement) -> float:
         """Give how much of its due a queue uses; one without any due counts as full."""

@@ -54,6 +54,13 @@ class QueueUse:
             line.of_children = line.of_children - amounts
             line = line.parent
 
+    def rank_over(self, other: QueueUse) -> str:
+        """Name both priorities; empty when they are the same."""
+        ours, theirs = self.queue.priority, other.queue.priority
+        if ours == theirs:
+            return ""
+        return f"queue {self.name} has priority {ours}, {other.name} {theirs}"
+
     @property
     def with_children(self) -> Resources:
         """Give what it uses together with all queues below it."""
