@@ -9,7 +9,6 @@ from extender.model.gang import GangKey
 from extender.model.pod import Pod, Shape, Status
 from extender.model.reason import Problem
 from extender.model.resources import PODS
-from extender.plan.arithmetic import Arithmetic
 from extender.plan.census import Census
 from extender.plan.opinions import Key, Opinions
 from extender.plan.plugin import Candidate, Claim, Round
@@ -31,7 +30,7 @@ class Session:
         self.snapshot = census.snapshot
         self.policy = policy
         self.rules = policy.rules
-        self.maths = Arithmetic(policy.rules)
+        self.maths = policy.rules.maths
         self.room = TrialRoom(census.snapshot.nodes)
         self.total = census.total
         self.queues = census.queues
@@ -45,8 +44,9 @@ class Session:
         self.places = Places(census.snapshot, census.ready_nodes, self.room, self.opinions, policy)
         if not policy.rules.members_need_nodes:
             self._count_empty_members()
-        if not policy.rules.exact and any(isinstance(p, Predicates) for p in self.opinions.barring):
-            # Volcano's predicate counts pods that are leaving against a node's limit of pods.
+        if not policy.rules.leaving_pods_make_room and any(
+            isinstance(plugin, Predicates) for plugin in self.opinions.barring
+        ):
             self.room.distrust_coming(PODS)
         if "enqueue" not in policy.actions:
             for gang in census.contenders.values():
@@ -55,7 +55,10 @@ class Session:
 
     def _open_plugins(self) -> Opinions:
         tiers = [
-            [(plugin_register.make(option, option.name), option.silenced) for option in tier]
+            [
+                (plugin_register.make(option, option.name, self.rules), option.silenced)
+                for option in tier
+            ]
             for tier in self.policy.tiers
         ]
         for tier in tiers:

@@ -48,14 +48,26 @@ def starving_longest(session: Session, gangs: list[GangState]) -> list[GangState
     return sorted(aged, key=lambda gang: (complete_since(gang), gang.key))
 
 
+def starving_gangs(session: Session) -> list[list[GangState]]:
+    """List the gangs others may have to leave for, by queue, both in order."""
+    by_queue: dict[str, list[GangState]] = {}
+    for gang in session.census.contenders.values():
+        if gang.is_pending or not gang.gang.waiting or not session.is_starving(gang):
+            continue
+        if session.opinions.problem_of(gang) is None:
+            by_queue.setdefault(gang.queue.name, []).append(gang)
+    for name, gangs in by_queue.items():
+        gangs.sort(key=session.gang_key)
+        if is_starving_long(session, gangs[0]):
+            # What the others could free would be kept for this one.
+            by_queue[name] = gangs[:1]
+    return sorted(by_queue.values(), key=lambda gangs: session.queue_key(gangs[0].queue))
+
+
 def is_starving_long(session: Session, gang: GangState) -> bool:
     """Ask whether *gang* lacks members and has waited long enough to have room kept."""
     patience = session.policy.starvation
-    if not (
-        session.rules.starving_gangs_get_room
-        and patience.after_s
-        and session.opinions.lacking(gang)
-    ):
+    if not patience.after_s or not session.opinions.lacking(gang):
         return False
     return is_due(session.snapshot.now - complete_since(gang), patience)
 

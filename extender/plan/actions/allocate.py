@@ -40,7 +40,7 @@ def _contenders(session: Session) -> list[GangState]:
         if problem is not None:
             gang.blocked = problem
             continue
-        gang.runs = _worth_a_node(session, session.waiting_runs(gang))
+        gang.runs = _worth_a_node(gang, session.waiting_runs(gang))
         if gang.runs:
             contenders.append(gang)
     return contenders
@@ -61,7 +61,7 @@ def _serve_starving(session: Session, contenders: list[GangState]) -> set[str]:
         preferred = _may_be_preferred(session, demand)
         with without_its_fence(session, gang):
             started = preferred and _take_turn(session, gang, alone=False)
-        gang.runs = _worth_a_node(session, session.waiting_runs(gang))
+        gang.runs = _worth_a_node(gang, session.waiting_runs(gang))
         if started or gang.pipelined or gang.key in session.fenced:
             continue
         entitled = session.opinions.is_entitled(gang, demand.total)
@@ -84,11 +84,9 @@ def _may_be_preferred(session: Session, demand: Demand) -> bool:
     return session.opinions.is_preemptive(demand.gang, Shape(requests=demand.total))
 
 
-def _worth_a_node(session: Session, runs: list[list[Pod]]) -> list[list[Pod]]:
-    """Leave members without requests to backfill where they count without a node."""
-    if session.rules.members_need_nodes:
-        return runs
-    return [run for run in runs if not session.is_empty(run[0].shape)]
+def _worth_a_node(gang: GangState, runs: list[list[Pod]]) -> list[list[Pod]]:
+    """Leave members that count without a node to backfill."""
+    return [run for run in runs if run[0] not in gang.empty] if gang.empty else runs
 
 
 def _hand_out(session: Session) -> None:
@@ -113,11 +111,8 @@ def _hand_out(session: Session) -> None:
 
 
 def _may_have_a_turn(session: Session, gang: GangState) -> bool:
-    """Leave out who has everything, waits for room already, or has room kept for it.
-
-    In Volcano the rest of a gang that waits for room goes on looking for some.
-    """
-    waits = gang.pipelined and session.rules.gangs_leave_whole and session.opinions.lacking(gang)
+    """Leave out who has everything, waits for room already, or has room kept for it."""
+    waits = gang.pipelined and session.rules.promised_gangs_wait and session.opinions.lacking(gang)
     return bool(gang.runs) and not waits and gang.key not in session.fenced
 
 

@@ -12,12 +12,11 @@ def backfill(session: Session) -> None:
     for gang, pods in in_order(session):
         with session.room.trial(gang) as trial:
             for pod in pods:
-                _place(session, gang, pod)
+                if session.opinions.may_take(gang, pod.shape):
+                    place(session, gang, pod)
             if session.opinions.is_ready(gang):
                 gang.commit()
                 trial.keep()
-            elif not session.rules.members_need_nodes:
-                trial.keep()  # in Volcano they keep the place until the cycle ends
 
 
 def in_order(session: Session) -> list[tuple[GangState, list[Pod]]]:
@@ -53,10 +52,8 @@ def _stop_waiting_for_room(session: Session, gang: GangState) -> None:
             session.room.unpipeline(gang, pod, row, counts=counts)
 
 
-def _place(session: Session, gang: GangState, pod: Pod) -> None:
-    # Volcano does not ask the queue here: not even a closed one keeps such pods from starting.
-    if session.rules.members_need_nodes and not session.opinions.may_take(gang, pod.shape):
-        return
+def place(session: Session, gang: GangState, pod: Pod) -> None:
+    """Give *pod* the best place there is, if there is one."""
     rows = session.places.slots(pod.shape).best(1)
     if rows:
         session.room.place(gang, [pod], rows)

@@ -24,6 +24,8 @@ from extender.plan.room.state import GangState, QueueUse
 class Capacity(Plugin):
     """Stated entitlements, flat or as a tree (`enableHierarchy`)."""
 
+    _entitlements = Entitlements
+
     def __init__(self, arguments: Arguments, *, hierarchy: bool = False) -> None:
         super().__init__(arguments, hierarchy=hierarchy)
         self._reclaim_level = max(0, int(arguments.number("ancestorReclaimLevel", 0)))
@@ -32,7 +34,7 @@ class Capacity(Plugin):
         """Read the entitlements of all queues."""
         super().open(session)
         self._maths = session.maths
-        self._known = Entitlements(session, tree=self.hierarchy)
+        self._known = self._entitlements(session, tree=self.hierarchy)
         self._level = self._reclaim_level if self.hierarchy else 0
         if self.hierarchy:
             self.victim_queue_order = self._victim_queue_order
@@ -73,7 +75,7 @@ class Capacity(Plugin):
         It may when others within theirs have been served, or make room for itself if it has no
         due at all; otherwise whoever it displaces would come back before it.
         """
-        if not self.session.rules.may_overshoot or self.session.round is Round.REST:
+        if self.session.round is Round.REST:
             return False
         return self.session.round is Round.DUE or bool(self.deserved(queue))
 
@@ -166,7 +168,7 @@ class Capacity(Plugin):
         if not within_somewhere(self._maths, after, entitled.deserved, asked):
             return False
         named = {name: asked.amount(name) for name in entitled.deserved}
-        return not (self.session.rules.exact and excess(after, entitled.deserved, named))
+        return not excess(after, entitled.deserved, named)
 
     def _gives(self, claim: Claim, candidate: Candidate, rest: dict[str, Resources]) -> bool:
         asked, given = claim.pod.requests, candidate.pod.requests
@@ -194,8 +196,7 @@ class Capacity(Plugin):
     def _has_too_much(self, entitled: Entitlement, rest: Resources, given: Resources) -> bool:
         if not self._concerns(given, entitled.deserved):
             return True
-        used = entitled.used if self.session.rules.exact else rest
-        return exceeds_somewhere(self._maths, used, entitled.deserved, given)
+        return exceeds_somewhere(self._maths, entitled.used, entitled.deserved, given)
 
     def _concerns(self, amounts: Resources, deserved: Vector) -> bool:
         """Ask whether *amounts* and *deserved* have a resource in common."""

@@ -10,12 +10,12 @@ from extender.plan.plugin import Candidate, Claim, Plugin, View
 from extender.plan.queues.hierarchy import Tree
 from extender.plan.room.state import GangState, QueueUse
 
-#: Shares closer than this are the same to Volcano.
-_SAME = 1e-6
-
 
 class Drf(Plugin):
     """Dominant resource fairness between gangs, and with a hierarchy between queues."""
+
+    #: Whether members that stay are counted as gone when the next of their gang is weighed.
+    _counts_all_as_gone = False
 
     def open(self, session: View) -> None:
         """Build the tree of queues, if it is asked for."""
@@ -45,19 +45,21 @@ class Drf(Plugin):
     def preemptable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Allow victims whose gang would still have at least the share of the claimant."""
         claimed = self._maths.share(claim.gang.allocated + claim.pod.requests, self._total)
-        exact = self.session.rules.exact
         rest: dict[str, Resources] = {}
         allowed = []
         for candidate in candidates:
             before = rest.get(candidate.gang.key, candidate.gang.allocated)
             after = before - candidate.pod.requests
             left = self._maths.share(after, self._total)
-            fair = claimed <= left if exact else claimed < left + _SAME
+            fair = self._is_fair(claimed, left)
             if fair:
                 allowed.append(candidate)
-            if fair or not exact:  # Volcano counts those it spares as gone, too
+            if fair or self._counts_all_as_gone:
                 rest[candidate.gang.key] = after
         return allowed
+
+    def _is_fair(self, claimed: float, left: float) -> bool:
+        return claimed <= left
 
     def _queue_order(self, queue: QueueUse) -> tuple[Any, ...]:
         return self._tree.place(queue)

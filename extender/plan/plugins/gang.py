@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from extender.model.pod import Status
+from extender.model.pod import Pod, Status
 from extender.model.reason import Problem, Reason
 from extender.plan.plugin import Candidate, Claim, Plugin, Vote
 from extender.plan.room.state import GangState
@@ -15,15 +15,16 @@ class GangMinimum(Plugin):
 
     def gang_valid(self, gang: GangState) -> Problem | None:
         """Say which members are missing for the gang ever to be complete."""
-        pending = len(gang.gang.by_status.get(Status.PENDING, ()))
-        gated = pending - len(gang.gang.waiting)
         # Those given a node in this cycle count among the ready already.
-        present = gang.ready + pending - len(gang.placed)
-        if self.session.rules.members_need_nodes:
-            present -= gated
+        present = gang.ready + len(self._coming(gang)) - len(gang.placed)
         if present < gang.min_member:
-            return _missing(present, gang.min_member, gated)
+            pending = len(gang.gang.by_status.get(Status.PENDING, ()))
+            return _missing(present, gang.min_member, pending - len(gang.gang.waiting))
         return self._missing_role(gang)
+
+    def _coming(self, gang: GangState) -> Sequence[Pod]:
+        """List the members without a node that could complete the gang."""
+        return gang.gang.waiting
 
     def gang_ready(self, gang: GangState) -> int:
         """Count the members still to be placed, at the least."""
@@ -62,12 +63,9 @@ class GangMinimum(Plugin):
         """Say who could start and who only grow."""
         return "it has yet to start, this one could only grow"
 
-    def preemptable(self, claim: Claim, candidates: Sequence[Candidate]) -> Iterable[Candidate]:
-        """Spare the minimum of every gang."""
-        if self.session.rules.gangs_leave_whole:
-            # Whoever chooses victims takes surplus members or whole gangs, nothing between.
-            return candidates
-        return _surplus(candidates)
+    def preemptable(self, claim: Claim, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        """Allow all: whoever chooses takes surplus members or whole gangs, nothing between."""
+        return candidates
 
     reclaimable = preemptable
 
@@ -75,11 +73,8 @@ class GangMinimum(Plugin):
         if not gang.role_minima:
             return None
         present = dict(gang.ready_by_role)
-        counted = gang.gang.waiting
-        if not self.session.rules.members_need_nodes:
-            counted = gang.gang.by_status.get(Status.PENDING, ())
         placed = {pod.uid for pod, _ in gang.placed}
-        for pod in counted:
+        for pod in self._coming(gang):
             if pod.uid not in placed:
                 present[pod.role] = present.get(pod.role, 0) + 1
         for role, least in sorted(gang.role_minima.items()):
@@ -101,16 +96,3 @@ def _by_role(gang: GangState) -> dict[str, int]:
     for pod in gang.empty:
         counts[pod.role] = counts.get(pod.role, 0) + 1
     return counts
-
-
-def _surplus(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Take from each gang, in the order given, as many as it has beyond its minimum."""
-    left: dict[str, int] = {}
-    allowed = []
-    for candidate in candidates:
-        gang = candidate.gang
-        ready = left.setdefault(gang.key, gang.ready)
-        if ready > gang.min_member:
-            left[gang.key] = ready - 1
-            allowed.append(candidate)
-    return allowed

@@ -22,13 +22,11 @@ class Pdb(Plugin):
 
     def preemptable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Count the budgets down in the order of *candidates*, after whoever leaves already."""
-        if not self._by_namespace and self.session.rules.exact:
+        if not self._by_namespace:
             return list(candidates)
         left = self._left()
         allowed = []
         for candidate in candidates:
-            if not candidate.pod.labels and not self.session.rules.exact:
-                continue  # Volcano leaves pods without labels out of the victims
             budgets = self._budgets_of(candidate.pod)
             for budget in budgets:
                 left[budget] -= 1
@@ -60,11 +58,7 @@ class Pdb(Plugin):
         return known
 
     def _covers(self, budget: DisruptionBudget, pod: Pod) -> bool:
-        if pod.name in budget.disrupted:
-            return False
-        if not budget.selector.requirements:
-            return self.session.rules.exact  # in Volcano an empty selector selects nobody
-        return selects(budget.selector, pod.labels)
+        return pod.name not in budget.disrupted and selects(budget.selector, pod.labels)
 
 
 def selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:

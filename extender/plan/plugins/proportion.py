@@ -6,7 +6,7 @@ is split among the others. Guarantees are kept in any case, capabilities are nev
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 
 from extender.model.pod import Shape
@@ -15,7 +15,7 @@ from extender.model.resources import NOTHING, PODS, Resources
 from extender.plan.arithmetic import Vector, excess
 from extender.plan.census import without_gated
 from extender.plan.plugin import Candidate, Claim, Plugin, Round, View, Vote
-from extender.plan.queues import ceiling, volcano_deserved, waterfill
+from extender.plan.queues import ceiling, waterfill
 from extender.plan.room.state import GangState, QueueUse
 
 
@@ -37,8 +37,6 @@ class Proportion(Plugin):
     def _limit(self, state: QueueUse, guarantees: Resources) -> Vector:
         """Give what a queue may use; of what nobody limits, as much as there is room for."""
         limit = ceiling.real_capability(state.queue, self.session.total, guarantees)
-        if not self.session.rules.exact:
-            return limit
         stated = ceiling.stated(state.queue.capability)
         return {
             name: amount if name in stated or guarantees.amount(name) else inf
@@ -97,19 +95,17 @@ class Proportion(Plugin):
         return not excess(after, self.deserved(gang.queue), shape.requests)
 
     def reclaimable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Allow victims of queues that use more than they deserve."""
-        if self.session.rules.exact:
-            needs = [n for n, a in claim.pod.requests.items() if a > 0 and n != PODS]
-            return self._owing(needs, candidates)
-        rest: dict[str, Resources] = {}
-        allowed = []
-        for candidate in candidates:
-            queue = candidate.gang.queue
-            used = rest.setdefault(queue.name, queue.allocated)
-            if not self._maths.within(used, self.deserved(queue)):
-                rest[queue.name] = used - candidate.pod.requests
-                allowed.append(candidate)
-        return allowed
+        """Allow whoever uses something the claimant needs of which their queue has too much."""
+        needs = [name for name, amount in claim.pod.requests.items() if amount > 0 and name != PODS]
+        surplus: dict[str, list[str]] = {}
+        for queue in {one.gang.queue.name: one.gang.queue for one in candidates}.values():
+            due, used = self.deserved(queue), queue.allocated
+            surplus[queue.name] = [n for n in needs if used.amount(n) > due.get(n, 0)]
+        return [
+            one
+            for one in candidates
+            if any(one.pod.requests.amount(name) > 0 for name in surplus[one.gang.queue.name])
+        ]
 
     def protects(self, action: str, claim: Claim, gang: GangState) -> bool:
         """Spare queues that have no more than their due of anything the claimant needs."""
@@ -175,21 +171,7 @@ class Proportion(Plugin):
         begins_below = all(others.amount(n) < due.get(n, 0) for n, a in asked.items() if a > 0)
         return most if begins_below else within
 
-    def _owing(self, needs: list[str], candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Keep candidates that use something needed of which their queue has too much."""
-        surplus: dict[str, list[str]] = {}
-        for queue in {one.gang.queue.name: one.gang.queue for one in candidates}.values():
-            due, used = self.deserved(queue), queue.allocated
-            surplus[queue.name] = [n for n in needs if used.amount(n) > due.get(n, 0)]
-        return [
-            one
-            for one in candidates
-            if any(one.pod.requests.amount(name) > 0 for name in surplus[one.gang.queue.name])
-        ]
-
-    def _divide(self, queues: dict[str, QueueUse]) -> dict[str, Vector]:
-        if not self.session.rules.exact:
-            return self._divide_as_volcano(queues)
+    def _divide(self, queues: Mapping[str, QueueUse]) -> dict[str, Vector]:
         deserved: dict[str, dict[str, int]] = {name: {} for name in queues}
         for resource, amount in self.session.total.items():
             if not self._maths.counts(resource):
@@ -207,15 +189,3 @@ class Proportion(Plugin):
             floor=min(wanted, state.queue.guarantee.amount(resource)),
             ceiling=int(min(wanted, self._limits[state.name].get(resource, 0))),
         )
-
-    def _divide_as_volcano(self, queues: dict[str, QueueUse]) -> dict[str, Vector]:
-        wants = {
-            name: volcano_deserved.Wants(
-                weight=state.queue.weight,
-                requested=state.requested,
-                ceiling=self._limits[name],
-                guarantee=state.queue.guarantee,
-            )
-            for name, state in queues.items()
-        }
-        return volcano_deserved.divide(self.session.total, wants)

@@ -100,10 +100,13 @@ class Entitlements:
         return max(depth, 1)
 
     def _place(self, each: Entitlement, *, is_leaf: bool) -> Place:
-        live = is_leaf or self._session.rules.exact
-        # Volcano keeps the shares of inner queues as they were when the cycle began.
-        share = self._share(each) if live else self._shares_at_open[each.name]
+        is_live = self._is_live(is_leaf=is_leaf)
+        share = self._share(each) if is_live else self._shares_at_open[each.name]
         return Place(share, not self._names(each.deserved), each.state.queue.created, each.name)
+
+    def _is_live(self, *, is_leaf: bool) -> bool:
+        """Ask whether a share is the present one, not the one when the cycle began."""
+        return True
 
     def _share(self, each: Entitlement) -> float:
         """Give how much of its due a queue uses; one without any due counts as full."""
@@ -123,22 +126,22 @@ class Entitlements:
             )
             if problem is not None:
                 broken[name] = problem
-        if not self._session.rules.exact and (broken or ROOT_QUEUE not in self._all):
-            # One bad queue stops Volcano's plugin altogether.
-            worst = next(iter(broken.values()), _no_root())
-            return dict.fromkeys(self._all, worst)
         return broken
 
     def _misplaced(self, queue: Queue) -> Problem | None:
         state = self._all[queue.name].state
         if not queue.parent or queue.name == ROOT_QUEUE or state.parent is not None:
             return None
-        if queue.parent == ROOT_QUEUE and self._session.rules.exact:
+        if self._is_at_top(queue):
             return None
         known = queue.parent in self._all
         wrong = "which is itself below it" if known else "which does not exist"
         message = f"queue {queue.name} names the parent {queue.parent}, {wrong}"
         return Problem(Reason.QUEUE_NOT_FOUND, message)
+
+    def _is_at_top(self, queue: Queue) -> bool:
+        """Ask whether *queue* hangs on a root that nobody wrote."""
+        return queue.parent == ROOT_QUEUE
 
     def _limit_each(self) -> None:
         session = self._session
@@ -202,10 +205,6 @@ def _with_gangs(name: str, *, is_inner: bool, is_busy: bool) -> Problem | None:
         return None
     message = f"queue {name} has queues below it; a gang must name one without"
     return Problem(Reason.QUEUE_NOT_ALLOWED, message)
-
-
-def _no_root() -> Problem:
-    return Problem(Reason.QUEUE_NOT_FOUND, "there is no queue named root")
 
 
 def _sum(vectors: Iterable[Vector]) -> Vector:

@@ -150,3 +150,8 @@ def _staying(gang: GangState, members: list[Candidate]) -> list[Candidate]:
 def is_running(candidate: Candidate) -> bool:
     """Ask whether the pod runs; reclaiming spares those that are only bound."""
     return candidate.pod.status is Status.RUNNING
+
+
+def may_lose(gang: GangState, other: GangState) -> bool:
+    """Ask whether *other* may have to give room back to *gang*."""
+    return other.queue is not gang.queue and other.queue.queue.reclaimable

@@ -16,7 +16,6 @@ from extender.plan.room.state import GangState
 from extender.plan.room.trials import Departure
 from extender.plan.session import Session
 from extender.plan.starvation import without_its_fence
-from extender.plan.victims.occupants import Occupants
 from extender.plan.victims.search import Search
 from extender.plan.victims.units import Unit, Units
 
@@ -32,10 +31,9 @@ Pool = Callable[[GangState], bool] | None
 class RoomMaker:
     """Decides who leaves for a gang, by the rules of one action."""
 
-    def __init__(self, session: Session, occupants: Occupants, action: str) -> None:
+    def __init__(self, session: Session, action: str) -> None:
         self._session = session
         self._room = session.room
-        self._occupants = occupants
         self._action = action
         #: For whom nobody could leave: (queue, priority) -> what each pod asked for, how many.
         self._hopeless: dict[tuple[str, int], list[tuple[Resources, int]]] = {}
@@ -106,7 +104,7 @@ class RoomMaker:
         return True
 
     def _search(self, demand: Demand, pool: Pool) -> list[Unit] | None:
-        units = Units(self._session, self._occupants, self._action, demand, pool)
+        units = Units(self._session, self._action, demand, pool)
         return Search(self._session, self._action, demand, units).run()
 
     def _may_ask(self, demand: Demand) -> bool:

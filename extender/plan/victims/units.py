@@ -14,7 +14,7 @@ from extender.plan.plugin import Candidate
 from extender.plan.room.state import GangState
 from extender.plan.room.trials import Departure, Rows
 from extender.plan.session import Session
-from extender.plan.victims.occupants import Occupants
+from extender.plan.victims.occupants import occupants_of
 
 #: Looking at more gangs than this does not make the choice noticeably better.
 _MOST_GANGS = 64
@@ -42,13 +42,12 @@ class Units:
     def __init__(
         self,
         session: Session,
-        occupants: Occupants,
         action: str,
         demand: Demand,
         pool: Callable[[GangState], bool] | None,
     ) -> None:
         self._session = session
-        self._occupants = occupants
+        self._occupants = occupants_of(session)
         self._action = action
         self._demand = demand
         self._ranks: dict[str, int] = {}

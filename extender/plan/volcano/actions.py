@@ -1,4 +1,4 @@
-"""Making room as Volcano does: one waiting member after the other, node by node."""
+"""Actions as Volcano does them: one waiting member after the other, node by node."""
 
 from __future__ import annotations
 
@@ -8,24 +8,56 @@ import numpy as np
 
 from extender.model.node import Amounts
 from extender.model.pod import Pod, Shape
+from extender.plan.actions.backfill import in_order, place
 from extender.plan.plugin import Candidate, Claim
 from extender.plan.policy.options import TOPOLOGY_AWARE
 from extender.plan.room.state import GangState
 from extender.plan.room.trials import Departure
 from extender.plan.session import Session
-from extender.plan.victims.occupants import Occupants
+from extender.plan.starvation import starving_gangs
+from extender.plan.victims.occupants import is_running, may_lose, occupants_of
 
 Wanted = Callable[[Candidate], bool]
+
+
+def backfill(session: Session) -> None:
+    """Place best-effort members whatever their queue may take, and let them keep the place."""
+    for gang, pods in in_order(session):
+        with session.room.trial(gang) as trial:
+            for pod in pods:
+                place(session, gang, pod)
+            if session.opinions.is_ready(gang):
+                gang.commit()
+            trial.keep()
+
+
+def preempt(session: Session) -> None:
+    """Let starving gangs take the place of others in their queue, pod by pod."""
+    for gangs in starving_gangs(session):
+        way = NodeByNode(session)
+        for gang in gangs:
+            _between_gangs(session, way, gang)
+        for gang in gangs:
+            _inside_a_gang(session, way, gang)
+
+
+def reclaim(session: Session) -> None:
+    """Let starving gangs take room back from other queues, pod by pod."""
+    for gangs in starving_gangs(session):
+        if not session.opinions.is_overused(gangs[0].queue):
+            way = NodeByNode(session)
+            for gang in gangs:
+                _reclaim_for(session, way, gang)
 
 
 class NodeByNode:
     """Tries nodes for one member at a time and evicts there until it fits."""
 
-    def __init__(self, session: Session, occupants: Occupants) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
         self._opinions = session.opinions
         self._room = session.room
-        self._occupants = occupants
+        self._occupants = occupants_of(session)
         thorough = session.arguments("preempt")
         self._weighs_nodes = thorough.flag(TOPOLOGY_AWARE, default=False)
 
@@ -149,3 +181,50 @@ def _harm(victims: Sequence[Candidate]) -> tuple[int, int, int, float]:
     highest = max(priorities)
     youngest = min(v.pod.created for v in victims if v.pod.priority == highest)
     return (highest, sum(p + 2**31 for p in priorities), len(victims), -youngest)
+
+
+def _between_gangs(session: Session, way: NodeByNode, gang: GangState) -> None:
+    with session.room.trial(gang) as trial:
+        for pod in session.waiting_tasks(gang):
+            if not session.is_starving(gang):
+                break
+
+            def others(candidate: Candidate, *, empty: bool = session.is_empty(pod.shape)) -> bool:
+                same_queue = candidate.gang.queue is gang.queue and candidate.gang is not gang
+                return same_queue and _may_be_asked(session, candidate, empty=empty)
+
+            way.preempt(gang, pod, others)
+        if session.opinions.is_pipelined(gang):
+            trial.keep()
+
+
+def _inside_a_gang(session: Session, way: NodeByNode, gang: GangState) -> None:
+    for pod in session.waiting_tasks(gang):
+
+        def siblings(candidate: Candidate, *, empty: bool = session.is_empty(pod.shape)) -> bool:
+            return candidate.gang is gang and _may_be_asked(session, candidate, empty=empty)
+
+        with session.room.trial(gang) as trial:
+            if not way.preempt(gang, pod, siblings):
+                return
+            trial.keep()
+
+
+def _may_be_asked(session: Session, candidate: Candidate, *, empty: bool) -> bool:
+    """Ask whether a pod may be considered; one without requests only displaces its like."""
+    return candidate.pod.preemptable and (not empty or session.is_empty(candidate.pod.shape))
+
+
+def _reclaim_for(session: Session, way: NodeByNode, gang: GangState) -> None:
+    def others(candidate: Candidate) -> bool:
+        asked = is_running(candidate) and candidate.pod.preemptable
+        return asked and may_lose(gang, candidate.gang)
+
+    with session.room.trial(gang) as trial:
+        for pod in session.waiting_tasks(gang):
+            if not session.is_starving(gang):
+                break
+            if pod.may_preempt and session.opinions.is_preemptive(gang, pod.shape):
+                way.reclaim(gang, pod, others)
+        if session.opinions.is_pipelined(gang):
+            trial.keep()
