@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from extender.model.gang import Gang, GangKey, Phase, PodGroup
+from extender.model.memo import Memo
 from extender.model.node import Node, NodeFacts, NodeTable, Taint
 from extender.model.pod import OCCUPYING_SET, Pod, PodUid, Shape, Status
 from extender.model.queue import Queue, QueueState
@@ -204,7 +205,7 @@ def carried_out(snapshot: Snapshot, plan: Plan) -> Snapshot:
         pods = [_after(member, places.get(member.uid), member.uid in gone) for member in each.pods]
         phase = plan.verdicts[each.key].phase
         gangs.append(
-            replace(each, pods=tuple(pods), group=replace(each.group, phase=phase), memo={})
+            replace(each, pods=tuple(pods), group=replace(each.group, phase=phase), memo=Memo())
         )
     return cluster(
         snapshot.nodes.nodes, gangs, snapshot.queues.values(), budgets=snapshot.budgets,

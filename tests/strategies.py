@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from extender.model.gang import Gang
+from extender.model.memo import Memo
 from extender.model.node import Node
 from extender.model.pod import Status
 from extender.model.queue import Queue
@@ -134,5 +135,5 @@ def settle(
             standing.append(each)
         else:
             pods = tuple(replace(one, status=Status.PENDING, node="") for one in each.pods)
-            standing.append(replace(each, pods=pods, memo={}))
+            standing.append(replace(each, pods=pods, memo=Memo()))
     return cluster(members, standing, queues, now=now)

@@ -8,6 +8,7 @@ from enum import Enum
 from functools import cached_property
 from typing import NewType
 
+from extender.model.memo import Memo
 from extender.model.pod import ALLOCATED_SET, NO_LABELS, READY_SET, SEATED_SET, Pod, Status
 from extender.model.reason import Problem
 from extender.model.resources import NOTHING, Resources
@@ -82,7 +83,7 @@ class Gang:
     #: Seconds since the epoch until which it must not be tried again; 0 when it may.
     backing_off_until: float = 0.0
     #: A place for answers that depend on nothing but this gang, such as the order of its tasks.
-    memo: dict[object, object] = field(default_factory=dict, repr=False)
+    memo: Memo = field(default_factory=Memo, repr=False)
 
     @property
     def key(self) -> GangKey:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from extender.model.memo import Memo
 from extender.model.pod import NO_LABELS, HostPort
 from extender.model.resources import Resources
 
@@ -51,7 +52,7 @@ class NodeFacts:
 
     nodes: tuple[Node, ...]
     index: Mapping[str, int]
-    memo: dict[object, object] = field(default_factory=dict)
+    memo: Memo = field(default_factory=Memo)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -137,16 +137,17 @@ def _is_above(state: QueueUse, line: QueueUse | None) -> bool:
 
 
 def _ready(table: NodeTable) -> npt.NDArray[np.bool_]:
-    memo = table.facts.memo
-    if "ready" not in memo:
-        memo["ready"] = np.array([node.ready for node in table.nodes], dtype=bool)
-    return memo["ready"]  # type: ignore[return-value]
+    nodes = table.nodes
+    return table.facts.memo.recall(
+        "ready", lambda: np.array([node.ready for node in nodes], dtype=bool)
+    )
 
 
 def _total(table: NodeTable, ready: npt.NDArray[np.bool_]) -> Resources:
     """Add up what ready nodes have; the same object as long as no node changes."""
-    memo, key = table.facts.memo, ("total", table.dimensions)
-    if key not in memo:
+
+    def total() -> Resources:
         amounts = np.minimum(table.allocatable, LARGEST)[ready].sum(axis=0)
-        memo[key] = Resources(zip(table.dimensions, amounts.tolist(), strict=True))
-    return memo[key]  # type: ignore[return-value]
+        return Resources(zip(table.dimensions, amounts.tolist(), strict=True))
+
+    return table.facts.memo.recall(("total", table.dimensions), total)

@@ -109,29 +109,25 @@ class Session:
 
         Best-effort ones come last, unless they count without a node anyway.
         """
-        memo = gang.gang.memo
-        key = ("tasks", self.policy)
-        if key not in memo:
-            tasks = sorted(gang.gang.waiting, key=self.task_key)
-            if self.rules.members_need_nodes:
-                tasks.sort(key=lambda pod: self.is_empty(pod.shape))
-            memo[key] = tasks
-        known: list[Pod] = memo[key]  # type: ignore[assignment]
+        known = gang.gang.memo.recall(("tasks", self.policy), lambda: self._in_task_order(gang))
         given = len(gang.placed) + len(gang.pipelined)
         if not given or given == len(known):
             return known if not given else []
         gone = {pod.uid for pod, _ in (*gang.placed, *gang.pipelined)}
         return [pod for pod in known if pod.uid not in gone]
 
+    def _in_task_order(self, gang: GangState) -> list[Pod]:
+        tasks = sorted(gang.gang.waiting, key=self.task_key)
+        if self.rules.members_need_nodes:
+            tasks.sort(key=lambda pod: self.is_empty(pod.shape))
+        return tasks
+
     def waiting_runs(self, gang: GangState) -> list[list[Pod]]:
         """Cut the waiting members into runs that can be placed in one go."""
         if gang.placed or gang.pipelined:
             return runs_of(self.waiting_tasks(gang))
-        memo = gang.gang.memo
         key = ("runs", self.policy)
-        if key not in memo:
-            memo[key] = runs_of(self.waiting_tasks(gang))
-        return list(memo[key])  # type: ignore[call-overload, no-any-return]
+        return list(gang.gang.memo.recall(key, lambda: runs_of(self.waiting_tasks(gang))))
 
     def is_empty(self, shape: Shape) -> bool:
         """Ask whether a pod of *shape* asks for nothing but a place (best effort)."""

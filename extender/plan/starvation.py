@@ -74,12 +74,13 @@ def is_starving_long(session: Session, gang: GangState) -> bool:
 
 def complete_since(gang: GangState) -> float:
     """Tell when the gang had its minimum of members for the first time."""
-    memo = gang.gang.memo
-    if "complete since" not in memo:
+
+    def since() -> float:
         created = sorted(pod.created for pod in gang.gang.pods)
         last = created[min(max(gang.min_member, 1), len(created)) - 1]
-        memo["complete since"] = max(last, gang.created)
-    return memo["complete since"]  # type: ignore[return-value]
+        return max(last, gang.created)
+
+    return gang.gang.memo.recall("complete since", since)
 
 
 def is_due(age_s: float, patience: Starvation) -> bool:

@@ -58,7 +58,12 @@ class Pdb(Plugin):
         return known
 
     def _covers(self, budget: DisruptionBudget, pod: Pod) -> bool:
-        return pod.name not in budget.disrupted and selects(budget.selector, pod.labels)
+        return covers(budget, pod)
+
+
+def covers(budget: DisruptionBudget, pod: Pod) -> bool:
+    """Ask whether evicting *pod* would use up some of *budget*."""
+    return pod.name not in budget.disrupted and selects(budget.selector, pod.labels)
 
 
 def selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:

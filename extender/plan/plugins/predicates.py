@@ -61,9 +61,7 @@ def _is_hard(taint: Taint) -> bool:
 
 
 def _shared(facts: NodeFacts, key: str, ask: Callable[[Node], bool]) -> Mask:
-    if key not in facts.memo:
-        facts.memo[key] = _mask(facts.nodes, ask)
-    return facts.memo[key]  # type: ignore[return-value]
+    return facts.memo.recall(key, lambda: _mask(facts.nodes, ask))
 
 
 def _mask(nodes: Iterable[Node], ask: Callable[[Node], bool]) -> Mask:

@@ -63,13 +63,10 @@ class Places:
 
     def usable_at_all(self, shape: Shape) -> Mask:
         """Mark the nodes that *shape* may use; remembered until a node changes."""
-        memo = self._snapshot.nodes.facts.memo
-        key = ("usable", self._policy, shape)
-        mask = memo.get(key)
-        if mask is None:
-            barred = self.obstacles(shape).values()
-            mask = memo[key] = self._ready & ~np.any([*barred, ~self._ready], axis=0)
-        return mask  # type: ignore[return-value]
+        return self._snapshot.nodes.facts.memo.recall(
+            ("usable", self._policy, shape),
+            lambda: ~np.any([*self.obstacles(shape).values()], axis=0),
+        )
 
     def obstacles(self, shape: Shape) -> dict[str, Mask]:
         """Mark, by word, the nodes that *shape* may not use."""

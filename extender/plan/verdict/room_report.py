@@ -37,11 +37,13 @@ class RoomReport:
     def free_if_empty(self, shape: Shape) -> int:
         """Count the slots there would be if nothing ran; remembered until a node changes."""
         table = self._session.snapshot.nodes
-        memo, key = table.facts.memo, ("slots if empty", self._session.policy, shape)
-        if key not in memo:
-            usable = self._session.places.usable_at_all(shape)
-            memo[key] = int(self._session.places.count(table.allocatable, shape, usable).sum())
-        return memo[key]  # type: ignore[return-value]
+        places = self._session.places
+
+        def count() -> int:
+            usable = places.usable_at_all(shape)
+            return int(places.count(table.allocatable, shape, usable).sum())
+
+        return table.facts.memo.recall(("slots if empty", self._session.policy, shape), count)
 
     def obstacles(self, shape: Shape) -> str:
         """Say how many nodes are out for which reason: `12 nodes short of cpu, 3 tainted`."""

@@ -48,13 +48,12 @@ class Verdicts:
         total = self._session.total
         key = self._remembered
         known = gang.memo.get(key)
-        if isinstance(known, _Remembered) and known.total is total:
-            return known.verdict
+        if known is not None and known[0] is total:  # its share was computed from that total
+            remembered: Verdict = known[1]
+            return remembered
         problem = self._why_not_considered(gang)
         verdict = self._verdict(gang, None, problem)
-        if problem.reason not in _FLEETING:
-            gang.memo[key] = _Remembered(total, verdict)
-        return verdict
+        return verdict if problem.reason in _FLEETING else gang.memo.keep(key, verdict, total)
 
     def _why_not_considered(self, gang: Gang) -> Problem:
         if gang.problem is not None:
@@ -209,16 +208,6 @@ class Verdicts:
             min_member=gang.group.min_member,
             members=len(gang.pods) - gang.spares,
         )
-
-
-class _Remembered:
-    """A verdict with the total its share was computed from."""
-
-    __slots__ = ("total", "verdict")
-
-    def __init__(self, total: object, verdict: Verdict) -> None:
-        self.total = total
-        self.verdict = verdict
 
 
 def _standing(gang: Gang, reason: Reason) -> Standing:
