@@ -82,7 +82,7 @@ class Departures:
         """Give *snapshot* with the pods that must be left alone for now."""
         with self._lock:
             spared = self._mercy.spared(snapshot, self._journal.running_since)
-        return replace(snapshot, spared=spared) if spared else snapshot
+        return replace(snapshot, protected=spared) if spared else snapshot
 
     def carry_out(self, snapshot: Snapshot, plan: Plan) -> None:
         """Send the evictions of *plan* that are not on their way already."""

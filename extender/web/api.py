@@ -103,7 +103,7 @@ def explanation(
         "ahead": [{"gang": each.gang, "queue": each.queue, "why": each.why} for each in told.ahead],
         "ahead_count": told.ahead_count,
         "victims": [eviction(each) for each in told.victims],
-        "spared": dict(told.spared),
+        "protected": dict(told.protected),
         "would_start_with": list(told.remedies),
         "story": lines(story),
     }

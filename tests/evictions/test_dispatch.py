@@ -131,11 +131,11 @@ def test_a_set_with_one_victim_that_may_not_go_does_not_go_at_all_and_the_plan_h
 
     assert bench.evictor.orders == []
     assert bench.counted("reclaim", "refused") == 1
-    assert bench.departures.spare(seen).spared == {
+    assert bench.departures.spare(seen).protected == {
         PodUid("uid-guarded-0"): "PodDisruptionBudget a/db allows 0 disruptions, not 1"
     }
     bench.clock.pass_(REFUSED_S)
-    assert bench.departures.spare(snapshot(now=bench.clock.now())).spared == {}
+    assert bench.departures.spare(snapshot(now=bench.clock.now())).protected == {}
 
 
 def test_a_blocked_victim_is_spared_and_another_plan_is_asked_for() -> None:
@@ -144,10 +144,10 @@ def test_a_blocked_victim_is_spared_and_another_plan_is_asked_for() -> None:
     seen = bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
 
     assert bench.pokes == 1
-    assert bench.departures.spare(seen).spared == {PodUid("uid-old-1"): "the budget says no"}
+    assert bench.departures.spare(seen).protected == {PodUid("uid-old-1"): "the budget says no"}
     assert bench.counted("reclaim", "blocked") == 1
     bench.clock.pass_(BLOCKED_S)
-    assert bench.departures.spare(snapshot(now=bench.clock.now())).spared == {}
+    assert bench.departures.spare(snapshot(now=bench.clock.now())).protected == {}
 
 
 def test_the_rest_of_a_set_is_awaited_after_one_was_blocked() -> None:
@@ -200,7 +200,7 @@ def test_a_gang_that_came_back_is_left_alone_for_a_while() -> None:
     back = snapshot(OLD, NEEDY, now=bench.clock.now())
     bench.journal.note(back, Plan(verdicts={GangKey("a/old"): verdict("a/old")}))
 
-    assert set(bench.departures.spare(back).spared) == {"uid-old-0", "uid-old-1"}
+    assert set(bench.departures.spare(back).protected) == {"uid-old-0", "uid-old-1"}
     bench.clock.pass_(61)
     later = snapshot(OLD, NEEDY, now=bench.clock.now())
-    assert bench.departures.spare(later).spared == {}
+    assert bench.departures.spare(later).protected == {}

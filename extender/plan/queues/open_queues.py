@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from extender.model.gang import GangKey
-from extender.model.queue import QueueState as State
+from extender.model.queue import QueueState
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.plan.decision import OpenQueue, Verdict
-from extender.plan.room.state import QueueState
-from extender.plan.session import Session
+from extender.plan.plugin import View
+from extender.plan.room.state import QueueUse
 
 #: Reasons that mean: it would take room, if there were some or if it were its turn.
 _WANTS_ROOM = frozenset(
@@ -26,7 +26,7 @@ _LIMITING = {"proportion", "capacity"}
 _KEPT = _ORDERING | _SPARING | _PLACING | _LIMITING
 
 
-def open_queues(session: Session, verdicts: Mapping[GangKey, Verdict]) -> dict[str, OpenQueue]:
+def open_queues(session: View, verdicts: Mapping[GangKey, Verdict]) -> dict[str, OpenQueue]:
     """Name the queues that are open, with what is left of the due of each.
 
     While somebody waits for room anywhere, that is the rest of the queue's weighted part; what it
@@ -44,11 +44,11 @@ def open_queues(session: Session, verdicts: Mapping[GangKey, Verdict]) -> dict[s
             is_quiet=name not in crowded,
         )
         for name, state in session.queues.items()
-        if state.queue.state is State.OPEN
+        if state.queue.state is QueueState.OPEN
     }
 
 
-def _rest_of_part(session: Session, state: QueueState, weights: int) -> Resources:
+def _rest_of_part(session: View, state: QueueUse, weights: int) -> Resources:
     """Give what *state* has left of its weighted part, whatever the others leave."""
     part = state.queue.weight / max(weights, 1)
     counted = frozenset(_counted(session))
@@ -60,6 +60,6 @@ def _rest_of_part(session: Session, state: QueueState, weights: int) -> Resource
     )
 
 
-def _counted(session: Session) -> list[str]:
+def _counted(session: View) -> list[str]:
     total, counts = session.total, session.maths.counts
     return [name for name, amount in total.items() if amount > 0 and counts(name)]

@@ -47,7 +47,7 @@ def _more_members(case: _Case) -> Iterator[str]:
 
 
 def _more_roles(case: _Case) -> Iterator[str]:
-    for role, needed in sorted(case.gang.group.min_by_role.items()):
+    for role, needed in sorted(case.gang.group.role_minima.items()):
         have = sum(pod.role == role and not pod.gated for pod in case.gang.pods)
         if have < needed:
             yield f"{_more(needed - have, 'pod')} of role {role}"

@@ -9,7 +9,6 @@ import numpy as np
 from extender.model.node import Amounts
 from extender.model.pod import Shape
 from extender.model.resources import CPU, MEMORY, PODS, Resources, write_amount
-from extender.plan.demand import slots_in
 from extender.plan.session import Session
 
 
@@ -25,7 +24,7 @@ class RoomReport:
     def free_now(self, shape: Shape) -> int:
         """Count the slots that are left after this cycle's decisions."""
         if shape not in self._now:
-            self._now[shape] = self._count(self._session.ledger.idle, shape)
+            self._now[shape] = self._count(self._session.room.idle, shape)
         return self._now[shape]
 
     def free_before(self, shape: Shape) -> int:
@@ -38,11 +37,13 @@ class RoomReport:
     def free_if_empty(self, shape: Shape) -> int:
         """Count the slots there would be if nothing ran; remembered until a node changes."""
         table = self._session.snapshot.nodes
-        memo, key = table.facts.memo, ("slots if empty", self._session.policy, shape)
-        if key not in memo:
-            usable = self._session.usable_at_all(shape)
-            memo[key] = int(slots_in(self._session, table.allocatable, shape, usable).sum())
-        return memo[key]  # type: ignore[return-value]
+        places = self._session.places
+
+        def count() -> int:
+            usable = places.usable_at_all(shape)
+            return int(places.count(table.allocatable, shape, usable).sum())
+
+        return table.facts.memo.recall(("slots if empty", self._session.policy, shape), count)
 
     def obstacles(self, shape: Shape) -> str:
         """Say how many nodes are out for which reason: `12 nodes short of cpu, 3 tainted`."""
@@ -51,24 +52,24 @@ class RoomReport:
         return self._obstacles[shape]
 
     def _count(self, room: Amounts, shape: Shape) -> int:
-        return int(slots_in(self._session, room, shape).sum())
+        return int(self._session.places.count(room, shape).sum())
 
     def _describe(self, shape: Shape) -> str:
         """Count every node once, by the first thing that is in the way."""
         session = self._session
         open_rows = np.ones(len(session.snapshot.nodes.nodes), dtype=bool)
         counts: list[tuple[int, str]] = []
-        for word, mask in session.obstacles(shape).items():
+        for word, mask in session.places.obstacles(shape).items():
             counts.append((int((mask & open_rows).sum()), word))
             open_rows &= ~mask
-        misfits = session.misfits(shape) & open_rows
+        misfits = session.places.misfits(shape) & open_rows
         counts.append((int(misfits.sum()), "refused by kube-scheduler"))
         open_rows &= ~misfits
         for name in _in_order(shape.requests):
-            column = session.ledger.columns.get(name)
+            column = session.room.columns.get(name)
             short = open_rows
             if column is not None:
-                short = open_rows & (session.ledger.idle[:, column] < shape.requests[name])
+                short = open_rows & (session.room.idle[:, column] < shape.requests[name])
             counts.append((int(short.sum()), f"short of {name}"))
             open_rows = open_rows & ~short
         said = [(number, word) for number, word in counts if number]

@@ -60,14 +60,14 @@ def _room_left(session: Session, plan: Plan) -> Amounts:
     for key, ticket in plan.tickets.items():
         shapes = {pod.uid: pod.shape for pod in session.snapshot.gangs[key].pods}
         for uid, node in ticket.placements.items():
-            need = session.ledger.need(shapes[uid])
+            need = session.room.need(shapes[uid])
             if need is not None and node in table.facts.index:
                 room[table.facts.index[node]] -= need
     return room
 
 
 def _shortfall(session: Session, room: Amounts, shape: Shape, members: int) -> Shortfall:
-    need = session.ledger.need(shape)
+    need = session.room.need(shape)
     table = session.snapshot.nodes
     if need is None:
         names = [name for name in shape.requests if name not in table.dimensions]
@@ -95,7 +95,7 @@ def _shortfall(session: Session, room: Amounts, shape: Shape, members: int) -> S
 def _barred(session: Session, shape: Shape) -> npt.NDArray[np.str_]:
     """Name for each node the first thing about itself that keeps *shape* away; empty if none."""
     barred = np.full(len(session.snapshot.nodes.nodes), "", dtype="<U32")
-    for word, mask in session.obstacles(shape).items():
+    for word, mask in session.places.obstacles(shape).items():
         barred = np.where((barred == "") & mask, word, barred)
     return barred
 

@@ -48,13 +48,12 @@ class Verdicts:
         total = self._session.total
         key = self._remembered
         known = gang.memo.get(key)
-        if isinstance(known, _Remembered) and known.total is total:
-            return known.verdict
+        if known is not None and known[0] is total:  # its share was computed from that total
+            remembered: Verdict = known[1]
+            return remembered
         problem = self._why_not_considered(gang)
         verdict = self._verdict(gang, None, problem)
-        if problem.reason not in _FLEETING:
-            gang.memo[key] = _Remembered(total, verdict)
-        return verdict
+        return verdict if problem.reason in _FLEETING else gang.memo.keep(key, verdict, total)
 
     def _why_not_considered(self, gang: Gang) -> Problem:
         if gang.problem is not None:
@@ -88,7 +87,7 @@ class Verdicts:
             return gang.blocked or _incomplete(gang.gang)
         if gang.pipelined:
             return Problem(Reason.WAITING_FOR_VICTIMS, self._victims(gang))
-        incomplete = self._session.problem_of(gang)
+        incomplete = self._session.opinions.problem_of(gang)
         if incomplete is not None:
             return incomplete
         return self._never(gang) or self._kept(gang) or self._limit(gang) or self._no_room(gang)
@@ -101,7 +100,7 @@ class Verdicts:
 
     def _victims(self, gang: GangState) -> str:
         """Say for whom it waits: those this cycle asks to leave, or those on their way."""
-        leaving = [d for d in self._session.ledger.departures if d.beneficiary is gang]
+        leaving = [d for d in self._session.room.departures if d.beneficiary is gang]
         nodes = {self._session.snapshot.nodes.nodes[row].name for _, row in gang.pipelined}
         where = _some(sorted(nodes), "nodes")
         count = len(gang.pipelined)
@@ -129,9 +128,9 @@ class Verdicts:
         if problem is None or problem.reason is not Reason.QUEUE_OVER_DESERVED:
             return problem
         queue = gang.queue
-        due = self._session.deserved(queue) or {}
+        due = self._session.opinions.deserved(queue) or {}
         for shape, wanted in self._wanted(gang).items():
-            allowed = self._session.allowance(gang, shape)
+            allowed = self._session.opinions.allowance(gang, shape)
             if isinstance(allowed, Problem) and allowed.reason is Reason.QUEUE_AT_CAPABILITY:
                 return allowed  # its due is no more than its ceiling: raising that would help
             for name, amount in shape.requests.items():
@@ -209,16 +208,6 @@ class Verdicts:
             min_member=gang.group.min_member,
             members=len(gang.pods) - gang.spares,
         )
-
-
-class _Remembered:
-    """A verdict with the total its share was computed from."""
-
-    __slots__ = ("total", "verdict")
-
-    def __init__(self, total: object, verdict: Verdict) -> None:
-        self.total = total
-        self.verdict = verdict
 
 
 def _standing(gang: Gang, reason: Reason) -> Standing:

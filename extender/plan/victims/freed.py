@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from extender.model.node import Amounts
-from extender.plan.room.ledger import Rows
+from extender.plan.room.trials import Rows
 
 
 def added(parts: Sequence[tuple[Rows, Amounts]]) -> tuple[Rows, Amounts]:
