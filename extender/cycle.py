@@ -56,7 +56,7 @@ CLEAN_S = 30.0
 class MakesRoom(Protocol):
     """Carries out evictions; belongs to this thread and never waits."""
 
-    def spare(self, snapshot: Snapshot) -> Snapshot:
+    def protect(self, snapshot: Snapshot) -> Snapshot:
         """Give *snapshot* with the pods that must be left alone for now."""
 
     def carry_out(self, snapshot: Snapshot, plan: Plan) -> None:
@@ -97,7 +97,7 @@ class Cycle:
         arrivals: Arrivals,
         make_plan: Callable[[Snapshot], Plan],
         waker: Waker,
-        departures: MakesRoom,
+        dispatch: MakesRoom,
         reporter: Tells,
         clock: Clock,
         metrics: Metrics,
@@ -111,7 +111,7 @@ class Cycle:
         self._arrivals = arrivals
         self._make_plan = make_plan
         self._waker = waker
-        self._departures = departures
+        self._dispatch = dispatch
         self._reporter = reporter
         self._clock = clock
         self._metrics = metrics
@@ -188,13 +188,13 @@ class Cycle:
         with self._metrics.cycle_seconds.labels("snapshot").time():
             claimed = self._arrivals.settle()
             self._wake([_order(each) for each in claimed if self._is_parked(each.pod)])
-            snapshot = self._departures.spare(self._cluster.snapshot(self._clock.now()))
+            snapshot = self._dispatch.protect(self._cluster.snapshot(self._clock.now()))
         with self._metrics.cycle_seconds.labels("plan").time():
             plan = self._make_plan(snapshot)
         with self._metrics.cycle_seconds.labels("publish").time():
             self._publish(snapshot, plan)
         with self._metrics.cycle_seconds.labels("report").time():
-            self._departures.carry_out(snapshot, plan)
+            self._dispatch.carry_out(snapshot, plan)
             self._reporter.report(snapshot, plan)
 
     def _publish(self, snapshot: Snapshot, plan: Plan) -> None:

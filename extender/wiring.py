@@ -16,8 +16,8 @@ from extender.cache.changes import Kind
 from extender.cache.cluster import Cluster
 from extender.cache.policy import QueuePolicy
 from extender.cycle import Cycle, Published
-from extender.evictions.dispatch import Departures
-from extender.evictions.reprieves import Mercy
+from extender.evictions.dispatch import Dispatch
+from extender.evictions.reprieves import Reprieves
 from extender.gate import Gate
 from extender.holds.barrier import Barrier
 from extender.holds.looptimer import LoopTimer
@@ -165,14 +165,14 @@ class Runtime:
                 around=lambda action: metrics.action_seconds.labels(action).time(),
             ),
             waker=doors.waker,
-            departures=Departures(
+            dispatch=Dispatch(
                 evictor=doors.evictor,
                 announcer=doors.announcer,
                 journal=journal,
                 metrics=metrics,
                 clock=clock,
                 poke=lambda: self._cycle.poke(),
-                mercy=Mercy(min_run_s=settings.min_run_s),
+                reprieves=Reprieves(min_run_s=settings.min_run_s),
                 dry_run=settings.dry_run,
             ),
             reporter=self._reporter,

@@ -59,7 +59,7 @@ class World:
             arrivals=arrivals,
             make_plan=lambda snapshot: self.make_plan(snapshot),
             waker=self,
-            departures=self,
+            dispatch=self,
             reporter=self,
             clock=self.clock,
             metrics=Metrics(),
@@ -68,7 +68,7 @@ class World:
             ticket_s=20.0,
         )
 
-    def spare(self, snapshot: Snapshot) -> Snapshot:
+    def protect(self, snapshot: Snapshot) -> Snapshot:
         return snapshot
 
     def carry_out(self, snapshot: Snapshot, plan: Plan) -> None:

@@ -15,7 +15,7 @@ EVICT = "Evict"
 WOULD_EVICT = "WouldEvict"
 
 
-class Telling:
+class Notices:
     """One set of victims, told once to each gang concerned instead of once per pod."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Telling:
         for key in self._gangs:
             yield key, self._loss(key)
 
-    def notices(self) -> Iterator[Notice]:
+    def on_gangs(self) -> Iterator[Notice]:
         """Give one notice for each gang that loses members."""
         for key, gang in self._gangs.items():
             subject = subjects.of_gang(gang)

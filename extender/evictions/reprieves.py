@@ -35,18 +35,18 @@ class _Past:
     at: float
 
 
-class Mercy:
-    """Remembers reprieves and evictions; told the time, never asks for it."""
+class Reprieves:
+    """Remembers what was granted and who had to leave; told the time, never asks for it."""
 
     def __init__(self, *, min_run_s: float = 0.0, rerun_s: float = 60.0) -> None:
         self._min_run_s = min_run_s
         self._rerun_s = rerun_s
-        self._reprieves: dict[PodUid, _Reprieve] = {}
+        self._granted: dict[PodUid, _Reprieve] = {}
         self._past: OrderedDict[GangKey, _Past] = OrderedDict()
 
-    def spare(self, uid: PodUid, why: str, until: float) -> None:
+    def grant(self, uid: PodUid, why: str, until: float) -> None:
         """Leave a pod alone until then."""
-        self._reprieves[uid] = _Reprieve(why, until)
+        self._granted[uid] = _Reprieve(why, until)
 
     def made_to_leave(self, key: GangKey, now: float) -> None:
         """Remember that a gang lost members to somebody else."""
@@ -63,17 +63,17 @@ class Mercy:
         again = min(self._rerun_s * 2.0 ** (past.times - 1), LONGEST_S)
         return max(self._min_run_s, again)
 
-    def spared(
+    def protected(
         self, snapshot: Snapshot, running_since: Callable[[GangKey], float | None]
     ) -> dict[PodUid, str]:
         """Name the pods to leave alone now, each with the reason."""
         self._forget(snapshot.now)
-        spared = {uid: reprieve.why for uid, reprieve in self._reprieves.items()}
+        protected = {uid: granted.why for uid, granted in self._granted.items()}
         for key in snapshot.gangs if self._min_run_s > 0 else tuple(self._past):
             since = running_since(key)
             if since is not None and key in snapshot.gangs:
-                spared.update(self._young(snapshot, key, since))
-        return spared
+                protected.update(self._young(snapshot, key, since))
+        return protected
 
     def _young(self, snapshot: Snapshot, key: GangKey, since: float) -> dict[PodUid, str]:
         allowed = self.undisturbed_s(key)
@@ -84,7 +84,7 @@ class Mercy:
         return {pod.uid: why for pod in gang.pods if pod.status in SEATED_SET}
 
     def _forget(self, now: float) -> None:
-        for uid in [uid for uid, each in self._reprieves.items() if each.until <= now]:
-            del self._reprieves[uid]
+        for uid in [uid for uid, each in self._granted.items() if each.until <= now]:
+            del self._granted[uid]
         while self._past and next(iter(self._past.values())).at < now - MEMORY_S:
             self._past.popitem(last=False)
