@@ -12,9 +12,9 @@ from typing import Any, Protocol, cast
 import msgspec
 from a2wsgi import WSGIMiddleware
 
+from extender.cache.assignment import QueuePolicy
 from extender.cache.changes import Kind
 from extender.cache.cluster import Cluster
-from extender.cache.policy import QueuePolicy
 from extender.cycle import Cycle, Published
 from extender.evictions.dispatch import Dispatch
 from extender.evictions.reprieves import Reprieves
@@ -36,7 +36,7 @@ from extender.kube.api.client import Access
 from extender.kube.api.pipeline import Pipeline
 from extender.kube.decode import dialects, objects, pods, watched
 from extender.kube.decode.codec import Codec
-from extender.kube.watch.watches import Mirror
+from extender.kube.watch.watches import Watches
 from extender.metrics import Metrics
 from extender.model.gang import PodGroup
 from extender.model.membership import Membership
@@ -275,11 +275,11 @@ def build(settings: Settings, loop: asyncio.AbstractEventLoop) -> Runtime:
     cluster = Cluster(clock, queue_policy(settings))
     metrics = Metrics()
     pipeline = Pipeline(access, loop)
-    # Lanes of its own: a thousand wake-ups must not stand in front of a bind.
+    # Connections of its own: a thousand wake-ups must not stand in front of a bind.
     wake_ups = Pipeline(access, loop, size=4)
     evictor = ApiEvictor(access)
     doors = Doors(
-        source=Mirror(access, cluster, clock, schedulers=frozenset(settings.scheduler_name)),
+        source=Watches(access, cluster, clock, schedulers=frozenset(settings.scheduler_name)),
         binder=PipelinedBinder(pipeline, budget_s=limits_of(settings).commit_s),
         groups=LiveGroups(pipeline),
         waker=PipelinedWaker(wake_ups, per_s=500, burst=1000),

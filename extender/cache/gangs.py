@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from extender.cache.assignment import QueueAssignment
 from extender.cache.inflight import Reservation
-from extender.cache.policy import Policy
 from extender.cache.roster import Roster
 from extender.model.gang import Gang, GangKey, PodGroup
 from extender.model.pod import FINISHED_SET, Pod, PodUid, Status
@@ -60,7 +60,7 @@ def assemble(
     written: PodGroup | None,
     roster: Roster | None,
     promises: dict[PodUid, Reservation],
-    policy: Policy,
+    policy: QueueAssignment,
     backing_off_until: float,
 ) -> Gang | None:
     """Join a group with its members and its promises; None when there is nothing to plan."""

@@ -43,7 +43,7 @@ NO_CALL = CallId(0)
 BODY_LIMIT = 4 * 1024 * 1024
 
 
-class Barrier(Protocol):
+class TakesBinds(Protocol):
     """Where binds wait."""
 
     def bind(self, order: BindOrder, answer: TakeAnswer) -> CallId:
@@ -59,7 +59,7 @@ class Hooks:
     def __init__(
         self,
         gate: Gate,
-        barrier: Barrier,
+        barrier: TakesBinds,
         read_pod: PodReader,
         readiness: Readiness,
         clock: Clock,

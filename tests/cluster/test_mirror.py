@@ -18,7 +18,7 @@ from extender.cache.cluster import Cluster
 from extender.kube.api.client import Access
 from extender.kube.decode.watched import resources
 from extender.kube.watch.progress import Signal
-from extender.kube.watch.watches import Mirror
+from extender.kube.watch.watches import Watches
 from extender.model.gang import GangKey
 
 from ..cache.test_convergence import as_figures
@@ -121,7 +121,7 @@ class Watched:
             token=found.authorization,
         )
         self.cluster = Cluster(SystemClock())
-        self.mirror = Mirror(access, self.cluster, SystemClock(), SCHEDULERS, **rest)
+        self.watches = Watches(access, self.cluster, SystemClock(), SCHEDULERS, **rest)
 
     def is_ready(self) -> bool:
         return not self.cluster.readiness()
@@ -157,8 +157,8 @@ def watching(plane: ControlPlane, **rest: Any) -> Iterator[tuple[Watched, Wire]]
         wire = Wire(plane.apiserver.ports[0])
         running.callback(wire.close)
         watched = Watched(plane, wire, **({"absent_s": 0.2} | rest))
-        watched.mirror.start()
-        running.callback(watched.mirror.stop)
+        watched.watches.start()
+        running.callback(watched.watches.stop)
         wait_for(watched.is_ready, 30, "the mirror is ready", seeing=watched.cluster.readiness)
         yield watched, wire
 

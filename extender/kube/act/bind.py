@@ -17,6 +17,8 @@ import msgspec
 
 from extender.kube.api.connection import Exchange, Reply
 from extender.kube.api.pipeline import Pipeline, pod_path
+from extender.kube.decode import pods
+from extender.kube.decode.raw import RawPod
 from extender.logs import event
 from extender.ports import BindOrder, BindOutcome, BindResult, Settle
 
@@ -54,23 +56,7 @@ class _Binding(msgspec.Struct, rename="camel"):
     api_version: str = "v1"
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    uid: str = ""
-    deletion_timestamp: str | None = None
-
-
-class _Spec(msgspec.Struct, rename="camel"):
-    node_name: str = ""
-    scheduling_gates: list[msgspec.Raw] = []
-
-
-class _Pod(msgspec.Struct):
-    metadata: _Metadata
-    spec: _Spec
-
-
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(_Pod).decode
 
 
 class _Batch:
@@ -192,7 +178,7 @@ class PipelinedBinder:
             errand.finish(GONE)
         elif reply.status != 200:
             self._again(errand, reply, self._look)
-        elif (outcome := _shown(errand.order, _decode(reply.body))) is not None:
+        elif (outcome := _shown(errand.order, pods.pod(reply.body))) is not None:
             errand.finish(outcome)
         else:
             self._again(errand, reply, self._repeat)
@@ -210,7 +196,7 @@ def _time_is_up(errands: list[_Errand]) -> None:
         errand.finish(UNKNOWN if errand.unsure or errand.asking else TIMED_OUT)
 
 
-def _shown(order: BindOrder, pod: _Pod) -> BindOutcome | None:
+def _shown(order: BindOrder, pod: RawPod) -> BindOutcome | None:
     """Say what a pod itself shows, None when it may still be bound."""
     if pod.metadata.uid != order.uid:
         return GONE

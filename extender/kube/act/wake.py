@@ -77,7 +77,7 @@ class PipelinedWaker:
         return False
 
     def _send(self, uids: Sequence[PodUid]) -> None:
-        # Two patches of one pod on two lanes could overtake each other.
+        # Two patches of one pod on two connections could overtake each other.
         self._overdue.update(uid for uid in uids if uid in self._under_way)
         free = [self._queued.pop(uid) for uid in uids if uid not in self._under_way]
         if free:

@@ -70,16 +70,16 @@ def test_a_gang_is_bound_with_its_uids_and_nodes(new_loop):
     run(story, new_loop=new_loop)
 
 
-def test_a_gang_is_spread_over_the_lanes_in_runs():
+def test_a_gang_is_spread_over_the_connections_in_runs():
     async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
         for index in range(8):
             server.add_pod(f"w-{index}")
         await outcomes(binder, *(order(f"w-{index}") for index in range(8)))
 
-        on_lane: dict[int, list[str]] = {}
+        on_connection: dict[int, list[str]] = {}
         for request in server.requests:
-            on_lane.setdefault(request.connection, []).append(request.path.split("/")[6])
-        assert sorted(on_lane.values()) == [
+            on_connection.setdefault(request.connection, []).append(request.path.split("/")[6])
+        assert sorted(on_connection.values()) == [
             ["w-0", "w-1"],
             ["w-2", "w-3"],
             ["w-4", "w-5"],
