@@ -3,7 +3,7 @@
 Rule 1: a line is written when something changes, never because time has passed.
 Rule 2: everything here is bounded: the gangs, the lines of a gang, the text of a line.
 Rule 3: one thread notes passes; others may add lines and read at any time. Each of these is a
-single step of a dict or a deque, so nobody needs a lock.
+single step of a dict or a deque, so nobody needs a lock (and a cache of cachetools would need one).
 """
 
 from __future__ import annotations

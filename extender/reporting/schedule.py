@@ -11,13 +11,14 @@ from math import inf
 from typing import Any
 
 from extender.reporting.contents import Content
+from extender.timing.pause import Pause
 
 #: A main part that keeps changing is written this long after it should have settled.
 PATIENCE_S = 0.35
 #: The longest pause before a write of details only; the content says which is the first.
 LAST_PAUSE_S = 60.0
-#: After a write that failed; twice as long each time it fails again.
-RETRY_S = 2.0
+#: After a write that failed.
+RETRY = Pause(2.0, LAST_PAUSE_S)
 
 
 class Schedule:
@@ -27,7 +28,7 @@ class Schedule:
         "_changed_at",
         "_details_at",
         "_failures",
-        "_pause_s",
+        "_quiet_writes",
         "_since",
         "_wanted",
         "known",
@@ -43,7 +44,8 @@ class Schedule:
         self._since = inf
         self._changed_at = 0.0
         self._details_at = 0.0
-        self._pause_s = 0.0
+        #: Writes of details only, since the last news.
+        self._quiet_writes = 0
         self._failures = 0
 
     def want(self, content: Content, now: float) -> None:
@@ -77,18 +79,17 @@ class Schedule:
     def wrote(self, status: Mapping[str, Any], content: Content, now: float) -> None:
         """Hear that *content* was written; *status* is the whole as it is there now."""
         news = self.written is None or self.written.main != content.main
-        longer = min(max(self._pause_s * 2, content.pause_s), LAST_PAUSE_S)
-        self._pause_s = content.pause_s if news else longer
-        self._details_at = now + self._pause_s
+        self._quiet_writes = 0 if news else self._quiet_writes + 1
+        pause = Pause(content.pause_s, LAST_PAUSE_S)
+        self._details_at = now + pause.after(self._quiet_writes + 1)
         self.known, self.written = status, content
         self._failures = 0
         self._since = inf if self._is_settled() else now
 
     def failed(self, now: float) -> None:
         """Hear that the write did not happen; it is tried again later."""
-        pause = min(RETRY_S * 2**self._failures, LAST_PAUSE_S)
-        self._failures = min(self._failures + 1, 10)
-        self._since = self._changed_at = self._details_at = now + pause
+        self._failures += 1
+        self._since = self._changed_at = self._details_at = now + RETRY.after(self._failures)
 
     def _is_settled(self) -> bool:
         if self._wanted is None or self.written is None:

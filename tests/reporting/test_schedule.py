@@ -7,7 +7,7 @@ from math import inf
 import pytest
 
 from extender.reporting.contents import WAITING_PAUSES_S, Content
-from extender.reporting.schedule import LAST_PAUSE_S, PATIENCE_S, RETRY_S, Schedule
+from extender.reporting.schedule import LAST_PAUSE_S, PATIENCE_S, RETRY, Schedule
 
 
 def content(head: str, detail: int = 0, settle_s: float = 0.25) -> Content:
@@ -88,7 +88,7 @@ def test_a_write_that_failed_is_tried_again_later() -> None:
     schedule.want(content("Running"), 10.0)
     schedule.failed(10.3)
 
-    assert schedule.due() == 10.3 + RETRY_S + 0.25
+    assert schedule.due() == 10.3 + RETRY.first_s + 0.25
 
 
 def test_a_write_that_keeps_failing_is_tried_ever_more_seldom() -> None:

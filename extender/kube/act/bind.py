@@ -21,6 +21,7 @@ from extender.kube.decode import pods
 from extender.kube.decode.raw import RawPod
 from extender.logs import event
 from extender.ports import BindOrder, BindOutcome, BindResult, Settle
+from extender.timing.pause import Pause
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +36,7 @@ UNKNOWN = BindOutcome(BindResult.UNKNOWN, "the API server does not answer")
 
 #: Besides 5xx: unsent, a token that ran out, a connection the server was about to close, load.
 _PASSING = (0, 401, 408, 429)
-_PAUSE_S = 0.05
-_MAX_PAUSE_S = 1.0
+_PAUSE = Pause(0.05, 1.0)
 
 
 class _Name(msgspec.Struct):
@@ -75,13 +75,13 @@ class _Errand:
     *asking* while a question is unanswered; *unsure* once one may have taken effect unseen.
     """
 
-    __slots__ = ("_settle", "asking", "attempts", "batch", "order", "unsure")
+    __slots__ = ("_settle", "asking", "batch", "failures", "order", "unsure")
 
     def __init__(self, order: BindOrder, settle: Settle) -> None:
         self.order = order
         self._settle = settle
         self.batch: _Batch | None = None
-        self.attempts = 0
+        self.failures = 0
         self.asking = False
         self.unsure = False
 
@@ -186,9 +186,9 @@ class PipelinedBinder:
     def _again(self, errand: _Errand, reply: Reply, step: Callable[[_Errand], None]) -> None:
         if reply.status == 401:
             self._pipeline.renew()
-        pause = min(_PAUSE_S * 2**errand.attempts, _MAX_PAUSE_S) * (0.5 + 0.5 * self._chance())
-        errand.attempts += 1
-        self._pipeline.later(pause, partial(step, errand))
+        errand.failures += 1
+        pause_s = _PAUSE.after(errand.failures, self._chance())
+        self._pipeline.later(pause_s, partial(step, errand))
 
 
 def _time_is_up(errands: list[_Errand]) -> None:

@@ -17,16 +17,17 @@ from typing import Any
 import msgspec
 
 from extender.errors import ApiError, Gone
-from extender.kube.api.client import Access
-from extender.kube.api.identity import is_another
-from extender.kube.api.pace import Pace
+from extender.kube.api.client import Access, is_another
 from extender.logs import event
 from extender.ports import EvictOrder, EvictOutcome, EvictResult
+from extender.timing.pace import Pace
+from extender.timing.pause import Pause
 
 log = logging.getLogger(__name__)
 
-#: Pauses between attempts while a budget, or the API server itself, asks for patience.
-PAUSES_S = (0.25, 0.5, 1.0, 1.0)
+#: Between attempts while a budget, or the API server itself, asks for patience.
+PAUSE = Pause(0.25, 1.0)
+ATTEMPTS = 5
 PER_S = 50.0
 BURST = 100
 _WORKERS = 4
@@ -97,11 +98,11 @@ class ApiEvictor:
         return True
 
     def _ask_until_answered(self, order: EvictOrder) -> EvictOutcome:
-        for pause in PAUSES_S:
+        for attempt in range(1, ATTEMPTS):
             outcome, final = self._ask(order)
             if final:
                 return outcome
-            self._wait(pause)
+            self._wait(PAUSE.after(attempt))
         return self._ask(order)[0]
 
     def _ask(self, order: EvictOrder) -> tuple[EvictOutcome, bool]:

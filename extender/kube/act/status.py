@@ -14,11 +14,10 @@ from typing import Any
 import msgspec
 
 from extender.errors import ApiError, Gone
-from extender.kube.api.client import Access
-from extender.kube.api.identity import is_another
-from extender.kube.api.pace import Pace
+from extender.kube.api.client import Access, is_another
 from extender.kube.decode.dialects import COSCHEDULING, KUBE_BATCH, KUBE_BATCH_INCUBATOR, VOLCANO
 from extender.ports import Subject
+from extender.timing.pace import Pace
 
 PER_S = 50.0
 BURST = 100

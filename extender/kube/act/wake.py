@@ -16,11 +16,12 @@ from functools import partial
 import msgspec
 
 from extender.kube.api.connection import Exchange, Reply
-from extender.kube.api.pace import Pace
 from extender.kube.api.pipeline import MERGE_PATCH, Pipeline, pod_path
 from extender.logs import event
 from extender.model.pod import PodUid
 from extender.ports import WakeOrder
+from extender.timing.pace import Pace
+from extender.timing.pause import Pause
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ WOKEN = "gang-extender.io/woken"
 _ATTEMPTS = 5
 #: Besides 5xx: no answer, a token that ran out, a connection the server was about to close, load.
 _PASSING = (0, 401, 408, 429)
-_PAUSE_S = 0.2
+_PAUSE = Pause(0.2, 1.6)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -117,7 +118,7 @@ class PipelinedWaker:
     def _retry_later(self, order: WakeOrder, attempt: int, reply: Reply) -> None:
         if reply.status == 401:
             self._pipeline.renew()
-        pause_s = _PAUSE_S * 2 ** (attempt - 1) * (0.5 + 0.5 * self._chance())
+        pause_s = _PAUSE.after(attempt, self._chance())
         self._pipeline.later(pause_s, lambda: self._retry(order, attempt + 1))
 
     def _retry(self, order: WakeOrder, attempt: int) -> None:

@@ -173,6 +173,14 @@ def refusal(method: str, path: str, status: int, body: bytes) -> ApiError:
     return kind(f"{method} {path}: {status}: {_message(body)}", status=status)
 
 
+def is_another(error: ApiError) -> bool:
+    """Ask whether *error* means that the name belongs to another object by now.
+
+    Custom resources answer 409 to a uid that does not match; pods call it an immutable field.
+    """
+    return error.status == 409 or (error.status == 422 and "metadata.uid" in str(error))
+
+
 def _message(body: bytes) -> str:
     try:
         said: Any = msgspec.json.decode(body)

@@ -1,0 +1,1 @@
+"""How soon again? Pauses that grow, and a pace nobody exceeds."""
