@@ -11,10 +11,11 @@ from types import TracebackType
 from typing import Any, Self
 
 import uvicorn
+import uvloop
 
 from extender.settings import Settings
 from extender.sim.cluster import SimCluster
-from extender.web.edge import Receive, Scope, Send
+from extender.web.app import on_a_loop
 from extender.web.hookport import HookPort
 from extender.wiring import Runtime, SystemClock, embed, read_group
 
@@ -27,17 +28,8 @@ class Embedded:
         self._sockets = [_free_socket(), _free_socket()]
         hooks, ops = (_address(each) for each in self._sockets)
         self._settings = Settings(listen=hooks, ops_listen=ops)
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                self._serve,
-                interface="asgi3",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                loop="uvloop",
-            )
-        )
         self._runtime: Runtime | None = None
+        self._server: uvicorn.Server | None = None
         self._up = threading.Event()
         self._thread = threading.Thread(target=self._run, name="embedded", daemon=True)
 
@@ -64,14 +56,14 @@ class Embedded:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._runtime is not None:
+        if self._runtime is not None and self._server is not None:
             self._runtime.drain()
             self._runtime.stop()
-        self._server.should_exit = True
+            self._server.should_exit = True
         self._thread.join()
 
     def _run(self) -> None:
-        with asyncio.Runner(loop_factory=self._server.config.get_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(self._live())
 
     async def _live(self) -> None:
@@ -80,13 +72,15 @@ class Embedded:
         hooks, ops = self._sockets
         port = HookPort(self._runtime.hooks, asyncio.get_running_loop())
         await port.listen(hooks)
+        pages = on_a_loop(self._runtime.pages)
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                pages, interface="asgi3", lifespan="off", log_config=None, access_log=False
+            )
+        )
         self._up.set()
         await self._server.serve(sockets=[ops])
         await port.close(grace_s=0)
-
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._runtime is not None:
-            await self._runtime.edge(scope, receive, send)
 
 
 def _free_socket() -> socket.socket:

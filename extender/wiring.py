@@ -7,10 +7,9 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import msgspec
-from a2wsgi import WSGIMiddleware
 
 from extender.cache.assignment import QueuePolicy
 from extender.cache.changes import Kind
@@ -48,12 +47,11 @@ from extender.promises.arrivals import Arrivals
 from extender.reporting.holdnews import HoldNews
 from extender.reporting.journal import Journal
 from extender.reporting.reporter import Reporter
-from extender.settings import Settings, address
+from extender.settings import Settings
 from extender.sim.acting import SimAnnouncer, SimEvictor, SimStatus, SimUndo
 from extender.sim.cluster import Object, SimCluster
 from extender.web.app import create_app
 from extender.web.dashboard import Dashboard
-from extender.web.edge import Application, Edge
 from extender.web.hooks import Hooks, PodReader
 from extender.web.ops import Ops
 from extender.web.probes import Probes
@@ -218,17 +216,8 @@ class Runtime:
                 for seconds in ([learnt_s] if learnt_s is not None else [])
             ]
 
-        # a2wsgi types every ASGI message on its own; the edge takes them as the mappings they are.
-        pages: Any = create_app(
-            Dashboard(),
-            Probes(readiness, metrics, notes),
-            Ops(journal, policies.current),
-        )
-        self.edge = Edge(
-            self.hooks,
-            cast(Application, WSGIMiddleware(pages)),
-            hook_port=address(settings.listen, "--listen")[1],
-            ops_port=address(settings.ops_listen, "--ops-listen")[1],
+        self.pages = create_app(
+            Dashboard(), Probes(readiness, metrics, notes), Ops(journal, policies.current)
         )
 
     @property

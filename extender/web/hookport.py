@@ -1,8 +1,8 @@
 """The hook port: HTTP/1.1 read in C, answered in one write, nothing in between.
 
 kube-scheduler asks in its serial loop, twice for every pod of the cluster, so what a request
-costs besides the answer is what we cost everybody. The ASGI edge does the same through a server
-that knows nothing of us: three times the CPU for a filter, four times for a held bind (0018).
+costs besides the answer is what we cost everybody. A server that knows nothing of us takes three
+times the CPU for a filter and four times for a held bind (0018).
 
 A connection carries one call at a time, as Go's client does it. Everything runs on the loop.
 """

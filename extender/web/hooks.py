@@ -1,6 +1,6 @@
-"""The four hooks: bytes in, bytes out, or a future of bytes for a bind that must wait.
+"""The four hooks: bytes in, bytes out; the answer to a bind that must wait is told later.
 
-They know nothing of HTTP; two thin edges mount them. Whatever goes wrong, kube-scheduler gets an
+They know nothing of HTTP, which the hook port speaks. Whatever goes wrong, kube-scheduler gets an
 `Error` it can show, and the server lives on.
 """
 

@@ -101,23 +101,17 @@ class _Errand:
 
 
 class PipelinedBinder:
-    """The `Binder` of the real cluster; every order has its outcome within *budget_s*.
-
-    *may_send* is asked before every binding that was not written yet, and before every repetition:
-    whoever has lost the lease must not write any more, only find out what became of what it wrote.
-    """
+    """The `Binder` of the real cluster; every order has its outcome within *budget_s*."""
 
     def __init__(
         self,
         pipeline: Pipeline,
         *,
         budget_s: float = 10.0,
-        may_send: Callable[[], bool] = lambda: True,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._pipeline = pipeline
         self._budget_s = budget_s
-        self._may_send = may_send
         self._chance = chance
 
     def bind(self, orders: Sequence[BindOrder], settle: Settle) -> None:
@@ -139,11 +133,8 @@ class PipelinedBinder:
         path = pod_path(order.namespace, order.name, "/binding")
         errand.asking = True
         request = self._pipeline.frame(b"POST", path, body)
-        return Exchange(request, partial(self._answered, errand), partial(self._is_wanted, errand))
-
-    def _is_wanted(self, errand: _Errand) -> bool:
         # Once its time is up, kube-scheduler was told "no": the binding must not go out then.
-        return errand.is_open() and self._may_send()
+        return Exchange(request, partial(self._answered, errand), errand.is_open)
 
     def _answered(self, errand: _Errand, reply: Reply) -> None:
         status = reply.status
@@ -160,12 +151,8 @@ class PipelinedBinder:
             errand.finish(REFUSED)
 
     def _repeat(self, errand: _Errand) -> None:
-        if not errand.is_open():
-            return
-        if self._may_send():
+        if errand.is_open():
             self._pipeline.send((self._binding(errand),))
-        else:
-            errand.finish(UNKNOWN if errand.unsure else TIMED_OUT)
 
     def _look(self, errand: _Errand) -> None:
         errand.asking = True
