@@ -10,14 +10,24 @@ import urllib.request
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
 import uvicorn
 import uvloop
 
+from extender.cache.changes import Kind
+from extender.cache.cluster import Cluster
+from extender.kube.decode import dialects, objects, watched
+from extender.kube.decode.codec import Codec
+from extender.metrics import Metrics
+from extender.model.gang import PodGroup
+from extender.ports import ClusterPorts
 from extender.settings import Settings
-from extender.sim.cluster import SimCluster
+from extender.sim.acting import SimAnnouncer, SimEvictor, SimStatus, SimUndo
+from extender.sim.cluster import Object, SimCluster
+from extender.timing.clock import SystemClock
 from extender.web.app import on_a_loop
 from extender.web.hookport import HookPort
-from extender.wiring import Runtime, SystemClock, embed, read_group
+from extender.wiring import Runtime
 
 
 class Embedded:
@@ -81,6 +91,50 @@ class Embedded:
         self._up.set()
         await self._server.serve(sockets=[ops])
         await port.close(grace_s=0)
+
+
+def embed(settings: Settings, loop: asyncio.AbstractEventLoop, simulated: SimCluster) -> Runtime:
+    """Put an extender together for a simulated cluster."""
+    schedulers = frozenset(settings.scheduler_name)
+
+    def reach(cluster: Cluster, _: Metrics) -> ClusterPorts:
+        evictor = SimEvictor(simulated)
+        return ClusterPorts(
+            binder=simulated,
+            groups=simulated,
+            waker=simulated,
+            evictor=evictor,
+            undo=SimUndo(evictor),
+            status=SimStatus(simulated),
+            announcer=SimAnnouncer(),
+            start=lambda: _let_hear(cluster, simulated, schedulers),
+            stop=lambda: None,
+            aclose=lambda: asyncio.sleep(0),
+        )
+
+    return Runtime(settings, loop, SystemClock(), reach)
+
+
+def read_group(thing: Object) -> PodGroup:
+    """Read a PodGroup of the simulated cluster as if it came from the API server."""
+    return dialects.to_group(msgspec.convert(thing, dialects.RawGroup), dialects.VOLCANO)
+
+
+def _let_hear(cluster: Cluster, simulated: SimCluster, schedulers: frozenset[str]) -> None:
+    """Tell *cluster* whatever changes in *simulated*, decoded like everything else."""
+    codecs: dict[str, Codec[Any]] = {
+        "Node": Codec(Kind.NODE, objects.RawNode, objects.to_node),
+        "Pod": watched.pods(schedulers),
+        "PodGroup": watched.groups(dialects.VOLCANO),
+        "Queue": watched.queues(dialects.VOLCANO),
+    }
+
+    def hear(verb: str, thing: Object) -> None:
+        line = codecs[thing["kind"]].line(msgspec.json.encode({"type": verb, "object": thing}))
+        if line.change is not None:
+            cluster.apply(line.change)
+
+    simulated.listen(hear)
 
 
 def _free_socket() -> socket.socket:

@@ -7,7 +7,7 @@ every pod of the cluster, are told to a callback.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum
@@ -127,6 +127,13 @@ class Evictor(Protocol):
         """Send *orders* and give one future for each, in order."""
 
 
+class TakesBack(Protocol):
+    """Makes what was bound in part leave again; rarely asked, never waits."""
+
+    def take_back(self, gang: GangKey, orders: Sequence[EvictOrder]) -> None:
+        """Ask all of them to leave, or none when one of them would never come again."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
     """An object of the API server that we speak about: a PodGroup, a Queue or a Pod."""
@@ -175,3 +182,22 @@ class Announcer(Protocol):
 
     def announce(self, notice: Notice) -> None:
         """Queue *notice*; rate-limited, fire and forget."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterPorts:
+    """One cluster, real or simulated: how it is heard and acted upon."""
+
+    binder: Binder
+    groups: GroupReader
+    waker: Waker
+    evictor: Evictor
+    undo: TakesBack
+    status: StatusWriter
+    announcer: Announcer
+    #: Begins to tell the cache what changes.
+    start: Callable[[], None]
+    #: Ends every thread.
+    stop: Callable[[], None]
+    #: Breaks the connections that live in the event loop.
+    aclose: Callable[[], Awaitable[object]]

@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from a2wsgi.asgi_typing import ASGIApp, Receive, Scope, Send
@@ -23,10 +24,12 @@ from uvicorn.config import Config
 from uvicorn.server import Server
 from uvicorn_worker import UvicornWorker
 
+from extender.kube.live import live_cluster
 from extender.settings import Settings, address
+from extender.timing.clock import SystemClock
 from extender.web.app import on_a_loop
 from extender.web.hookport import KEEP_ALIVE_S, HookPort
-from extender.wiring import Runtime, build
+from extender.wiring import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +81,7 @@ class Application:
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
         try:
-            self._runtime = build(self._settings, asyncio.get_running_loop())
+            self._runtime = _build(self._settings, asyncio.get_running_loop())
             self._runtime.start()
             self._pages = on_a_loop(self._runtime.pages)
             if self._hook_socket is not None:
@@ -92,6 +95,11 @@ class Application:
         await receive()
         await self._runtime.finish()
         await send({"type": "lifespan.shutdown.complete"})
+
+
+def _build(settings: Settings, loop: asyncio.AbstractEventLoop) -> Runtime:
+    clock = SystemClock()
+    return Runtime(settings, loop, clock, partial(live_cluster, settings, loop, clock))
 
 
 class _DrainingServer(Server):

@@ -60,7 +60,6 @@ class Dispatch:
         journal: Journal,
         metrics: Metrics,
         clock: Clock,
-        poke: Callable[[], None],
         reprieves: Reprieves | None = None,
         dry_run: bool = False,
     ) -> None:
@@ -69,14 +68,17 @@ class Dispatch:
         self._journal = journal
         self._metrics = metrics
         self._clock = clock
-        #: Asks for another plan, because this one's victims cannot all go.
-        self._poke = poke
+        self._listeners: list[Callable[[], None]] = []
         self._reprieves = reprieves or Reprieves()
         self._dry_run = dry_run
         self._unseen_s = DRY_RUN_S if dry_run else UNSEEN_S
         self._sets: dict[GangKey, _Set] = {}
         # Outcomes come back in the evictor's threads.
         self._lock = threading.Lock()
+
+    def on_objection(self, listener: Callable[[], None]) -> None:
+        """Call *listener* when a victim cannot go, so that another plan is needed."""
+        self._listeners.append(listener)
 
     def protect(self, snapshot: Snapshot) -> Snapshot:
         """Give *snapshot* with the pods that must be left alone for now."""
@@ -163,7 +165,8 @@ class Dispatch:
             known = self._sets.get(victim.eviction.beneficiary)
             if known is not None:
                 known.open.pop(victim.pod.uid, None)
-        self._poke()
+        for listener in self._listeners:
+            listener()
 
     def _leave_alone(self, victim: Victim, why: str, seconds: float, outcome: str) -> None:
         now = self._clock.now()

@@ -23,9 +23,6 @@ class SimEvictor:
             self._cluster.delete("Pod", order.namespace, order.name)
         return [_settled(EvictOutcome(EvictResult.LEAVING)) for _ in orders]
 
-    def stop(self) -> None:
-        """Nothing is on its way."""
-
 
 class SimUndo:
     """Takes a gang that was bound in part off its nodes; whoever made its pods makes new ones."""
@@ -60,9 +57,6 @@ class SimStatus:
         self._cluster.change(found, lambda it: it.update(status=merged))
         return _settled(merged)
 
-    def stop(self) -> None:
-        """Nothing is on its way."""
-
     def _find(self, subject: Subject) -> Object | None:
         return next(
             (
@@ -83,12 +77,6 @@ class SimAnnouncer:
     def announce(self, notice: Notice) -> None:
         """Take *notice* in."""
         self.notices.append(notice)
-
-    def start(self) -> None:
-        """Nothing runs."""
-
-    def stop(self) -> None:
-        """Nothing runs."""
 
 
 def _settled(value: Any) -> Future[Any]:

@@ -1,1 +1,1 @@
-"""How soon again? Pauses that grow, and a pace nobody exceeds."""
+"""When, and how soon again? The clock, pauses that grow, a pace nobody exceeds."""

@@ -2,26 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Protocol, cast
+from collections.abc import Callable, Mapping
+from typing import cast
 
 from a2wsgi import WSGIMiddleware
 from a2wsgi.asgi_typing import ASGIApp
 from a2wsgi.wsgi_typing import WSGIApp
-from flask import Blueprint, Flask
+from flask import Flask
+
+from extender.metrics import Metrics
+from extender.policyfile import PolicyFile
+from extender.reporting.journal import Journal
+from extender.web.dashboard import Dashboard
+from extender.web.ops import Ops
+from extender.web.probes import Probes
+from extender.web.series import PlanSeries, WatchSeries
 
 
-class Pages(Protocol):
-    """Something that can be mounted."""
+def create_app(
+    *,
+    journal: Journal,
+    policies: PolicyFile,
+    metrics: Metrics,
+    readiness: Callable[[], list[str]],
+    notes: Callable[[], list[str]],
+    silence: Callable[[], Mapping[str, float]],
+) -> Flask:
+    """Mount the pages, and let *metrics* show what is read when somebody scrapes."""
 
-    def blueprint(self) -> Blueprint:
-        """Give the routes."""
+    def all_notes() -> list[str]:
+        return [f"policy: {policies.problem}"] * bool(policies.problem) + notes()
 
-
-def create_app(*pages: Pages) -> Flask:
-    """Mount what is given."""
+    metrics.policy_refused.set_function(lambda: bool(policies.problem))
+    metrics.registry.register(PlanSeries(lambda: journal.last))
+    metrics.registry.register(WatchSeries(silence))
     app = Flask(__name__, static_folder=None)
-    for each in pages:
-        app.register_blueprint(each.blueprint())
+    app.register_blueprint(Dashboard().blueprint())
+    app.register_blueprint(Probes(readiness, metrics, all_notes).blueprint())
+    app.register_blueprint(Ops(journal, policies.current).blueprint())
     return app
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import selectors
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -20,6 +19,7 @@ from extender.kube.decode.watched import resources
 from extender.kube.watch.progress import Signal
 from extender.kube.watch.watches import Watches
 from extender.model.gang import GangKey
+from extender.timing.clock import SystemClock
 
 from ..cache.test_convergence import as_figures
 from . import objects
@@ -31,14 +31,6 @@ SCHEDULERS = frozenset({"gang-scheduler"})
 GROUPS = objects.POD_GROUPS
 BURST = 5_000
 NOW = 1_000_000.0
-
-
-class SystemClock:
-    def now(self) -> float:
-        return time.time()
-
-    def monotonic(self) -> float:
-        return time.monotonic()
 
 
 class Wire:

@@ -49,10 +49,10 @@ class Bench:
             journal=self.journal,
             metrics=self.metrics,
             clock=self.clock,
-            poke=self._poke,
             reprieves=Reprieves(rerun_s=60),
             dry_run=self.dry_run,
         )
+        self.dispatch.on_objection(self._poke)
 
     def _poke(self) -> None:
         self.pokes += 1

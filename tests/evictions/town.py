@@ -74,7 +74,6 @@ class Town:
             journal=self.journal,
             metrics=Metrics(),
             clock=self.clock,
-            poke=lambda: None,
         )
 
     def submit(self, *jobs: Job) -> None:

@@ -15,11 +15,13 @@ from typing import Any
 
 import pytest
 
+from extender.embedded import embed, read_group
 from extender.settings import Settings
 from extender.sim.cluster import SimCluster
 from extender.sim.story import _node, _pod, _pod_group
+from extender.timing.clock import SystemClock
 from extender.web.hookport import HookPort
-from extender.wiring import Runtime, SystemClock, embed, read_group
+from extender.wiring import Runtime
 
 #: About a pod of ours; while there is no plan yet, the answer is that we are not ready.
 _QUESTION = json.dumps({"Pod": _pod("early", None), "NodeNames": []}).encode()

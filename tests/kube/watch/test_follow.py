@@ -15,19 +15,12 @@ from extender.kube.watch import follow
 from extender.kube.watch.watches import Watches
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
+from extender.timing.clock import SystemClock
 from tests.kube import json_objects as make
 from tests.kube.watched_api import GROUPS, NODES, PODS, QUEUES, WatchedApi
 
 SCHEDULERS = frozenset({"gang-scheduler"})
 LONG_S = 20.0
-
-
-class SystemClock:
-    def now(self) -> float:
-        return time.time()
-
-    def monotonic(self) -> float:
-        return time.monotonic()
 
 
 class Watched:
