@@ -15,8 +15,10 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-from extender.model.gang import GangKey, PodGroup
+from extender.model.dialect import VOLCANO
+from extender.model.gang import Gang, GangKey, PodGroup
 from extender.model.pod import PodUid
+from extender.model.queue import Queue
 
 
 class Clock(Protocol):
@@ -145,6 +147,27 @@ class Subject:
     namespace: str = ""
     #: The API group of a PodGroup or Queue.
     dialect: str = ""
+
+    @classmethod
+    def of_gang(cls, gang: Gang) -> Subject | None:
+        """Name the object people look at: its PodGroup, or a pod where there is none."""
+        group = gang.group
+        if group.dialect and group.uid:
+            return cls(
+                kind="PodGroup",
+                dialect=group.dialect,
+                namespace=group.namespace,
+                name=group.name,
+                uid=group.uid,
+            )
+        for pod in gang.pods:
+            return cls(kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid)
+        return None
+
+    @classmethod
+    def of_queue(cls, queue: Queue) -> Subject:
+        """Name a queue; those that only we imagine have no uid."""
+        return cls(kind="Queue", dialect=VOLCANO, name=queue.name, uid=queue.uid)
 
 
 class StatusWriter(Protocol):

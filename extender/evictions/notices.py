@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from extender.evictions.safety import Victim
 from extender.model.gang import Gang, GangKey
 from extender.model.snapshot import Snapshot
-from extender.ports import Notice
-from extender.reporting import subjects
+from extender.ports import Notice, Subject
 
 #: Volcano's word for it.
 EVICT = "Evict"
@@ -45,7 +44,7 @@ class Notices:
     def on_gangs(self) -> Iterator[Notice]:
         """Give one notice for each gang that loses members."""
         for key, gang in self._gangs.items():
-            subject = subjects.of_gang(gang)
+            subject = Subject.of_gang(gang)
             if subject is not None:
                 yield Notice(
                     subject=subject,

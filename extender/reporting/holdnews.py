@@ -7,8 +7,7 @@ from prometheus_client import Histogram
 from extender.cache.cluster import Cluster
 from extender.metrics import Metrics
 from extender.model.gang import Gang, GangKey
-from extender.ports import Announcer, Clock, Notice
-from extender.reporting import subjects
+from extender.ports import Announcer, Clock, Notice, Subject
 
 #: The word of the event about a gang of which only a part got bound.
 BOUND_IN_PART = "BoundInPart"
@@ -47,7 +46,7 @@ class HoldNews:
         group = self._cluster.group(gang)
         if group is None:
             return
-        subject = subjects.of_gang(Gang(group=group, pods=self._cluster.pods_of(gang)))
+        subject = Subject.of_gang(Gang(group=group, pods=self._cluster.pods_of(gang)))
         if subject is not None:
             self._announcer.announce(
                 Notice(

@@ -11,7 +11,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
-from datetime import UTC, datetime
 from functools import partial
 from math import inf
 from typing import Any
@@ -19,18 +18,18 @@ from typing import Any
 from extender.errors import ApiError
 from extender.logs import event
 from extender.metrics import Metrics
-from extender.model.dialect import VOLCANO
 from extender.model.gang import Gang, GangKey
 from extender.model.membership import SHADOW
 from extender.model.queue import QueueState
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan, Standing, Verdict
-from extender.ports import Announcer, Clock, StatusWriter
-from extender.reporting import contents, subjects
+from extender.ports import Announcer, Clock, StatusWriter, Subject
+from extender.reporting import contents
 from extender.reporting.contents import Content
 from extender.reporting.journal import Change, Journal, Pass
 from extender.reporting.record import Record
 from extender.reporting.schedule import Schedule
+from extender.timing.clock import timestamp
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +144,7 @@ class Reporter:
     def _schedule_gang(
         self, gang: Gang, verdict: Verdict, record: Record | None, now: float
     ) -> None:
-        subject = subjects.of_gang(gang)
+        subject = Subject.of_gang(gang)
         if subject is None:
             return
         content = contents.of_gang(gang, verdict)
@@ -170,7 +169,7 @@ class Reporter:
             self._open.discard(self._queues.pop(name))
             self._metrics.forget_queue(name)
         for name, content in contents.of_queues(last.snapshot, last.plan).items():
-            subject = subjects.of_queue(last.snapshot.queues[name], VOLCANO)
+            subject = Subject.of_queue(last.snapshot.queues[name])
             record = self._queues.get(name)
             if record is None or record.subject.uid != subject.uid:
                 record = self._queues[name] = Record(subject)
@@ -193,8 +192,7 @@ class Reporter:
         return inf
 
     def _write(self, record: Record, wanted: Content, known: Status) -> None:
-        at = datetime.fromtimestamp(self._clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        body = contents.dated(wanted, known, at)
+        body = contents.dated(wanted, known, timestamp(self._clock.now()))
         if record.subject.kind == "Queue" and not known.get("state"):
             # Without Volcano's controller nobody else says that a new queue is open.
             body.setdefault("state", QueueState.OPEN.value)

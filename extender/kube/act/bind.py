@@ -34,8 +34,6 @@ REFUSED = BindOutcome(BindResult.FAILED, "the API server refused the binding; se
 TIMED_OUT = BindOutcome(BindResult.FAILED, "the API server did not take the binding in time")
 UNKNOWN = BindOutcome(BindResult.UNKNOWN, "the API server does not answer")
 
-#: Besides 5xx: unsent, a token that ran out, a connection the server was about to close, load.
-_PASSING = (0, 401, 408, 429)
 _PAUSE = Pause(0.05, 1.0)
 
 
@@ -144,7 +142,7 @@ class PipelinedBinder:
             errand.finish(BOUND)
         elif status in (404, 409) or (status == 0 and reply.sent):
             self._look(errand)
-        elif status in _PASSING or status >= 500:
+        elif reply.may_pass:
             self._again(errand, reply, self._repeat)
         else:
             event(log, logging.WARNING, "binding refused", **_facts(errand, reply))

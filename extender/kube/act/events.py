@@ -12,17 +12,17 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from uuid import uuid4
 
 from cachetools import LRUCache
 
 from extender.errors import ApiError, Gone
-from extender.kube.act.status import VERSIONS
-from extender.kube.api.client import Access
+from extender.kube.api.client import MERGE, Access
 from extender.logs import event
 from extender.metrics import Metrics
+from extender.model.dialect import VERSIONS
 from extender.ports import Notice, Subject
+from extender.timing.clock import timestamp
 from extender.timing.pace import Pace
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,6 @@ _WAITING = 2_000
 _REMEMBERED = 4_096
 _LONGEST_MESSAGE = 1_024
 _COMPONENT = "gang-extender"
-_MERGE = "application/merge-patch+json"
 
 
 @dataclass(slots=True)
@@ -126,7 +125,7 @@ class ApiAnnouncer:
         # Events about what belongs to no namespace live in the default one.
         namespace = about.namespace or "default"
         name = f"{about.name[:200]}.{uuid4().hex[:16]}"
-        at = _time(notice.at)
+        at = timestamp(notice.at)
         body = {
             "apiVersion": "v1",
             "kind": "Event",
@@ -150,11 +149,11 @@ class ApiAnnouncer:
         change = {
             "count": told.count + 1,
             "message": notice.message[:_LONGEST_MESSAGE],
-            "lastTimestamp": _time(notice.at),
+            "lastTimestamp": timestamp(notice.at),
         }
         path = f"{_path(notice.subject.namespace or 'default')}/{told.name}"
         try:
-            self._access.request("PATCH", path, change, content_type=_MERGE)
+            self._access.request("PATCH", path, change, content_type=MERGE)
         except Gone:
             return False
         told.count += 1
@@ -179,7 +178,3 @@ def _reference(subject: Subject) -> dict[str, str]:
     if subject.namespace:
         reference["namespace"] = subject.namespace
     return reference
-
-
-def _time(epoch: float) -> str:
-    return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -28,8 +28,6 @@ log = logging.getLogger(__name__)
 WOKEN = "gang-extender.io/woken"
 
 _ATTEMPTS = 5
-#: Besides 5xx: no answer, a token that ran out, a connection the server was about to close, load.
-_PASSING = (0, 401, 408, 429)
 _PAUSE = Pause(0.2, 1.6)
 
 _encode = msgspec.json.Encoder().encode
@@ -103,7 +101,7 @@ class PipelinedWaker:
             self._send([order.uid])
         elif reply.status in (200, 404, 409, 422):
             return  # awake, or gone, or another pod by now (whose uid cannot be changed)
-        elif attempt < _ATTEMPTS and (reply.status in _PASSING or reply.status >= 500):
+        elif attempt < _ATTEMPTS and reply.may_pass:
             self._retry_later(order, attempt, reply)
         else:
             event(

@@ -20,6 +20,8 @@ TOKEN_AGE_S = 60.0
 #: How often the whole configuration may be read again because we were not let in.
 RENEWAL_PAUSE_S = 5.0
 
+MERGE = "application/merge-patch+json"
+
 _CONNECT_S = 5.0
 _REQUEST_S = 15.0
 #: Every watch has a connection of its own.

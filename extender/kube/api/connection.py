@@ -25,6 +25,14 @@ class Reply(NamedTuple):
     body: bytes = b""
     sent: bool = True
 
+    @property
+    def may_pass(self) -> bool:
+        """Ask whether trying again may help.
+
+        Besides 5xx: no answer, a token that ran out, a connection about to be closed, load.
+        """
+        return self.status >= 500 or self.status in (0, 401, 408, 429)
+
 
 UNSENT = Reply(0, sent=False)
 UNANSWERED = Reply(0)

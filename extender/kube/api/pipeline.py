@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from extender.kube.api.client import Access
+from extender.kube.api.client import MERGE, Access
 from extender.kube.api.connection import Connection, Exchange, Reply
 from extender.logs import event
 
 log = logging.getLogger(__name__)
 
 JSON = b"application/json"
-MERGE_PATCH = b"application/merge-patch+json"
+MERGE_PATCH = MERGE.encode()
 
 _SILENCE_S = 5.0
 

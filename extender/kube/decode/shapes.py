@@ -125,12 +125,7 @@ def _read(pod: RawPod, ours: bool) -> Shape:
         selector=tuple(sorted((spec.node_selector or {}).items())),
         affinity=_required(affinity),
         preferred=_preferred(affinity),
-        tolerations=tuple(
-            Toleration(
-                each.key or "", each.operator or "Equal", each.value or "", each.effect or ""
-            )
-            for each in spec.tolerations or ()
-        ),
+        tolerations=tuple(map(_toleration, spec.tolerations or ())),
         host_ports=host_ports,
     )
 
