@@ -48,7 +48,7 @@ class Disposes(Protocol):
 class MakesRoom(Protocol):
     """Carries out evictions; belongs to this thread and never waits."""
 
-    def spare(self, snapshot: Snapshot) -> Snapshot:
+    def protect(self, snapshot: Snapshot) -> Snapshot:
         """Give *snapshot* with the pods that must be left alone for now."""
 
     def carry_out(self, snapshot: Snapshot, plan: Plan) -> None:
@@ -87,7 +87,7 @@ class Cycle:
         published: Published,
         promises: Disposes,
         make_plan: Callable[[Snapshot], Plan],
-        departures: MakesRoom,
+        dispatch: MakesRoom,
         reporter: Tells,
         clock: Clock,
         metrics: Metrics,
@@ -97,7 +97,7 @@ class Cycle:
         self._published = published
         self._promises = promises
         self._make_plan = make_plan
-        self._departures = departures
+        self._dispatch = dispatch
         self._reporter = reporter
         self._clock = clock
         self._metrics = metrics
@@ -171,7 +171,7 @@ class Cycle:
         self._passed_at = self._clock.monotonic()
         with self._metrics.cycle_seconds.labels("snapshot").time():
             self._promises.settle()
-            snapshot = self._departures.spare(self._cluster.snapshot(self._clock.now()))
+            snapshot = self._dispatch.protect(self._cluster.snapshot(self._clock.now()))
         with self._metrics.cycle_seconds.labels("plan").time():
             plan = self._make_plan(snapshot)
         with self._metrics.cycle_seconds.labels("publish").time():
@@ -181,7 +181,7 @@ class Cycle:
                 self.poke()
             self._published.plan = plan
         with self._metrics.cycle_seconds.labels("report").time():
-            self._departures.carry_out(snapshot, plan)
+            self._dispatch.carry_out(snapshot, plan)
             self._reporter.report(snapshot, plan)
 
 

@@ -57,6 +57,7 @@ class Gate:
 
     def filter(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
         """Say which of the *offered* nodes *pod* may use now."""
+        self._ledger.asked()
         answer = self._answer(pod, member, offered)
         if answer.nodes:
             self._ledger.answers.passed(pod, member)

@@ -58,7 +58,7 @@ def test_a_busy_kube_scheduler_is_not_pressed() -> None:
     world = World(*complete_gang())
     world.ask("p0")
     world.turn()
-    world.idle_s = 0.1
+    world.is_busy = True
 
     assert world.turn(after_s=5) == []
 
@@ -151,7 +151,7 @@ def test_after_a_pass_hooks_have_the_interpreter_for_a_while() -> None:
 def test_a_ticket_lasts_longer_while_kube_scheduler_works_through_its_queue() -> None:
     world = World(*complete_gang())
     world.turn()
-    world.idle_s = 0.1
+    world.is_busy = True
 
     world.turn(after_s=60)
     assert world.table.of_gang(GANG)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import count, islice
 from typing import Any
 
+from extender.cache.assignment import QueueAssignment, QueuePolicy
 from extender.cache.catalog import Catalog, Store
 from extender.cache.changes import Change, Delete, Item, Kind, Replace, Upsert, key_of, kind_of
 from extender.cache.freshness import Freshness
@@ -23,7 +24,6 @@ from extender.cache.inflight import Inflight, Stage
 from extender.cache.listeners import GroupListener, Listeners, News, NodeListener, PodListener
 from extender.cache.misfits import Misfits
 from extender.cache.pods import Pods
-from extender.cache.policy import Policy, QueuePolicy
 from extender.cache.rooms import Rooms
 from extender.model.gang import GangKey, PodGroup
 from extender.model.membership import Membership
@@ -72,7 +72,7 @@ class Cluster:
             Kind.NAMESPACE: namespaces,
             Kind.PRIORITY_CLASS: classes,
         }
-        self._policy = Policy(policy or QueuePolicy(), queues, namespaces, classes)
+        self._policy = QueueAssignment(policy or QueuePolicy(), queues, namespaces, classes)
         self._queues: dict[str, Queue] | None = None
         self._sorted_budgets: tuple[DisruptionBudget, ...] | None = None
         self._misfits_shown: Mapping[GangKey, frozenset[str]] = {}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
 
+from extender.cache.assignment import QueueAssignment
 from extender.cache.inflight import Promise
-from extender.cache.policy import Policy
 from extender.cache.roster import Roster
 from extender.model.gang import Gang, GangKey, PodGroup
 from extender.model.pod import FINISHED_SET, Pod, PodUid, Status
@@ -61,7 +61,7 @@ def assemble(
     written: PodGroup | None,
     roster: Roster | None,
     promises: dict[PodUid, Promise],
-    policy: Policy,
+    policy: QueueAssignment,
     backing_off_until: float,
     misfits: Set[str] = frozenset(),
 ) -> Gang | None:

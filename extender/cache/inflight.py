@@ -24,7 +24,6 @@ from collections.abc import Callable, Collection, Iterable, KeysView, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-from extender.cache.tally import Tally
 from extender.model.gang import GangKey
 from extender.model.pod import Pod, PodUid, Shape, Status
 from extender.model.resources import NOTHING, Resources
@@ -379,3 +378,28 @@ class Inflight:
             self._bound[old.gang] -= 1
             if not self._bound[old.gang]:
                 del self._bound[old.gang]
+
+
+class Tally:
+    """Sums of resources by node, replaced as whole values so that they are read without a lock."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Resources] = {}
+        self._counts: dict[str, int] = {}
+
+    def on(self, node: str) -> Resources:
+        """Give the sum on *node*."""
+        return self._sums.get(node, NOTHING)
+
+    def nodes(self) -> KeysView[str]:
+        """Name the nodes with a sum, as a live view."""
+        return self._sums.keys()
+
+    def count(self, node: str, amounts: Resources, step: int) -> None:
+        """Count *amounts* on *node* (*step* is 1) or no more (-1)."""
+        number = self._counts.get(node, 0) + step
+        if not number:
+            del self._counts[node], self._sums[node]
+            return
+        self._counts[node] = number
+        self._sums[node] = self.on(node) + amounts if step > 0 else self.on(node) - amounts

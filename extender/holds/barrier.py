@@ -54,11 +54,19 @@ from extender.holds.machine.instructions import (
 )
 from extender.holds.machine.states import AssemblyState
 from extender.holds.machine.story import Line
-from extender.holds.ports import InFlight, Observer, TakesBack, Timer
+from extender.holds.ports import InFlight, Observer, Timer
 from extender.logs import event as log_event
 from extender.model.gang import GangKey, PodGroup
 from extender.model.pod import PodUid
-from extender.ports import Binder, BindOrder, BindOutcome, BindResult, Clock, GroupReader
+from extender.ports import (
+    Binder,
+    BindOrder,
+    BindOutcome,
+    BindResult,
+    Clock,
+    GroupReader,
+    TakesBack,
+)
 
 log = logging.getLogger(__name__)
 

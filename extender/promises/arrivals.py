@@ -50,7 +50,6 @@ class Arrivals:
         clock: Clock,
         *,
         grace_s: float,
-        still_incomplete: Callable[[GangKey], None] = lambda gang: None,
     ) -> None:
         self._cluster = cluster
         self._table = cluster.inflight
@@ -58,11 +57,14 @@ class Arrivals:
         self._clock = clock
         #: How long places are kept after the last member came.
         self._grace_s = grace_s
-        #: Told when no further member of a gang came in time.
-        self._still_incomplete = still_incomplete
+        self._listeners: list[Callable[[GangKey], None]] = []
         self._arrivals: dict[GangKey, _Arrival] = {}
         #: Gangs that did not come whole, with how many of each existed then.
         self._given_up: dict[GangKey, int] = {}
+
+    def on_incomplete(self, listener: Callable[[GangKey], None]) -> None:
+        """Call *listener* when no further member of a gang came in time."""
+        self._listeners.append(listener)
 
     def admit(
         self, pod: Pod, group: PodGroup, queue: str, offered: Sequence[str]
@@ -164,7 +166,8 @@ class Arrivals:
             del self._arrivals[key]
         if is_late and here < least:
             self._given_up[key] = here
-            self._still_incomplete(key)
+            for listener in self._listeners:
+                listener(key)
 
     def _here(self, key: GangKey) -> int:
         """Count the members that exist; kube-scheduler may have shown us some before the watch."""

@@ -35,15 +35,14 @@ from extender.promises.allowance import Allowance
 from extender.promises.answers import Answers
 from extender.promises.free_room import FreeRoom
 from extender.promises.wakeups import WakeUps
+from extender.timing.pause import Pause
 
 #: How much longer a ticket lasts while kube-scheduler is busy with others.
 BUSY_FACTOR = 6
 #: kube-scheduler that asked nothing for this long has nothing left to ask.
 IDLE_S = 1.0
-#: First pause of a gang whose ticket lapsed; each time in a row it waits twice as long: room kept
-#: for a gang that never comes is room lost.
-LAPSE_BACKOFF_S = 10.0
-MAX_BACKOFF_S = 120.0
+#: How long a gang waits whose ticket lapsed: room kept for a gang that never comes is room lost.
+LAPSE_PAUSE = Pause(first_s=10.0, longest_s=120.0)
 #: How often the ledger looks after its promises, and after how many at a time, because filter
 #: waits meanwhile.
 LOOK_S = 0.5
@@ -62,14 +61,14 @@ class Ledger:
         clock: Clock,
         *,
         wake: Callable[[list[WakeOrder]], None],
-        scheduler_idle_s: Callable[[], float],
         ticket_s: float,
     ) -> None:
         self._cluster = cluster
         self._table = cluster.inflight
         self._clock = clock
         self._ticket_s = ticket_s
-        self._scheduler_idle_s = scheduler_idle_s
+        #: When kube-scheduler last asked about any pod.
+        self._asked_at = float("-inf")
         self.answers = Answers()
         self.allowance = Allowance(self._table.spent)
         self.room = FreeRoom(cluster)
@@ -82,6 +81,10 @@ class Ledger:
         self._looks: list[tuple[float, int, PodUid]] = []
         self._looked_after: set[PodUid] = set()
         self._numbers = count()
+
+    def asked(self) -> None:
+        """Hear that kube-scheduler works through its queue: who has a place may yet come."""
+        self._asked_at = self._clock.monotonic()
 
     # ── making ────────────────────────────────────────────────────────────────────────────
 
@@ -284,7 +287,7 @@ class Ledger:
         """Return the room promised to a gang that could not use it, and let it wait a while."""
         lapses = self._lapses[key] = self._lapses.get(key, 0) + 1
         self._table.give_back(key)
-        self._table.back_off(key, min(LAPSE_BACKOFF_S * 2 ** (lapses - 1), MAX_BACKOFF_S))
+        self._table.back_off(key, LAPSE_PAUSE.after(lapses))
 
     def heard(self, uid: PodUid, pod: Pod | None) -> None:
         """Hear from the watch, in its own thread, what became of a pod."""
@@ -351,4 +354,4 @@ class Ledger:
         return self._ticket_s * (BUSY_FACTOR if self._is_busy() else 1)
 
     def _is_busy(self) -> bool:
-        return self._scheduler_idle_s() < IDLE_S
+        return self._clock.monotonic() - self._asked_at < IDLE_S

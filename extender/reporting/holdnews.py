@@ -7,8 +7,7 @@ from prometheus_client import Histogram
 from extender.cache.cluster import Cluster
 from extender.metrics import Metrics
 from extender.model.gang import Gang, GangKey
-from extender.ports import Announcer, Clock, Notice
-from extender.reporting import subjects
+from extender.ports import Announcer, Clock, Notice, Subject
 
 #: The word of the event about a gang of which only a part got bound.
 BOUND_IN_PART = "BoundInPart"
@@ -18,9 +17,17 @@ class HoldNews:
     """The barrier's `Observer`."""
 
     def __init__(
-        self, metrics: Metrics, cluster: Cluster, announcer: Announcer, clock: Clock
+        self,
+        metrics: Metrics,
+        cluster: Cluster,
+        announcer: Announcer,
+        clock: Clock,
+        bind_timeout_s: float,
     ) -> None:
         self._metrics = metrics
+        #: What httpTimeout of kube-scheduler's bind entry should be, and what it seems to be.
+        self._bind_timeout_s = bind_timeout_s
+        self._learnt_s: float | None = None
         self._cluster = cluster
         self._announcer = announcer
         self._clock = clock
@@ -39,7 +46,7 @@ class HoldNews:
         group = self._cluster.group(gang)
         if group is None:
             return
-        subject = subjects.of_gang(Gang(group=group, pods=self._cluster.pods_of(gang)))
+        subject = Subject.of_gang(Gang(group=group, pods=self._cluster.pods_of(gang)))
         if subject is not None:
             self._announcer.announce(
                 Notice(
@@ -58,3 +65,13 @@ class HoldNews:
     def learnt_timeout(self, seconds: float | None) -> None:
         """kube-scheduler seems to give up sooner than configured; None when it does not."""
         self._metrics.learnt_timeout.set(seconds or 0.0)
+        self._learnt_s = seconds
+
+    def notes(self) -> list[str]:
+        """Say what should be mended although we go on."""
+        if self._learnt_s is None:
+            return []
+        return [
+            f"binds: kube-scheduler gives up after {self._learnt_s:.0f} s; set httpTimeout of its"
+            f" bind entry to {self._bind_timeout_s:g}s"
+        ]

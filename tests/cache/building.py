@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from extender.cache.assignment import QueuePolicy
 from extender.cache.changes import SeenPod, Upsert
 from extender.cache.cluster import Cluster
-from extender.cache.policy import QueuePolicy
 from extender.model.gang import GangKey, PodGroup
 from extender.model.membership import Membership
 from extender.model.node import Node

@@ -42,7 +42,6 @@ class Scene:
             self.cluster,
             self.clock,
             wake=lambda orders: None,
-            scheduler_idle_s=lambda: 60.0,
             ticket_s=20.0,
         )
         self.binder = SpokenBinder()

@@ -50,7 +50,8 @@ class World:
         self.table = self.cluster.inflight
         self.published = Published()
         self.make_plan: Callable[[Snapshot], Plan] = make_plan
-        self.idle_s = 60.0
+        #: kube-scheduler works through its queue all the time.
+        self.is_busy = False
         self.woken: list[WakeOrder] = []
         self.incomplete: list[GangKey] = []
         self.passes: list[Plan] = []
@@ -58,7 +59,6 @@ class World:
             self.cluster,
             self.clock,
             wake=self.woken.extend,
-            scheduler_idle_s=lambda: self.idle_s,
             ticket_s=20.0,
         )
         self.arrivals = Arrivals(
@@ -66,8 +66,8 @@ class World:
             self.ledger,
             self.clock,
             grace_s=GRACE_S,
-            still_incomplete=self.incomplete.append,
         )
+        self.arrivals.on_incomplete(self.incomplete.append)
         self.gate = Gate(
             self.cluster, self.ledger, self.arrivals, self.published, self.clock, prefer
         )
@@ -79,7 +79,7 @@ class World:
             published=self.published,
             promises=self.tickets,
             make_plan=lambda snapshot: self.make_plan(snapshot),
-            departures=self,
+            dispatch=self,
             reporter=self,
             clock=self.clock,
             metrics=Metrics(),
@@ -97,7 +97,7 @@ class World:
         self.between()
         return step()
 
-    def spare(self, snapshot: Snapshot) -> Snapshot:
+    def protect(self, snapshot: Snapshot) -> Snapshot:
         return snapshot
 
     def carry_out(self, snapshot: Snapshot, plan: Plan) -> None:
@@ -134,6 +134,8 @@ class World:
     def turn(self, after_s: float = 0.0) -> list[str]:
         """Make one pass and name the pods woken by it."""
         self.clock.time += after_s
+        if self.is_busy:
+            self.ledger.asked()
         self.woken.clear()
         self.cycle.run_once()
         return sorted(order.name for order in self.woken)
@@ -144,6 +146,8 @@ class World:
         until = self.clock.time + seconds
         while self.clock.time < until:
             self.clock.time = min(until, self.clock.time + 0.5)
+            if self.is_busy:
+                self.ledger.asked()
             while self.ledger.look_after():
                 pass
         return sorted(order.name for order in self.woken)
