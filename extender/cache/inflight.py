@@ -237,19 +237,20 @@ class Inflight:
             self._put(Promise(known.pod, known.gang, node, Stage.TICKETED, now), known)
             return True
 
-    def take_over(self, spare: PodUid, pod: Pod) -> bool:
-        """Let *pod* have the place kept under *spare*; False when it is gone or not needed.
+    def take_over(self, placeholder: PodUid, pod: Pod) -> bool:
+        """Let *pod* have the place of a *placeholder*; False when it is gone or not needed.
 
-        A spare has the shape of those it is kept for, so nothing is counted anew.
+        A placeholder has the shape of those it is kept for, so nothing is counted anew.
         """
         with self.still:
-            known = self._by_uid.get(spare)
+            known = self._by_uid.get(placeholder)
             if known is None or pod.uid in self._by_uid or not self._needs_a_place(pod.uid):
                 return False
             members = self._by_gang[known.gang]
             new = known._replace(pod=pod, since_monotonic=self._monotonic())
             self._by_uid[pod.uid] = members[pod.uid] = self._by_node[new.node][pod.uid] = new
-            del self._by_uid[spare], members[spare], self._by_node[new.node][spare]
+            for places in (self._by_uid, members, self._by_node[new.node]):
+                del places[placeholder]
             self._touched.add(known.gang)
             return True
 

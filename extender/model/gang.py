@@ -109,9 +109,9 @@ class Gang:
         return sum(len(pods) for status, pods in self.by_status.items() if status in READY_SET)
 
     @cached_property
-    def spares(self) -> int:
+    def placeholders(self) -> int:
         """Count the places kept for members that do not exist yet; *ready* counts them too."""
-        return sum(pod.is_spare for pod in self.by_status.get(Status.ALLOCATED, ()))
+        return sum(pod.is_placeholder for pod in self.by_status.get(Status.ALLOCATED, ()))
 
     @cached_property
     def seated(self) -> int:

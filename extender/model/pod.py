@@ -14,7 +14,7 @@ from extender.model.resources import NOTHING, Resources
 PodUid = NewType("PodUid", str)
 
 #: Begins the uid of a place kept for a pod that does not exist yet; no real uid looks like it.
-SPARE = "spare:"
+PLACEHOLDER = "placeholder:"
 
 #: How our own refusals begin inside kube-scheduler's words.
 _OUR_WORDS = tuple(f"{reason.value}:" for reason in Reason)
@@ -151,9 +151,9 @@ class Pod:
         return self.namespace == "kube-system" or self.priority_class in _CRITICAL
 
     @property
-    def is_spare(self) -> bool:
+    def is_placeholder(self) -> bool:
         """Ask whether it only keeps a place for a pod that is still to come."""
-        return self.uid.startswith(SPARE)
+        return self.uid.startswith(PLACEHOLDER)
 
     @property
     def requests(self) -> Resources:

@@ -17,7 +17,7 @@ from itertools import islice
 from extender.cache.cluster import Cluster
 from extender.cache.inflight import Promise
 from extender.model.gang import GangKey, PodGroup
-from extender.model.pod import SPARE, Pod, PodUid, Shape, Status
+from extender.model.pod import PLACEHOLDER, Pod, PodUid, Shape, Status
 from extender.ports import Clock
 from extender.promises.ledger import Ledger
 
@@ -147,7 +147,7 @@ class Arrivals:
     def _keep(self, pod: Pod, group: PodGroup, queue: str, nodes: Sequence[str]) -> None:
         arrival = _Arrival(pod.shape, [], group.min_member, self._clock.monotonic())
         for number, node in enumerate(nodes):
-            uid = PodUid(f"{SPARE}{group.key}:{number}")
+            uid = PodUid(f"{PLACEHOLDER}{group.key}:{number}")
             to_come = replace(pod, uid=uid, name=f"{group.name}-to-come-{number}", refusal="")
             if self._ledger.promise(to_come, group.key, node, queue):
                 arrival.places.append(uid)
@@ -172,7 +172,7 @@ class Arrivals:
     def _here(self, key: GangKey) -> int:
         """Count the members that exist; kube-scheduler may have shown us some before the watch."""
         unseen = (
-            not each.pod.is_spare and self._cluster.pod(each.uid) is None
+            not each.pod.is_placeholder and self._cluster.pod(each.uid) is None
             for each in self._table.of_gang(key)
         )
         return self._cluster.members(key) + sum(unseen)

@@ -78,7 +78,7 @@ class WakeUps:
 
     def is_due(self, promise: Promise, now: float) -> bool:
         """Ask whether a pod that has a place must be woken, perhaps once more."""
-        if promise.stage is not Stage.TICKETED or promise.pod.is_spare:
+        if promise.stage is not Stage.TICKETED or promise.pod.is_placeholder:
             return False
         woken = self._woken.get(promise.uid)
         if woken is None:

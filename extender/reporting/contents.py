@@ -80,7 +80,7 @@ def of_gang(gang: Gang, verdict: Verdict) -> Content | None:
     if conditions:
         body["conditions"] = conditions
     told = _timed(content(body), verdict)
-    if gang.spares:
+    if gang.placeholders:
         # News though the words are the same as while nobody was there: it settles anew, and in
         # most cases runs before anybody is told.
         return replace(told, main=(*told.main, "arriving"))

@@ -185,7 +185,7 @@ def test_before_a_snapshot_members_that_were_seen_take_their_places() -> None:
     assert len(world.kept) == 1
     snapshot = world.cluster.snapshot(world.clock.now())
     assert snapshot.gangs[GANG].ready == 3
-    assert snapshot.gangs[GANG].spares == 1
+    assert snapshot.gangs[GANG].placeholders == 1
 
 
 def test_a_gated_member_takes_no_place() -> None:

@@ -171,4 +171,4 @@ class World:
     @property
     def kept(self) -> list[Pod]:
         """Places kept for members that are still to come."""
-        return [each.pod for each in self.table.of_gang(GANG) if each.pod.is_spare]
+        return [each.pod for each in self.table.of_gang(GANG) if each.pod.is_placeholder]

@@ -63,7 +63,7 @@ class Verdicts:
             return Problem(Reason.QUEUE_NOT_FOUND, message)
         if _runs(gang):
             return Problem(Reason.RUNNING, _running(gang))
-        if gang.spares:
+        if gang.placeholders:
             return _incomplete(gang)
         if gang.ready >= gang.group.min_member and gang.ready:
             return Problem(Reason.ADMITTED, f"{gang.ready} members have nodes and may start")
@@ -79,7 +79,7 @@ class Verdicts:
     def _reason(self, gang: GangState) -> Problem:
         if _runs(gang.gang):
             return Problem(Reason.RUNNING, _running(gang.gang))
-        if gang.gang.spares:
+        if gang.gang.placeholders:
             return _incomplete(gang.gang)
         if gang.committed or (gang.ready >= gang.min_member and gang.ready and not gang.placed):
             return Problem(Reason.ADMITTED, self._admitted(gang))
@@ -206,7 +206,7 @@ class Verdicts:
             ),
             share=self._session.maths.share(allocated, self._session.total),
             min_member=gang.group.min_member,
-            members=len(gang.pods) - gang.spares,
+            members=len(gang.pods) - gang.placeholders,
         )
 
 
@@ -238,11 +238,11 @@ def _running(gang: Gang) -> str:
 def _incomplete(gang: Gang) -> Problem:
     """Say what is missing of a gang that has nobody waiting."""
     gated = sum(pod.gated for pod in gang.pods)
-    least, have = gang.group.min_member, gang.ready - gang.spares
+    least, have = gang.group.min_member, gang.ready - gang.placeholders
     if gated and have + gated >= least:
         message = f"{have} of at least {least} members may start; {gated} have scheduling gates"
         return Problem(Reason.GATED, message)
-    kept = "; room is kept for the rest" if gang.spares else ""
+    kept = "; room is kept for the rest" if gang.placeholders else ""
     return Problem(Reason.NOT_ENOUGH_MEMBERS, f"has {have} of at least {least} members{kept}")
 
 
