@@ -413,6 +413,30 @@ def test_a_ticket_nobody_uses_lapses_without_any_pass() -> None:
     assert world.backs_off_for() > 0
 
 
+def test_whoever_listens_hears_of_a_ticket_that_was_given_back() -> None:
+    world = World(*gang_of_two())
+    heard: list[tuple[GangKey, float]] = []
+    world.ledger.on_given_back(lambda gang, pause_s: heard.append((gang, pause_s)))
+    world.turn()
+
+    world.wait(21)
+
+    assert heard == [(GANG, 10.0)]
+
+
+def test_a_pod_whose_binding_is_on_its_way_is_steered_nowhere_else() -> None:
+    world = World(*gang_of_two())
+    world.turn()
+    mine = world.of("p0").node
+    other = next(name for name in NODES if name != mine)
+    world.ledger.held(uid("p0"), mine)
+    world.ledger.committing(uid("p0"), mine)
+
+    assert not world.ask("p0", offered=[other]).nodes
+    assert list(world.ask("p0").nodes) == [mine]
+    assert world.of("p0").stage is Stage.COMMITTING
+
+
 def test_a_stage_has_its_own_time() -> None:
     world = World(*gang_of_two())
     world.turn()
