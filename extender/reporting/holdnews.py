@@ -1,4 +1,4 @@
-"""What becomes of promises and holds, told to those who look: as series, and as events on the PodGroup."""
+"""What becomes of promises and holds, told to those who look: series, and events on PodGroups."""
 
 from __future__ import annotations
 
