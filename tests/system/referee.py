@@ -421,7 +421,8 @@ class Referee:
         now = self._time.monotonic()
         for each in promises:
             parked_at = self._scheduler.parked.get(each.uid)
-            if not each.is_tentative or parked_at is None or not self._knows_parked(each.uid):
+            has_place = each.node and each.is_tentative
+            if not has_place or parked_at is None or not self._knows_parked(each.uid):
                 continue
             since = max(self._promised_since[each.uid], parked_at)
             if now - since > WAKE_S and not self._was_woken(each.uid):

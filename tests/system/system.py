@@ -3,26 +3,27 @@
 It says what the parts are asked and told (watch, filter, bind, passes, time) and what they have
 promised. When the parts change, this file follows, and the stories stay as they are.
 
-A pass of the planner stands still after the snapshot, after the plan, before every promise it
-makes and before it is published, so that anything may happen in between.
+A pass of the planner stands still when its snapshot was taken, when its plan is made, and before
+every errand it has done by the event loop, so that anything may happen in between. Its slices are
+as small as can be: every member of a gang is an errand of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from extender.cache.changes import Change
 from extender.cache.cluster import Cluster
 from extender.cache.inflight import Stage
 from extender.cycle import Cycle, Published
-from extender.gate import Filtered as Answer
 from extender.gate import Gate
 from extender.holds.barrier import Barrier
+from extender.holds.looptimer import Rounds
 from extender.holds.machine.book import Book
 from extender.holds.machine.events import CallId
 from extender.holds.machine.limits import Limits
-from extender.holds.mirror import MirrorFacts, Promises, listen
+from extender.holds.mirror import MirrorFacts, listen
 from extender.metrics import Metrics
 from extender.model.gang import GangKey
 from extender.model.membership import Membership
@@ -34,7 +35,10 @@ from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.plan.policy.options import Policy
 from extender.ports import BindOrder, EvictOrder
+from extender.promises import tickets
 from extender.promises.arrivals import Arrivals
+from extender.promises.ledger import LOOK_S, Ledger
+from extender.promises.tickets import Tickets
 from tests.holds.doubles import Notebook
 
 from .api_server import ApiServer
@@ -52,9 +56,10 @@ class Promise(NamedTuple):
 
     uid: PodUid
     gang: GangKey
+    #: Empty while kube-scheduler is still choosing.
     node: str
     requests: Resources
-    #: kube-scheduler was told, and has not come back with a bind that we hold or send.
+    #: It has not come with a bind that we hold or send.
     is_tentative: bool
     #: Kept for a member that does not exist yet.
     is_placeholder: bool
@@ -70,54 +75,41 @@ class System:
         self._time = time
         self._api = api
         self._cluster = cluster = Cluster(time)
-        self._published = Published()
-        self._arrivals = Arrivals(
-            cluster,
-            time,
-            grace_s=GRACE_S,
-            still_incomplete=lambda gang: self._barrier.still_incomplete(gang),
-        )
-        self._gate = Gate(
-            cluster, self._arrivals, self._published, lambda gang: self._cycle.give_back(gang)
-        )
-        self._cycle = Cycle(
-            cluster=cluster,
-            published=self._published,
-            gate=self._gate,
-            arrivals=self._arrivals,
-            make_plan=self._make_plan,
-            waker=api,
-            departures=self,
-            reporter=self,
-            clock=time,
-            metrics=Metrics(),
-            readiness=list,
-            scheduler_idle_s=lambda: time.monotonic() - self._asked_at,
-            ticket_s=TICKET_S,
-        )
+        self._published = published = Published()
+        self._ledger = ledger = Ledger(cluster, time, wake=api.wake, ticket_s=TICKET_S)
+        arrivals = Arrivals(cluster, ledger, time, grace_s=GRACE_S)
+        self._gate = Gate(cluster, ledger, arrivals, published, time)
         self._barrier = Barrier(
             Book(
-                MirrorFacts(cluster, self._gate.passers),
+                MirrorFacts(cluster, ledger),
                 Limits.within(HOLD_S, HOLD_S + 15),
                 chance=lambda: 0.5,
             ),
             binder=api,
             groups=api,
-            inflight=Promises(cluster, self._gate.passers, time),
+            inflight=ledger,
             undo=self,
             timer=time,
             clock=time,
             observer=Notebook(),
         )
-        listen(cluster, self._gate.passers, self._barrier)
-        self._asked_at = float("-inf")
+        listen(cluster, ledger, self._barrier)
+        arrivals.on_incomplete(self._barrier.still_incomplete)
+        self._cycle = Cycle(
+            cluster=cluster,
+            published=published,
+            promises=Tickets(cluster, ledger, arrivals, time, self._errand),
+            make_plan=self._make_plan,
+            dispatch=self,
+            reporter=self,
+            clock=time,
+            metrics=Metrics(),
+            readiness=list,
+        )
+        Rounds(time, ledger.look_after, every_s=LOOK_S).start()
         self._pass: Stepwise | None = None
-        self._meanwhile: Callable[[], None] | None = None
         #: Passes that were made to their end.
         self.passes = 0
-        self.wishes_for_a_pass = 0
-        self._stand_still_at_every_promise()
-        self._stand_still_inside_a_refusal()
 
     # ── told ──────────────────────────────────────────────────────────────────────────────
 
@@ -128,7 +120,7 @@ class System:
     def tick(self) -> None:
         """Let the planner's thread look whether it is time for a pass, as it does by itself."""
         if self._pass is None and self._cycle.is_due():
-            self._cycle.run_once()
+            self._run_pass()
             self.passes += 1
 
     def ask_for_a_pass(self) -> None:
@@ -144,11 +136,13 @@ class System:
         offered: Sequence[str],
         meanwhile: Callable[[], None] | None = None,
     ) -> Filtered:
-        """Answer; *meanwhile* happens in other threads between looking and refusing."""
-        self._asked_at = self._time.monotonic()
-        self._meanwhile = meanwhile
+        """Answer; *meanwhile* happens in the planner's thread.
+
+        The event loop answers in one step, so whatever that thread wants of it comes before.
+        """
+        if meanwhile is not None:
+            meanwhile()
         answer = self._gate.filter(pod, member, offered)
-        self._meanwhile = None
         return Filtered(tuple(answer.nodes), answer.refused)
 
     def bind(self, order: BindOrder, answer: Callable[[str], None]) -> int:
@@ -165,7 +159,7 @@ class System:
 
     def begin_pass(self) -> None:
         """Begin a pass and stop at its first checkpoint, when the snapshot was taken."""
-        self._pass = Stepwise(self._cycle.run_once)
+        self._pass = Stepwise(self._run_pass)
         self.continue_pass()
 
     def continue_pass(self) -> None:
@@ -188,41 +182,26 @@ class System:
         if self._pass is not None:
             self._pass.abandon()
 
+    def _run_pass(self) -> None:
+        usual, tickets.SLICE = tickets.SLICE, 1
+        try:
+            self._cycle.run_once()
+        finally:
+            tickets.SLICE = usual
+
     def _make_plan(self, snapshot: Snapshot) -> Plan:
         self._stand_still("snapshot taken")
         plan = make_plan(snapshot, self._policy)
         self._stand_still("plan made")
         return plan
 
+    def _errand(self, step: Callable[[], bool]) -> bool:
+        self._stand_still("errand")
+        return step()
+
     def _stand_still(self, name: str) -> None:
         if self._pass is not None:
             self._pass.checkpoint(name)
-
-    def _stand_still_at_every_promise(self) -> None:
-        inflight, allowance = self._cluster.inflight, self._arrivals.allowance
-        reserve, renew = inflight.reserve, allowance.renew
-
-        def reserve_after_a_stop(*arguments: Any, **more: Any) -> bool:
-            self._stand_still("promise")
-            return reserve(*arguments, **more)
-
-        def renew_after_a_stop(plan: Plan) -> None:
-            self._stand_still("published")
-            renew(plan)
-
-        inflight.reserve = reserve_after_a_stop  # type: ignore[method-assign]
-        allowance.renew = renew_after_a_stop  # type: ignore[method-assign]
-
-    def _stand_still_inside_a_refusal(self) -> None:
-        refuse = self._gate._refuse
-
-        def refuse_after_a_stop(*arguments: Any) -> Answer:
-            meanwhile, self._meanwhile = self._meanwhile, None
-            if meanwhile is not None:
-                meanwhile()
-            return refuse(*arguments)
-
-        self._gate._refuse = refuse_after_a_stop  # type: ignore[method-assign]
 
     # ── what it promised ──────────────────────────────────────────────────────────────────
 
@@ -235,14 +214,14 @@ class System:
                 each.node,
                 each.pod.requests,
                 is_tentative=each.stage <= Stage.PASSED,
-                is_placeholder=each.pod.is_spare,
+                is_placeholder=each.pod.is_placeholder,
             )
             for each in self._cluster.inflight._by_uid.values()
         ]
 
     # ── ports of the cycle and the barrier that these stories need little of ──────────────
 
-    def spare(self, snapshot: Snapshot) -> Snapshot:
+    def protect(self, snapshot: Snapshot) -> Snapshot:
         return snapshot
 
     def carry_out(self, snapshot: Snapshot, plan: Plan) -> None:
