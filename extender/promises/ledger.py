@@ -30,6 +30,7 @@ from extender.cache.misfits import FITS_NOWHERE_S, PASSED_OVER_S
 from extender.model.gang import GangKey
 from extender.model.pod import Pod, PodUid
 from extender.plan.decision import Plan, Standing
+from extender.plan.room.node_match import tolerates
 from extender.ports import Clock, WakeOrder
 from extender.promises.allowance import Allowance
 from extender.promises.answers import Answers
@@ -194,7 +195,12 @@ class Ledger:
         return ""
 
     def _trade(self, promise: Promise, name: str) -> bool:
-        """Change places with a ticket on *name* whose pod has not come yet."""
+        """Change places with a ticket on *name* whose pod has not come yet.
+
+        Nobody is sent to a node that shrank or was tainted after it was promised.
+        """
+        if not self._still_stands(promise):
+            return False
         for other in tuple(self._table.on(name)):
             if (
                 other.stage is Stage.TICKETED
@@ -203,6 +209,16 @@ class Ledger:
             ):
                 return self._table.trade(promise.uid, other.uid)
         return False
+
+    def _still_stands(self, promise: Promise) -> bool:
+        """Ask whether a promised node still has the room, and still takes such pods."""
+        node, slots = self._cluster.node(promise.node), self.room.slots(promise.node, promise.shape)
+        if node is None or slots is None or slots < 0 or not node.ready or node.unschedulable:
+            return False
+        return all(
+            taint.effect == "PreferNoSchedule" or tolerates(promise.shape, taint)
+            for taint in node.taints
+        )
 
     def _missed(self, pod: Pod, promise: Promise, offered: Sequence[str]) -> None:
         now = self._clock.monotonic()
