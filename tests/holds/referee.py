@@ -30,6 +30,8 @@ class Referee:
         self.answers: dict[CallId, Answer] = {}
         #: Bindings under way.
         self.sent: list[BindOrder] = []
+        #: What the API server has: uid -> node ("" while unbound). Absent when deleted.
+        self.bound_to: dict[PodUid, str] = {}
         #: Every node the API server has ever shown for a pod.
         self.was_on: set[tuple[PodUid, str]] = set()
         #: Gangs of which something is, or may be, bound by us.
@@ -69,7 +71,12 @@ class Referee:
         assert group is not None, "I2: no PodGroup"
         runs = group.min_member <= 1 or len(self.seats(gang)) >= group.min_member
         starts = any(self.gang_of[order.uid] == gang for order in self.sent)
-        assert runs or starts or gang in self.begun, "I2: a member starts before its gang"
+        assert runs or starts or self.lives(gang), "I2: a member starts before its gang"
+
+    def lives(self, gang: GangKey) -> bool:
+        """Ask whether anything we began is there to be completed, in truth or as far as we see."""
+        really = any(node and self.gang_of[uid] == gang for uid, node in self.bound_to.items())
+        return gang in self.begun and bool(really or self.seats(gang))
 
     def check_commit(
         self, orders: tuple[BindOrder, ...], gang: GangKey, group: PodGroup | None

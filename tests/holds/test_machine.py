@@ -71,6 +71,7 @@ TROUBLES = {
     "find_incomplete",
     "recreate_group",
     "refuse_sibling",
+    "restart_gang",
     "somebody_else_binds",
     "start_deleting",
 }
@@ -91,8 +92,6 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
         RuleBasedStateMachine.__init__(self)
         Referee.__init__(self)
         self.book = Book(self.mirror, LIMITS, chance=lambda: 0.5)
-        #: What the API server has: uid -> node ("" while unbound). Absent when deleted.
-        self.bound_to: dict[PodUid, str] = {}
         self.live: dict[GangKey, PodGroup] = {}
         #: Reads under way, each with what the API server had when it was asked.
         self.reads: list[tuple[Verify, PodGroup | None]] = []
@@ -143,6 +142,16 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
         self.bound_to.pop(uid, None)
         if seen:
             self.show_deletion(uid)
+
+    def restart_gang(self, index, seen):
+        """The job controller gives an attempt up: all pods are deleted and made anew."""
+        gang = GANGS[index % 2]
+        for uid in [uid for uid, each in self.mirror.gangs.items() if each == gang]:
+            self.bound_to.pop(uid, None)
+            if seen:
+                self.show_deletion(uid)
+        for _ in range(index // 2 + 1):
+            self.add_pod(gang)
 
     @rule(index=st.sampled_from(INDEXES))
     def show_what_is_gone(self, index):
@@ -322,6 +331,13 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
             self.settle(order, BindResult.BOUND)
         else:
             self.settle(order, BindResult.LOST)
+
+    @precondition(lambda self: self.sent)
+    @rule(mood=st.sampled_from(["answers", "answers", "fails", "loses"]))
+    def answer_every_bind(self, mood):
+        """The API server is well, or not, for as long as a commit takes."""
+        while self.sent:
+            self.answer_bind((0, mood))
 
     def settle(self, order, result):
         if result in (BindResult.BOUND, BindResult.UNKNOWN):

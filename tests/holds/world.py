@@ -232,7 +232,7 @@ class Desk:
         self.now = until
         return out
 
-    def pod_changed(self, uid: str, gang: GangKey = GANG) -> list[Instruction]:
+    def pod_changed(self, uid: str, gang: GangKey | None = GANG) -> list[Instruction]:
         return self.tell(PodChanged(PodUid(uid), gang))
 
     def verified(self, verify: Instruction, group: PodGroup | None = None) -> list[Instruction]:

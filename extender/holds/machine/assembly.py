@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
@@ -11,6 +13,16 @@ from extender.holds.machine.states import AssemblyState, HoldState
 from extender.model.gang import GangKey, PodGroup
 from extender.model.pod import PodUid
 from extender.ports import BindOrder
+
+
+class Seats(NamedTuple):
+    """Members on a node; *by_role* only knows the roles that have a minimum."""
+
+    total: int
+    by_role: Mapping[str, int]
+
+
+NO_SEATS = Seats(0, {})
 
 
 class Waiter(msgspec.Struct, frozen=True):
@@ -68,20 +80,15 @@ class Assembly:
     #: When to read the PodGroup again after a failed read; None otherwise.
     reread_at: float | None = None
     #: Members on a node when the commit began.
-    seated_before: int = 0
-    #: Members bound by this assembly.
-    bound: set[PodUid] = field(default_factory=set)
+    seated_before: Seats = NO_SEATS
+    #: Members bound by this assembly, with their roles.
+    bound: dict[PodUid, str] = field(default_factory=dict)
     #: Members whose binding certainly failed.
     failed: set[PodUid] = field(default_factory=set)
-    #: A member may have been bound without our seeing it.
-    unsure: bool = False
+    #: Members that may have been bound without our seeing it.
+    unsure: set[PodUid] = field(default_factory=set)
 
     @property
     def key(self) -> GangKey:
         """Name the gang."""
         return self.group.key
-
-    @property
-    def is_complete(self) -> bool:
-        """Ask whether enough members got bound."""
-        return self.seated_before + len(self.bound) >= self.group.min_member

@@ -137,13 +137,14 @@ class Book:
     def concerns(self, uid: PodUid, gang: GangKey | None) -> bool:
         """Ask whether a change of this pod can matter here; safe from any thread.
 
-        What was sent stays sent, so the gangs that gather and those who wait in them count.
+        What was sent stays sent, so the gangs that gather and those who wait in them count, and
+        those that were bound in part.
         """
         hold = self._table.holds.get(uid)
         if uid in self._table.siblings or (hold and hold.state is not HoldState.COMMITTING):
             return True
         assembly = self._table.assemblies.get(gang) if gang else None
-        return assembly is not None and assembly.state in GATHERING
+        return assembly is not None and assembly.state is not AssemblyState.COMMITTING
 
     def _is_newcomer(self, uid: PodUid, gang: GangKey) -> bool:
         """Ask whether all there is to know of a pod is that it joined *gang*."""
@@ -201,10 +202,11 @@ class Book:
         gang = verdict.group.key
         assembly = self._table.assemblies.get(gang)
         if assembly is not None and assembly.state in FORWARD:
-            if assembly.group.uid == verdict.group.uid:
+            if assembly.group.uid != verdict.group.uid:
+                if assembly.holds:
+                    return Refuse(Cause.GROUP_REPLACED, gang)
+            elif assembly.holds or self._facts.seated(gang):
                 return BindNow(gang, verdict.role)
-            if assembly.holds:
-                return Refuse(Cause.GROUP_REPLACED, gang)
         if self._backoff.lasts(gang, now):
             return Refuse(Cause.BACKING_OFF, gang)
         if self._facts.reserved_node(uid) is None:
@@ -262,7 +264,7 @@ class Book:
         yield from _room_after(hold, event.outcome.result, in_a_gang=assembly is not None)
         yield from self._answer_outcome(hold, event.outcome, now)
         if assembly is not None:
-            yield from self._forward.settled(assembly, hold.uid, event.outcome.result, now)
+            yield from self._forward.settled(assembly, hold, event.outcome.result, now)
 
     def _answer_outcome(
         self, hold: Hold, outcome: BindOutcome, now: float
@@ -302,7 +304,7 @@ class Book:
 
     def _joined(self, event: Joined, now: float) -> Iterable[Instruction]:
         assembly = self._table.assemblies.get(event.gang)
-        if assembly is not None and assembly.state in GATHERING:
+        if assembly is not None and assembly.state is not AssemblyState.COMMITTING:
             self._table.enrol(assembly, ((event.uid, ""),))
         return ()
 
@@ -312,10 +314,20 @@ class Book:
             yield from self._object(hold, now)
         former = self._table.siblings.get(event.uid)
         if former is not None and former != event.gang:
-            self._gathering.member_left(self._table.assemblies[former], event.uid, now)
+            left = self._table.assemblies[former]
+            self._table.expel(left, event.uid)
+            if left.state in GATHERING:
+                self._gathering.doubt(left, now)
+            else:
+                self._forward.look_again(left, now)
         assembly = self._table.assemblies.get(event.gang) if event.gang else None
-        if assembly is not None and assembly.state in GATHERING:
+        if assembly is None or assembly.state is AssemblyState.COMMITTING:
+            return
+        self._table.enrol(assembly, ((event.uid, ""),))
+        if assembly.state in GATHERING:
             yield from self._gathering.member_changed(assembly, event.uid, now)
+        else:
+            self._forward.look_again(assembly, now)
 
     def _sibling_unschedulable(
         self, event: SiblingUnschedulable, now: float

@@ -10,13 +10,12 @@ from itertools import count
 
 from extender.holds.machine import quorum
 from extender.holds.machine.alarms import Alarms
-from extender.holds.machine.assembly import Assembly, Hold
+from extender.holds.machine.assembly import Assembly, Hold, Seats
 from extender.holds.machine.cause import Cause
 from extender.holds.machine.ending import Ending
 from extender.holds.machine.facts import Facts
 from extender.holds.machine.instructions import Free, Instruction, Verify
 from extender.holds.machine.patience import Patience
-from extender.holds.machine.quorum import Seats
 from extender.holds.machine.standing import fits_no_node, group_objection, objection
 from extender.holds.machine.states import GATHERING, AssemblyState, HoldState
 from extender.holds.machine.table import Table
@@ -42,8 +41,11 @@ class Gathering:
     def join(self, hold: Hold, group: PodGroup, now: float) -> Iterator[Instruction]:
         """Hold a new arrival; the first of its gang sets the deadline for all."""
         assembly = self._table.assemblies.get(group.key)
-        if assembly is not None and assembly.group.uid != group.uid:
-            yield from self._give_way(assembly, now)
+        if assembly is not None and assembly.state is AssemblyState.BROKEN:
+            self._table.turn(assembly, AssemblyState.DISSOLVED, now)  # nobody of it runs
+            assembly = None
+        elif assembly is not None and assembly.group.uid != group.uid:
+            yield from self._ending.end(assembly, Cause.GROUP_REPLACED, now)
             assembly = None
         if assembly is None:
             assembly = self._begin(group, now)
@@ -51,13 +53,6 @@ class Gathering:
             assembly.group = group
         yield from self._table.park(hold, assembly, now)
         yield from self.weigh(assembly, now)
-
-    def _give_way(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
-        """End the attempt of a PodGroup that was replaced."""
-        if assembly.state is AssemblyState.BROKEN:
-            self._table.turn(assembly, AssemblyState.DISSOLVED, now, Cause.GROUP_REPLACED)
-        else:
-            yield from self._ending.end(assembly, Cause.GROUP_REPLACED, now)
 
     def _begin(self, group: PodGroup, now: float) -> Assembly:
         limits = self._patience.limits(now)
@@ -133,7 +128,7 @@ class Gathering:
             yield from self._ending.end(assembly, Cause.TOO_LATE, now)
             return
         self._table.turn(assembly, AssemblyState.COMMITTING, now)
-        assembly.seated_before = seated.total
+        assembly.seated_before = seated
         yield from self._table.commit(tuple(assembly.holds.values()), now)
 
     def verify_failed(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
@@ -171,10 +166,9 @@ class Gathering:
 
     def member_changed(self, assembly: Assembly, uid: PodUid, now: float) -> Iterator[Instruction]:
         """Weigh anew, and doubt if this member will not come."""
-        self._table.enrol(assembly, ((uid, ""),))
         pod = self._facts.pod(uid)
         if pod is None or not quorum.may_come(pod, assembly):
-            self._doubt(assembly, now)
+            self.doubt(assembly, now)
         yield from self.weigh(assembly, now)
 
     def member_refused(self, assembly: Assembly, pod: Pod, now: float) -> Iterator[Instruction]:
@@ -186,6 +180,7 @@ class Gathering:
         """
         if pod.refusal == assembly.siblings.get(pod.uid, ""):
             return
+        self._table.enrol(assembly, ((pod.uid, ""),))
         assembly.siblings[pod.uid] = pod.refusal
         if fits_no_node(pod) and not quorum.waits_for_victims(pod, self._facts):
             assembly.stuck.add(pod.uid)
@@ -193,12 +188,7 @@ class Gathering:
             assembly.stuck.discard(pod.uid)
         yield from self.member_changed(assembly, pod.uid, now)
 
-    def member_left(self, assembly: Assembly, uid: PodUid, now: float) -> None:
-        """Forget a member that is gone, or in another gang by now."""
-        self._table.expel(assembly, uid)
-        self._doubt(assembly, now)
-
-    def _doubt(self, assembly: Assembly, now: float) -> None:
+    def doubt(self, assembly: Assembly, now: float) -> None:
         """Give a gang that lost a member some grace: controllers replace pods quickly."""
         if assembly.doubt_at is None:
             assembly.doubt_at = now + self._patience.limits(now).grace_s

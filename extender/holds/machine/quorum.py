@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from collections.abc import Collection
 
-from extender.holds.machine.assembly import Assembly, Hold
+from extender.holds.machine.assembly import Assembly, Hold, Seats
 from extender.holds.machine.facts import Facts
 from extender.model.gang import PodGroup
 from extender.model.pod import Pod, Status
-
-
-class Seats(NamedTuple):
-    """Members on a node; *by_role* only knows the roles that have a minimum."""
-
-    total: int
-    by_role: Mapping[str, int]
 
 
 def role_minima(group: PodGroup) -> dict[str, int]:
@@ -59,11 +51,22 @@ def is_reached(group: PodGroup, holds: Collection[Hold], seated: Seats) -> bool:
     """Ask whether seated and held members together are enough; none of *holds* may be seated."""
     if seated.total + len(holds) < group.min_member:
         return False
-    minima = role_minima(group)
-    if not minima:
-        return True
-    held = Counter(hold.role for hold in holds)
-    return all(seated.by_role[role] + held[role] >= least for role, least in minima.items())
+    return _has_all_roles(group, Counter(hold.role for hold in holds), seated)
+
+
+def is_complete(assembly: Assembly) -> bool:
+    """Ask whether those who were bound are enough beside those who were there before."""
+    group, seated = assembly.group, assembly.seated_before
+    if seated.total + len(assembly.bound) < group.min_member:
+        return False
+    return _has_all_roles(group, Counter(assembly.bound.values()), seated)
+
+
+def _has_all_roles(group: PodGroup, coming: Counter[str], seated: Seats) -> bool:
+    return all(
+        seated.by_role.get(role, 0) + coming[role] >= least
+        for role, least in role_minima(group).items()
+    )
 
 
 def is_within_reach(assembly: Assembly, facts: Facts) -> bool:

@@ -32,9 +32,9 @@ class AssemblyState(Enum):
     VERIFYING = "Enough are held; the PodGroup is being read from the API server itself."
     COMMITTING = "Every held member is being bound; late members are bound as they come."
     DONE = "At least minMember members are bound; the attempt is over."
-    BROKEN = "Some got bound, but fewer than minMember; missing ones are bound as they come."
+    BROKEN = "Too few got bound; while one of them runs, missing ones are bound as they come."
     ABORTED = "All were refused together, and nothing stays bound; the gang may have to back off."
-    DISSOLVED = "The last held member left by itself; the gang starts anew when one comes."
+    DISSOLVED = "Nobody waits or runs any more; the gang starts anew when a member comes."
 
 
 HOLD_MOVES: Mapping[HoldState, frozenset[HoldState]] = {
