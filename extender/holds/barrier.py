@@ -154,7 +154,7 @@ class Barrier:
 
     def node_changed(self, name: str) -> None:
         """Hear that a node was changed or deleted, after the mirror shows it."""
-        if self._book.is_stranded(name):
+        if self._book.holds:
             self._tell_soon(NodeChanged(name))
 
     def still_incomplete(self, gang: GangKey) -> None:

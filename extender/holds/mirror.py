@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from extender.cache.cluster import Cluster
 from extender.cache.inflight import Stage
 from extender.cache.passers import Passers
@@ -47,6 +49,23 @@ class MirrorFacts:
         """Give the node on which room is kept for this pod, None without any."""
         reservation = self._cluster.inflight.of(uid)
         return reservation.node if reservation else None
+
+    def fits(self, node: str, pods: Iterable[Pod]) -> bool:
+        """Ask whether a node has room for *pods* beside all that is there or on its way there.
+
+        Only what they ask for counts, and tickets of others do not: those have not come yet.
+        """
+        room = self._cluster.room(node)
+        if room is None:
+            return False
+        wanted: dict[str, int] = {}
+        for pod in pods:
+            place = self._cluster.inflight.of(pod.uid)
+            counted = place is not None and place.node == node and place.stage >= Stage.HELD
+            for name, amount in pod.requests.items():
+                if amount > 0:
+                    wanted[name] = wanted.get(name, 0) + (0 if counted else amount)
+        return all(amount <= room.amount(name) for name, amount in wanted.items())
 
 
 class Promises:

@@ -90,10 +90,12 @@ class Referee:
         for order in orders:
             pod = self.mirror.pod(order.uid)
             assert pod is not None, "I2: a pod that is gone"
+            assert self.mirror.fits(order.node, (pod,)), "I2: a node that is full"
             assert pod.status in UNSEATED_SET, "I2: a pod that is bound or leaving"
             node = self.mirror.node(order.node)
             assert node is not None, "I2: a node that is gone"
             assert node.ready, "I2: a node that is not ready"
+            assert not node.taints, "I2: a node that is tainted"
             came_for = [self.group_of[call] for call in self.waiting_for(order.uid)]
             assert all(each and each.uid == group.uid for each in came_for), "I2: another PodGroup"
 

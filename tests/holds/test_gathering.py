@@ -12,6 +12,7 @@ from extender.holds.machine.instructions import Answer, Bind, Park, ReportPartia
 from extender.holds.machine.limits import Limits
 from extender.holds.machine.states import AssemblyState
 from extender.model.gang import Phase
+from extender.model.node import Taint
 from extender.model.pod import PodUid, Status, Toleration
 from extender.ports import BindOrder, BindOutcome, BindResult
 
@@ -142,20 +143,70 @@ def test_a_member_bound_elsewhere_unheard_is_refused_but_counts_as_seated():
     assert desk.cause_of(2) is Cause.POD_ELSEWHERE
 
 
-@pytest.mark.parametrize(
-    "facts", [None, {"ready": False}, {"unschedulable": True}], ids=["gone", "unready", "cordoned"]
-)
-def test_a_node_that_fell_unheard_is_found_out_before_the_commit(facts):
-    desk = a_gang_of(2)
+CHANGES = {
+    "gone": (None, Cause.NODE_LOST),
+    "unready": ({"ready": False}, Cause.NODE_LOST),
+    "cordoned": ({"unschedulable": True}, Cause.NODE_LOST),
+    "tainted": ({"taints": (Taint("busy"),)}, Cause.NODE_LOST),
+    "emptied": ({"taints": (Taint("out", "x", "NoExecute"),)}, Cause.NODE_LOST),
+    "shrunk": ({"room": 1}, Cause.NODE_FULL),
+    "disliked": ({"taints": (Taint("busy", "", "PreferNoSchedule"),)}, None),
+    "roomy": ({"room": 2}, None),
+}
+
+
+@pytest.mark.parametrize(("facts", "cause"), CHANGES.values(), ids=CHANGES.keys())
+def test_a_node_that_fell_unheard_is_found_out_before_the_commit(facts, cause):
+    desk = a_gang_of(3)
     desk.arrives("w-0", node="n-1")
-    verify = desk.arrives("w-1", node="n-2")
+    desk.arrives("w-1", node="n-2")
+    verify = desk.arrives("w-2", node="n-2")
     del desk.world.nodes["n-2"]
     if facts is not None:
         desk.world.add_node("n-2", **facts)
     desk.commits(verify)
 
-    assert desk.cause_of(2) is Cause.NODE_LOST
-    assert desk.book.state_of(GANG) is AssemblyState.ASSEMBLING
+    assert [desk.cause_of(call) for call in (1, 2, 3)] == [None, cause, cause]
+    after = AssemblyState.ASSEMBLING if cause else AssemblyState.COMMITTING
+    assert desk.book.state_of(GANG) is after
+
+
+@pytest.mark.parametrize(("facts", "cause"), CHANGES.values(), ids=CHANGES.keys())
+def test_a_node_that_falls_while_binds_wait_for_it_sends_them_back_at_once(facts, cause):
+    desk = a_gang_of(4)
+    desk.arrives("w-0", node="n-1")
+    desk.arrives("w-1", node="n-2")
+    desk.arrives("w-2", node="n-2")
+    del desk.world.nodes["n-2"]
+    if facts is not None:
+        desk.world.add_node("n-2", **facts)
+    desk.tell(NodeChanged("n-2"))
+
+    assert [desk.cause_of(call) for call in (1, 2, 3)] == [None, cause, cause]
+
+
+def test_room_that_somebody_else_took_is_seen_before_the_commit():
+    desk = a_gang_of(2)
+    desk.world.add_node("n-2", room=1)
+    desk.arrives("w-0", node="n-1")
+    verify = desk.arrives("w-1", node="n-2")
+    desk.world.add_pod("stranger", None, node="n-2")
+    desk.commits(verify)
+
+    assert [desk.cause_of(1), desk.cause_of(2)] == [None, Cause.NODE_FULL]
+
+
+def test_a_pod_that_tolerates_the_taint_of_its_node_is_bound_there():
+    desk = a_gang_of(2)
+    shape = replace(SHAPE, tolerations=(Toleration(key="gpu", operator="Exists"),))
+    for uid in ("w-0", "w-1"):
+        desk.world.change_pod(uid, shape=shape)
+    desk.arrives("w-0")
+    verify = desk.arrives("w-1")
+    desk.world.add_node("n-1", taints=(Taint("gpu"),))
+    desk.tell(NodeChanged("n-1"))
+
+    assert bound_uids(desk.commits(verify)) == ["w-0", "w-1"]
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,7 @@ from extender.holds.machine.instructions import (
     Verify,
 )
 from extender.model.gang import GangKey, PodGroup
+from extender.model.node import Taint
 from extender.model.pod import PodUid, Status
 from extender.ports import BindOrder, BindOutcome, BindResult
 
@@ -259,8 +260,13 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
             self.tell(self.news.popleft())
 
     def change_node(self, index, seen):
-        node = NODES[index % 3]
-        self.mirror.add_node(node, ready=not self.mirror.nodes[node].ready)
+        node, old = NODES[index % 3], self.mirror.nodes[NODES[index % 3]]
+        if index < 3:
+            self.mirror.add_node(node, ready=not old.ready)
+        elif old.taints:
+            self.mirror.add_node(node, room=1)
+        else:
+            self.mirror.add_node(node, taints=(Taint("busy"),))
         self.hear(NodeChanged(node), seen)
 
     # What kube-scheduler does

@@ -55,7 +55,7 @@ from extender.holds.machine.instructions import (
 from extender.holds.machine.limits import Limits
 from extender.holds.machine.patience import Patience
 from extender.holds.machine.recent import Recent
-from extender.holds.machine.standing import objection, stands
+from extender.holds.machine.standing import crowded_out, objection
 from extender.holds.machine.states import FORWARD, GATHERING, AssemblyState, HoldState
 from extender.holds.machine.story import Line
 from extender.holds.machine.table import Table
@@ -152,10 +152,6 @@ class Book:
         if pod is None or uid in table.holds or table.siblings.get(uid, gang) != gang:
             return False
         return pod.status is Status.PENDING and not pod.gated and not pod.refusal
-
-    def is_stranded(self, node: str) -> bool:
-        """Ask whether binds may wait for a node that does not stand; safe from any thread."""
-        return bool(self._table.holds) and not stands(self._facts.node(node))
 
     def story(self, gang: GangKey) -> tuple[Line, ...]:
         """Tell what happened to a gang here, oldest first."""
@@ -345,10 +341,14 @@ class Book:
             yield from self._gathering.group_changed(assembly, event.group, now)
 
     def _node_changed(self, event: NodeChanged, now: float) -> Iterator[Instruction]:
-        there = [hold for hold in self._table.holds.values() if hold.node == event.name]
-        for hold in there:
-            if hold.state is HoldState.HELD:
-                yield from self._object(hold, now)
+        for hold in self._held_for(event.name):
+            yield from self._object(hold, now)
+        for hold in tuple(crowded_out(self._held_for(event.name), self._facts)):
+            yield from self._gathering.leave(hold, Cause.NODE_FULL, now)
+
+    def _held_for(self, node: str) -> list[Hold]:
+        holds = self._table.holds.values()
+        return [hold for hold in holds if hold.node == node and hold.state is HoldState.HELD]
 
     def _still_incomplete(self, event: StillIncomplete, now: float) -> Iterator[Instruction]:
         """Give the room back of a gang that was let in before all of it existed."""

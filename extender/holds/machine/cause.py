@@ -29,6 +29,7 @@ class Cause(Enum):
     GROUP_REPLACED = "group_replaced"
     GROUP_UNUSABLE = "group_unusable"
     NODE_LOST = "node_lost"
+    NODE_FULL = "node_full"
     POD_GONE = "pod_gone"
     POD_CHANGED = "pod_changed"
     POD_ELSEWHERE = "pod_elsewhere"
@@ -72,7 +73,8 @@ _SENTENCES = {
     Cause.GROUP_GONE: "its PodGroup does not exist",
     Cause.GROUP_REPLACED: "its PodGroup was replaced by another of the same name",
     Cause.GROUP_UNUSABLE: "its PodGroup cannot be used; see its events",
-    Cause.NODE_LOST: "the chosen node is gone, not ready or cordoned",
+    Cause.NODE_LOST: "the chosen node is gone, not ready, cordoned or tainted",
+    Cause.NODE_FULL: "the chosen node has no room for it any more",
     Cause.POD_GONE: "the pod is gone or being deleted",
     Cause.POD_CHANGED: "the pod was gated or moved to another gang while its bind waited",
     Cause.POD_ELSEWHERE: "the pod is already on another node",

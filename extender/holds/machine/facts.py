@@ -39,3 +39,6 @@ class Facts(Protocol):
 
     def node(self, name: str) -> Node | None:
         """Give a node as last seen."""
+
+    def fits(self, node: str, pods: Iterable[Pod]) -> bool:
+        """Ask whether a node has room for *pods* beside all that is there or on its way there."""

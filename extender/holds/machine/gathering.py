@@ -16,7 +16,7 @@ from extender.holds.machine.ending import Ending
 from extender.holds.machine.facts import Facts
 from extender.holds.machine.instructions import Free, Instruction, Verify
 from extender.holds.machine.patience import Patience
-from extender.holds.machine.standing import fits_no_node, group_objection, objection
+from extender.holds.machine.standing import crowded_out, fits_no_node, group_objection, objection
 from extender.holds.machine.states import GATHERING, AssemblyState, HoldState
 from extender.holds.machine.table import Table
 from extender.model.gang import GangKey, PodGroup
@@ -121,6 +121,8 @@ class Gathering:
             cause = objection(hold, self._facts)
             if cause is not None:
                 yield from self._remove(hold, cause, now)
+        for hold in tuple(crowded_out(assembly.holds.values(), self._facts)):
+            yield from self._remove(hold, Cause.NODE_FULL, now)
 
     def _commit(self, assembly: Assembly, seated: Seats, now: float) -> Iterator[Instruction]:
         limits = self._patience.limits(now)

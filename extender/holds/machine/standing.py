@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from extender.holds.machine.assembly import Hold
 from extender.holds.machine.cause import Cause
 from extender.holds.machine.entry import UNSEATED_SET
 from extender.holds.machine.facts import Facts
 from extender.model.gang import PodGroup
-from extender.model.node import Node
-from extender.model.pod import Pod, Status, Toleration
+from extender.model.node import Node, Taint
+from extender.model.pod import Pod, Status
 from extender.model.reason import Reason
+from extender.plan.room.node_match import is_hard, tolerates
 
-NOT_READY = "node.kubernetes.io/not-ready"
-CORDONED = "node.kubernetes.io/unschedulable"
+#: The taints by which the API server says the same a moment later.
+_NOT_READY = Taint("node.kubernetes.io/not-ready")
+_CORDONED = Taint("node.kubernetes.io/unschedulable")
 
 #: How our own refusals begin inside kube-scheduler's words.
 _OUR_WORDS = tuple(f"{reason.value}:" for reason in Reason)
@@ -27,7 +31,18 @@ def objection(hold: Hold, facts: Facts) -> Cause | None:
         return Cause.BOUND if pod.node == hold.node else Cause.POD_ELSEWHERE
     if pod.gated or facts.gang_of(hold.uid) != hold.gang:
         return Cause.POD_CHANGED
-    return None if will_take(facts.node(hold.node), pod) else Cause.NODE_LOST
+    return None if _will_take(facts.node(hold.node), pod) else Cause.NODE_LOST
+
+
+def crowded_out(holds: Iterable[Hold], facts: Facts) -> Iterator[Hold]:
+    """Give the holds whose node has no room any more for all of them that want to go there."""
+    by_node: dict[str, list[Hold]] = {}
+    for hold in holds:
+        by_node.setdefault(hold.node, []).append(hold)
+    for node, there in by_node.items():
+        pods = [pod for hold in there if (pod := facts.arriving(hold.uid))]
+        if not facts.fits(node, pods):
+            yield from there
 
 
 def fits_no_node(pod: Pod) -> bool:
@@ -49,27 +64,12 @@ def group_objection(group: PodGroup | None, uid: str) -> Cause | None:
     return Cause.GROUP_UNUSABLE if group.problem else None
 
 
-def stands(node: Node | None) -> bool:
-    """Ask whether a node takes ordinary pods."""
-    return node is not None and node.ready and not node.unschedulable
-
-
-def will_take(node: Node | None, pod: Pod) -> bool:
+def _will_take(node: Node | None, pod: Pod) -> bool:
     """Ask whether a node still stands for a pod; the API server would bind to any name."""
     if node is None:
         return False
-    if not node.ready and not _tolerates(pod, NOT_READY):
+    if not node.ready and not tolerates(pod.shape, _NOT_READY):
         return False
-    return not node.unschedulable or _tolerates(pod, CORDONED)
-
-
-def _tolerates(pod: Pod, taint: str) -> bool:
-    return any(_covers(toleration, taint) for toleration in pod.shape.tolerations)
-
-
-def _covers(toleration: Toleration, taint: str) -> bool:
-    if toleration.effect not in ("", "NoSchedule"):
+    if node.unschedulable and not tolerates(pod.shape, _CORDONED):
         return False
-    if not toleration.key:
-        return toleration.operator == "Exists"
-    return toleration.key == taint and (toleration.operator == "Exists" or not toleration.value)
+    return all(tolerates(pod.shape, taint) for taint in node.taints if is_hard(taint))
