@@ -44,6 +44,7 @@ from extender.holds.machine.instructions import (
     BackOff,
     Bind,
     Free,
+    Instruction,
     Keep,
     Park,
     ReportPartial,
@@ -92,6 +93,7 @@ class Barrier:
         self._undo = undo
         self._timer = timer
         self._clock = clock
+        self._now = clock.monotonic
         self._observer = observer
         self._mailbox: deque[Event] = deque()
         #: New members of which the book has not read yet.
@@ -229,35 +231,36 @@ class Barrier:
     def _react(self, event: Event) -> None:
         if isinstance(event, Joined):
             self._joining.discard(event.uid)
-        # One failure must not take the barrier down, nor the answers that stand behind it.
+        # What was decided before a stumble has happened in the book, and must be carried out.
+        wanted: list[Instruction] = []
+        self._attempt(lambda each: wanted.extend(self._book.react(each, self._now())), event)
+        for instruction in wanted:
+            self._attempt(self._acts[type(instruction)], instruction)
+
+    def _attempt(self, act: Callable[[Any], None], on: object) -> None:
+        """One failure must not take the barrier down, nor the answers that stand behind it."""
         try:
-            instructions = self._book.handle(event, self._clock.monotonic())
+            act(on)
         except Exception:
-            log.exception("barrier failed", extra={"facts": {"event": repr(event)}})
-            return
-        for instruction in instructions:
-            try:
-                self._acts[type(instruction)](instruction)
-            except Exception:
-                log.exception("barrier failed", extra={"facts": {"act": repr(instruction)}})
+            log.exception("barrier failed", extra={"facts": {"at": repr(on)}})
 
     def _after_work(self) -> None:
-        if self.learnt_timeout_s != self._told_timeout_s:
-            self._tell_timeout(self.learnt_timeout_s)
         due = self._book.due
         if due is not None and (self._rings_at is None or due < self._rings_at):
             self._rings_at = due
-            self._timer.call_later(max(0.0, due - self._clock.monotonic()), self._ring)
+            self._timer.call_later(max(0.0, due - self._now()), self._ring)
         if self._empty and not self._book.holds and self._book.closed:
             while self._empty:
                 self._empty.pop().set_result(None)
+        if self.learnt_timeout_s != self._told_timeout_s:
+            self._told_timeout_s = self.learnt_timeout_s
+            self._attempt(self._tell_timeout, self._told_timeout_s)
 
     def _tell_timeout(self, learnt_s: float | None) -> None:
-        self._told_timeout_s = learnt_s
-        self._observer.learnt_timeout(learnt_s)
         if learnt_s is not None:
             sentence = "kube-scheduler gives up binds sooner than configured"
             log_event(log, logging.WARNING, sentence, bind_timeout_s=round(learnt_s, 2))
+        self._observer.learnt_timeout(learnt_s)
 
     def _ring(self) -> None:
         self._rings_at = None
@@ -269,7 +272,12 @@ class Barrier:
         self._inflight.held(order.uid, order.node)
 
     def _verify(self, order: Verify) -> None:
-        self._groups.read(order.group).add_done_callback(partial(self._judge, order))
+        try:
+            reading = self._groups.read(order.group)
+        except Exception:
+            self._tell(VerifyFailed(order.gang, order.epoch))
+            raise
+        reading.add_done_callback(partial(self._judge, order))
 
     def _judge(self, order: Verify, read: Future[PodGroup | None]) -> None:
         error = read.exception()
@@ -281,13 +289,16 @@ class Barrier:
 
     def _bind(self, order: Bind) -> None:
         for each in order.orders:
-            self._inflight.committing(each.uid, each.node)
+            self._attempt(self._commit, each)
         try:
             self._binder.bind(order.orders, self._settle)
         except Exception:
             log.exception("binder failed")
             for each in order.orders:
                 self._settle(each, _NO_OUTCOME)
+
+    def _commit(self, order: BindOrder) -> None:
+        self._inflight.committing(order.uid, order.node)
 
     def _settle(self, order: BindOrder, outcome: BindOutcome) -> None:
         self._tell(Settled(order.uid, outcome))
@@ -303,11 +314,13 @@ class Barrier:
 
     def _answer(self, order: Answer) -> None:
         answer = self._answers.pop(order.id)
-        self._observer.released(order.cause.value, order.waited_s)
-        if order.cause is Cause.POD_GONE:
-            self._timer.call_later(_BREATH_S, partial(answer, order.error))
-        else:
-            answer(order.error)
+        try:
+            self._observer.released(order.cause.value, order.waited_s)
+        finally:
+            if order.cause is Cause.POD_GONE:
+                self._timer.call_later(_BREATH_S, partial(answer, order.error))
+            else:
+                answer(order.error)
 
     def _back_off(self, order: BackOff) -> None:
         log_event(log, logging.INFO, "gang backs off", gang=order.gang, span_s=order.span_s)

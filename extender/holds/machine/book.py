@@ -109,7 +109,11 @@ class Book:
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Take note of *event* and give what is to be done, in order; *now* is monotonic."""
-        return list(self._reactions[type(event)](event, now))
+        return list(self.react(event, now))
+
+    def react(self, event: Event, now: float) -> Iterable[Instruction]:
+        """Do the same step by step; to be read to the end before anything is done."""
+        return self._reactions[type(event)](event, now)
 
     @property
     def due(self) -> float | None:
