@@ -13,7 +13,8 @@ from extender.ports import BindOrder
 
 from .world import World
 
-LIMITS = Limits(max_holds=7, binds_per_s=0.25)
+#: Four members can be bound within the commit, five not.
+LIMITS = Limits(max_holds=7, binds_per_s=0.4)
 
 
 class Referee:
@@ -53,7 +54,7 @@ class Referee:
                 assert {order.uid for order in orders} <= self.seats(gang)
 
     def check_bind(self, orders: tuple[BindOrder, ...], event: Event) -> None:
-        needed = LIMITS.commit_needs_s(len(orders)) if isinstance(event, Verified) else 0.0
+        needed = LIMITS.commit_s if isinstance(event, Verified) else 0.0
         latest = LIMITS.bind_timeout_s - LIMITS.margin_s - needed
         for order in orders:
             assert order.uid not in {each.uid for each in self.sent}, "a bind is sent once"
@@ -84,6 +85,8 @@ class Referee:
         assert group is not None, "I2: no PodGroup"
         together = self.seats(gang) | {order.uid for order in orders}
         assert len(together) >= group.min_member, "I2: fewer than minMember"
+        takes_s = LIMITS.commit_needs_s(group.min_member - len(self.seats(gang)))
+        assert takes_s <= LIMITS.commit_s, "I3: the binder gives up midway"
         known = self.mirror.group(gang)
         assert known is not None, "I2: we know better than an old read"
         assert len(together) >= known.min_member, "I2: fewer than we know it needs"

@@ -8,7 +8,15 @@ import pytest
 
 from extender.holds.machine.cause import Cause
 from extender.holds.machine.events import GroupChanged, NodeChanged, VerifyFailed
-from extender.holds.machine.instructions import Answer, Bind, Park, ReportPartial, Seat, Verify
+from extender.holds.machine.instructions import (
+    Answer,
+    BackOff,
+    Bind,
+    Park,
+    ReportPartial,
+    Seat,
+    Verify,
+)
 from extender.holds.machine.limits import Limits
 from extender.holds.machine.states import AssemblyState
 from extender.model.gang import Phase
@@ -335,15 +343,59 @@ def test_a_change_the_mirror_shows_but_has_not_told_yet_asks_again():
     assert desk.book.state_of(GANG) is AssemblyState.ASSEMBLING
 
 
-def test_a_huge_gang_is_not_begun_when_kube_scheduler_would_give_up_midway():
-    desk = a_gang_of(3, limits=Limits(binds_per_s=0.1))
+def test_a_gang_is_not_begun_when_kube_scheduler_would_give_up_midway():
+    desk = a_gang_of(3)
     desk.arrives("w-0")
     desk.arrives("w-1")
     verify = desk.arrives("w-2")
-    desk.now += 13
+    desk.now += desk.limits.hold_s + desk.limits.verify_s + 0.1
     desk.commits(verify)
 
     assert {desk.cause_of(call) for call in (1, 2, 3)} == {Cause.TOO_LATE}
+
+
+@pytest.mark.parametrize("members", [2_501, 5_000, 10_000])
+def test_a_gang_that_cannot_be_bound_within_the_commit_is_refused_whole_at_its_first_call(members):
+    desk = a_gang_of(1, min_member=members)
+    out = desk.arrives("w-0")
+
+    assert desk.cause_of(1) is Cause.TOO_LARGE
+    assert the(BackOff, out).gang == GANG
+    assert desk.book.state_of(GANG) is None
+
+
+def test_a_longer_timeout_lets_a_large_gang_in():
+    desk = a_gang_of(1, min_member=10_000, limits=Limits.within(hold_s=30, bind_timeout_s=90))
+
+    assert desk.arrives("w-0") == [Park(PodUid("w-0"), "n-1")]
+
+
+def test_members_that_run_already_need_no_binding():
+    desk = a_gang_of(3, limits=Limits(commit_s=10, binds_per_s=0.2))
+    desk.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
+    desk.arrives("w-1")
+
+    assert bound_uids(desk.commits(desk.arrives("w-2"))) == ["w-1", "w-2"]
+
+
+def test_members_beyond_the_minimum_make_no_gang_too_large():
+    desk = a_gang_of(3, min_member=2, limits=Limits(commit_s=10, binds_per_s=0.2))
+    desk.arrives("w-0")
+    verify = desk.arrives("w-1")
+    desk.arrives("w-2")
+
+    assert bound_uids(desk.commits(verify)) == ["w-0", "w-1", "w-2"]
+
+
+def test_a_gang_that_grew_too_large_while_it_waited_is_not_sent_half_way():
+    desk = a_gang_of(3, min_member=2, limits=Limits(commit_s=10, binds_per_s=0.2))
+    desk.arrives("w-0")
+    desk.world.add_group(3)
+    desk.tell(GroupChanged(GANG, desk.world.group(GANG)))
+    desk.arrives("w-1")
+    desk.commits(desk.arrives("w-2"))
+
+    assert {desk.cause_of(call) for call in (1, 2, 3)} == {Cause.TOO_LARGE}
 
 
 def test_a_failed_surplus_member_does_not_break_the_gang():

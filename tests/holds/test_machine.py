@@ -103,7 +103,7 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
         self.uids = 0
         self.is_sound = True
 
-    @initialize(mins=one_of((1, 2, 3, 4), (2, 3)), take_back_s=st.sampled_from((None, 20.0)))
+    @initialize(mins=one_of((1, 2, 3, 4, 5), (2, 3)), take_back_s=st.sampled_from((None, 20.0)))
     def begin(self, mins, take_back_s):
         limits = replace(LIMITS, take_back_s=take_back_s)
         self.book = Book(self.mirror, limits, chance=lambda: 0.5)

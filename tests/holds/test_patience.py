@@ -31,7 +31,7 @@ def test_whatever_the_timeout_leaves_after_the_hold_is_shared_out():
 
 
 def test_a_gang_that_is_too_large_for_the_usual_budget_needs_more():
-    assert CONFIGURED.commit_needs_s(20) == CONFIGURED.commit_s
+    assert CONFIGURED.commit_needs_s(2_500) == CONFIGURED.commit_s
     assert CONFIGURED.commit_needs_s(10_000) == 40
 
 

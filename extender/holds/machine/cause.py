@@ -20,6 +20,7 @@ class Cause(Enum):
     BIND_FAILED = "bind_failed"
     DEADLINE = "deadline"
     TOO_LATE = "too_late"
+    TOO_LARGE = "too_large"
     SIBLING_UNSCHEDULABLE = "sibling_unschedulable"
     NOT_ENOUGH_MEMBERS = "not_enough_members"
     INCOMPLETE = "incomplete"
@@ -52,6 +53,7 @@ BACKS_OFF = frozenset(
     {
         Cause.DEADLINE,
         Cause.TOO_LATE,
+        Cause.TOO_LARGE,
         Cause.SIBLING_UNSCHEDULABLE,
         Cause.NOT_ENOUGH_MEMBERS,
         Cause.UNVERIFIED,
@@ -64,7 +66,8 @@ _SENTENCES = {
     Cause.BOUND: "the pod is bound",
     Cause.BIND_FAILED: "the API server did not bind the pod",
     Cause.DEADLINE: "members did not assemble in time",
-    Cause.TOO_LATE: "too little time is left to bind the whole gang; raise the bind timeout",
+    Cause.TOO_LATE: "too little time is left to bind the whole gang",
+    Cause.TOO_LARGE: "it is too large to be bound in time; raise the bind timeout",
     Cause.SIBLING_UNSCHEDULABLE: "a member that is needed fits no node",
     Cause.NOT_ENOUGH_MEMBERS: "too few members are left to reach minMember",
     Cause.INCOMPLETE: "the rest of the gang has not been created yet",

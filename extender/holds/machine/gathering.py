@@ -47,12 +47,16 @@ class Gathering:
         elif assembly is not None and assembly.group.uid != group.uid:
             yield from self._ending.end(assembly, Cause.GROUP_REPLACED, now)
             assembly = None
+        is_first = assembly is None
         if assembly is None:
             assembly = self._begin(group, now)
         elif assembly.state is AssemblyState.ASSEMBLING:
             assembly.group = group
         yield from self._table.park(hold, assembly, now)
-        yield from self.weigh(assembly, now)
+        if is_first and self._is_too_large(group, self._facts.seated(group.key), now):
+            yield from self._ending.end(assembly, Cause.TOO_LARGE, now)  # why bring the rest?
+        else:
+            yield from self.weigh(assembly, now)
 
     def _begin(self, group: PodGroup, now: float) -> Assembly:
         limits = self._patience.limits(now)
@@ -125,13 +129,20 @@ class Gathering:
             yield from self._remove(hold, Cause.NODE_FULL, now)
 
     def _commit(self, assembly: Assembly, seated: Seats, now: float) -> Iterator[Instruction]:
-        limits = self._patience.limits(now)
-        if now + limits.commit_needs_s(len(assembly.holds)) > assembly.give_up:
+        if self._is_too_large(assembly.group, seated.total, now):
+            yield from self._ending.end(assembly, Cause.TOO_LARGE, now)
+            return
+        if now + self._patience.limits(now).commit_s > assembly.give_up:
             yield from self._ending.end(assembly, Cause.TOO_LATE, now)
             return
         self._table.turn(assembly, AssemblyState.COMMITTING, now)
         assembly.seated_before = seated
         yield from self._table.commit(tuple(assembly.holds.values()), now)
+
+    def _is_too_large(self, group: PodGroup, seated: int, now: float) -> bool:
+        """Ask whether the binder would give up midway; surplus members may be left behind."""
+        limits = self._patience.limits(now)
+        return limits.commit_needs_s(group.min_member - seated) > limits.commit_s
 
     def verify_failed(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
         """Read the PodGroup again in a moment, if there is one left."""

@@ -56,8 +56,8 @@ class Limits:
         return self.hold_s + self.verify_s + self.commit_s + self.margin_s
 
     def commit_needs_s(self, binds: int) -> float:
-        """Give the time that binding *binds* pods may take."""
-        return max(self.commit_s, binds / self.binds_per_s)
+        """Give the time that binding *binds* pods may take; the binder gives up after commit_s."""
+        return binds / self.binds_per_s
 
     def for_timeout(self, bind_timeout_s: float) -> Limits:
         """Shrink every span in proportion, for a caller that gives up after *bind_timeout_s*."""
