@@ -18,43 +18,41 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+from extender.holds.machine.assembly import AssemblyState
 from extender.holds.machine.book import Book
 from extender.holds.machine.cause import Cause
-from extender.holds.machine.events import (
+from extender.holds.machine.messages import (
+    Answer,
     Arrived,
+    BackOff,
+    Bind,
     CallId,
     Closed,
     Event,
+    Free,
     GroupChanged,
+    Instruction,
     Joined,
+    Keep,
     NodeChanged,
     Opened,
+    Park,
     PeerGone,
     PodChanged,
+    ReportPartial,
+    ReportPeerClosed,
+    Seat,
     Settled,
     SiblingUnschedulable,
     StillIncomplete,
     TakeAnswer,
+    TakeBack,
     Tick,
     Verified,
+    Verify,
     VerifyFailed,
 )
-from extender.holds.machine.instructions import (
-    Answer,
-    BackOff,
-    Bind,
-    Free,
-    Instruction,
-    Keep,
-    Park,
-    ReportPartial,
-    ReportPeerClosed,
-    Seat,
-    TakeBack,
-    Verify,
-)
-from extender.holds.machine.states import AssemblyState
-from extender.holds.machine.story import Line
+from extender.holds.machine.table import Line
 from extender.holds.ports import InFlight, Observer, TakesBack, Timer
 from extender.logs import event as log_event
 from extender.model.gang import GangKey, PodGroup
@@ -233,16 +231,16 @@ class Barrier:
             self._joining.discard(event.uid)
         # What was decided before a stumble has happened in the book, and must be carried out.
         wanted: list[Instruction] = []
-        self._attempt(lambda each: wanted.extend(self._book.react(each, self._now())), event)
-        for instruction in wanted:
-            self._attempt(self._acts[type(instruction)], instruction)
-
-    def _attempt(self, act: Callable[[Any], None], on: object) -> None:
-        """One failure must not take the barrier down, nor the answers that stand behind it."""
         try:
-            act(on)
+            wanted.extend(self._book.react(event, self._now()))
         except Exception:
-            log.exception("barrier failed", extra={"facts": {"at": repr(on)}})
+            log.exception("barrier failed", extra={"facts": {"event": repr(event)}})
+        for instruction in wanted:
+            # One failure must not take the barrier down, nor the answers that stand behind it.
+            try:
+                self._acts[type(instruction)](instruction)
+            except Exception:
+                log.exception("barrier failed", extra={"facts": {"act": repr(instruction)}})
 
     def _after_work(self) -> None:
         due = self._book.due
@@ -253,14 +251,17 @@ class Barrier:
             while self._empty:
                 self._empty.pop().set_result(None)
         if self.learnt_timeout_s != self._told_timeout_s:
-            self._told_timeout_s = self.learnt_timeout_s
-            self._attempt(self._tell_timeout, self._told_timeout_s)
+            self._tell_timeout(self.learnt_timeout_s)
 
     def _tell_timeout(self, learnt_s: float | None) -> None:
+        self._told_timeout_s = learnt_s
         if learnt_s is not None:
             sentence = "kube-scheduler gives up binds sooner than configured"
             log_event(log, logging.WARNING, sentence, bind_timeout_s=round(learnt_s, 2))
-        self._observer.learnt_timeout(learnt_s)
+        try:
+            self._observer.learnt_timeout(learnt_s)
+        except Exception:
+            log.exception("barrier failed")
 
     def _ring(self) -> None:
         self._rings_at = None
@@ -289,16 +290,16 @@ class Barrier:
 
     def _bind(self, order: Bind) -> None:
         for each in order.orders:
-            self._attempt(self._commit, each)
+            try:
+                self._inflight.committing(each.uid, each.node)
+            except Exception:
+                log.exception("room unnoted")  # sent it must be, for the book and its siblings
         try:
             self._binder.bind(order.orders, self._settle)
         except Exception:
             log.exception("binder failed")
             for each in order.orders:
                 self._settle(each, _NO_OUTCOME)
-
-    def _commit(self, order: BindOrder) -> None:
-        self._inflight.committing(order.uid, order.node)
 
     def _settle(self, order: BindOrder, outcome: BindOutcome) -> None:
         self._tell(Settled(order.uid, outcome))

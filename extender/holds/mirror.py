@@ -50,7 +50,7 @@ class MirrorFacts:
         reservation = self._cluster.inflight.of(uid)
         return reservation.node if reservation else None
 
-    def fits(self, node: str, pods: Iterable[Pod]) -> bool:
+    def fits(self, node: str, pods: Iterable[PodUid]) -> bool:
         """Ask whether a node has room for *pods* beside all that is there or on its way there.
 
         Only what they ask for counts, and tickets of others do not: those have not come yet.
@@ -59,10 +59,11 @@ class MirrorFacts:
         if room is None:
             return False
         wanted: dict[str, int] = {}
-        for pod in pods:
-            place = self._cluster.inflight.of(pod.uid)
+        for uid in pods:
+            place = self._cluster.inflight.of(uid)
             counted = place is not None and place.node == node and place.stage >= Stage.HELD
-            for name, amount in pod.requests.items():
+            pod = place.pod if place else self.arriving(uid)
+            for name, amount in pod.requests.items() if pod else ():
                 if amount > 0:
                     wanted[name] = wanted.get(name, 0) + (0 if counted else amount)
         return all(amount <= room.amount(name) for name, amount in wanted.items())

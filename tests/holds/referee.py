@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from extender.holds.machine.cause import Cause
-from extender.holds.machine.entry import UNSEATED_SET
-from extender.holds.machine.events import CallId, Event, Verified
-from extender.holds.machine.instructions import Answer, Bind, Instruction, Park, TakeBack
 from extender.holds.machine.limits import Limits
+from extender.holds.machine.messages import (
+    Answer,
+    Bind,
+    CallId,
+    Event,
+    Instruction,
+    Park,
+    TakeBack,
+    Verified,
+)
+from extender.holds.machine.standing import UNSEATED_SET
 from extender.model.gang import GangKey, PodGroup
 from extender.model.pod import PodUid
 from extender.ports import BindOrder
@@ -93,7 +101,7 @@ class Referee:
         for order in orders:
             pod = self.mirror.pod(order.uid)
             assert pod is not None, "I2: a pod that is gone"
-            assert self.mirror.fits(order.node, (pod,)), "I2: a node that is full"
+            assert self.mirror.fits(order.node, (order.uid,)), "I2: a node that is full"
             assert pod.status in UNSEATED_SET, "I2: a pod that is bound or leaving"
             node = self.mirror.node(order.node)
             assert node is not None, "I2: a node that is gone"

@@ -9,10 +9,10 @@ import pytest
 
 from extender.errors import Unreachable
 from extender.holds.barrier import Barrier
+from extender.holds.machine.assembly import AssemblyState
 from extender.holds.machine.book import Book
 from extender.holds.machine.cause import Cause
 from extender.holds.machine.limits import Limits
-from extender.holds.machine.states import AssemblyState
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid, Status
 from extender.ports import BindOrder, BindOutcome, BindResult

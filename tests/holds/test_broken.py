@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from extender.holds.machine.assembly import AssemblyState
 from extender.holds.machine.cause import Cause
-from extender.holds.machine.events import GroupChanged
-from extender.holds.machine.instructions import BackOff, Park, ReportPartial, TakeBack
 from extender.holds.machine.limits import Limits
-from extender.holds.machine.states import AssemblyState
+from extender.holds.machine.messages import BackOff, GroupChanged, Park, ReportPartial, TakeBack
 from extender.model.pod import PodUid, Status
 from extender.ports import BindOutcome, BindResult
 

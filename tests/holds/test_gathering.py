@@ -6,19 +6,21 @@ from dataclasses import replace
 
 import pytest
 
+from extender.holds.machine.assembly import AssemblyState
 from extender.holds.machine.cause import Cause
-from extender.holds.machine.events import GroupChanged, NodeChanged, VerifyFailed
-from extender.holds.machine.instructions import (
+from extender.holds.machine.limits import Limits
+from extender.holds.machine.messages import (
     Answer,
     BackOff,
     Bind,
+    GroupChanged,
+    NodeChanged,
     Park,
     ReportPartial,
     Seat,
     Verify,
+    VerifyFailed,
 )
-from extender.holds.machine.limits import Limits
-from extender.holds.machine.states import AssemblyState
 from extender.model.gang import Phase
 from extender.model.node import Taint
 from extender.model.pod import PodUid, Status, Toleration

@@ -24,13 +24,15 @@ from hypothesis.stateful import (
 
 from extender.holds.machine.book import Book
 from extender.holds.machine.cause import Cause
-from extender.holds.machine.entry import UNSEATED_SET
-from extender.holds.machine.events import (
+from extender.holds.machine.messages import (
+    Answer,
     Arrived,
+    Bind,
     CallId,
     Closed,
     Event,
     GroupChanged,
+    Instruction,
     Joined,
     NodeChanged,
     Opened,
@@ -39,17 +41,13 @@ from extender.holds.machine.events import (
     Settled,
     SiblingUnschedulable,
     StillIncomplete,
+    TakeBack,
     Tick,
     Verified,
+    Verify,
     VerifyFailed,
 )
-from extender.holds.machine.instructions import (
-    Answer,
-    Bind,
-    Instruction,
-    TakeBack,
-    Verify,
-)
+from extender.holds.machine.standing import UNSEATED_SET
 from extender.model.gang import GangKey, PodGroup
 from extender.model.node import Taint
 from extender.model.pod import PodUid, Status

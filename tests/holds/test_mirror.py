@@ -198,18 +198,21 @@ def test_a_node_that_somebody_else_fills_gets_no_gang_on_top(tight):
 
 def test_what_a_pod_does_not_ask_for_may_be_short(tight):
     tight.cluster.apply(Upsert(Node(name="n-1", allocatable=NOTHING)))
+    tight.show(pod("modest"))
 
-    assert tight.facts.fits("n-1", [pod("w-9")])
-    assert not tight.facts.fits("n-1", [two_cpus_each("w-9")])
-    assert not tight.facts.fits("unknown", [pod("w-9")])
+    assert tight.facts.fits("n-1", ["modest"])
+    assert not tight.facts.fits("n-1", ["w-0"])
+    assert not tight.facts.fits("unknown", ["modest"])
 
 
-def test_a_ticket_is_counted_with_the_pod_that_holds_it_and_no_other(tight):
-    assert tight.facts.fits("n-1", [two_cpus_each("w-0"), two_cpus_each("w-1")])
-    assert tight.facts.fits("n-1", [two_cpus_each("w-8"), two_cpus_each("w-9")])
+def test_a_pod_on_its_way_is_counted_once_and_a_ticket_of_others_not_yet(tight):
+    for uid in ("w-8", "w-9"):
+        tight.show(two_cpus_each(uid))
+    assert tight.facts.fits("n-1", ["w-0", "w-1"])
+    assert tight.facts.fits("n-1", ["w-8", "w-9"])
     Call(tight.barrier, "w-0")
-    assert tight.facts.fits("n-1", [two_cpus_each("w-0"), two_cpus_each("w-1")])
-    assert not tight.facts.fits("n-1", [two_cpus_each("w-8"), two_cpus_each("w-9")])
+    assert tight.facts.fits("n-1", ["w-0", "w-1"])
+    assert not tight.facts.fits("n-1", ["w-8", "w-9"])
 
 
 def test_the_mirror_tells_of_siblings_that_fit_no_node(scene):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.holds.machine.limits import Limits
-from extender.holds.machine.patience import Patience
+from extender.holds.machine.limits import Limits, Patience
 
 CONFIGURED = Limits()
 

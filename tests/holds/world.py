@@ -8,28 +8,26 @@ from typing import TypeVar
 
 from extender.holds.machine.book import Book
 from extender.holds.machine.cause import Cause
-from extender.holds.machine.events import (
-    Arrived,
-    CallId,
-    Event,
-    PeerGone,
-    PodChanged,
-    Settled,
-    Tick,
-    Verified,
-)
-from extender.holds.machine.instructions import (
+from extender.holds.machine.limits import Limits
+from extender.holds.machine.messages import (
     Answer,
+    Arrived,
     BackOff,
     Bind,
+    CallId,
+    Event,
     Free,
     Instruction,
     Keep,
     Park,
+    PeerGone,
+    PodChanged,
     Seat,
+    Settled,
+    Tick,
+    Verified,
     Verify,
 )
-from extender.holds.machine.limits import Limits
 from extender.model.gang import GangKey, PodGroup
 from extender.model.node import Node, Taint
 from extender.model.pod import SEATED_SET, Pod, PodUid, Shape, Status
@@ -147,7 +145,7 @@ class World:
     def node(self, name: str) -> Node | None:
         return self.nodes.get(name)
 
-    def fits(self, node: str, pods: Iterable[Pod]) -> bool:
+    def fits(self, node: str, pods: Iterable[PodUid]) -> bool:
         known = self.nodes.get(node)
         if known is None or PODS not in known.allocatable:
             return known is not None
@@ -155,7 +153,7 @@ class World:
             uid for uid, (stage, to) in self.flight.items() if to == node and stage != "passed"
         }
         seated = {pod.uid for pod in self.pods.values() if pod.node == node}
-        return len(on_their_way | seated | {pod.uid for pod in pods}) <= known.allocatable[PODS]
+        return len(on_their_way | seated | set(pods)) <= known.allocatable[PODS]
 
     def _is_seated(self, pod: Pod) -> bool:
         return pod.status in SEATED_SET or self.flight.get(pod.uid, ("", ""))[0] == "bound"

@@ -1,18 +1,91 @@
-"""One attempt of a gang to start, and the bind calls that wait in it."""
+"""One attempt of a gang to start, the bind calls that wait in it, and how far each may go.
+
+The tables of moves are the whole truth: they are asked before every move, and the diagrams in
+docs/holds.md are drawn from them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import NamedTuple
 
 import msgspec
 
-from extender.holds.machine.events import CallId
-from extender.holds.machine.states import AssemblyState, HoldState
+from extender.holds.machine.messages import CallId
 from extender.model.gang import GangKey, PodGroup
 from extender.model.pod import PodUid
 from extender.ports import BindOrder
+
+
+class HoldState(Enum):
+    """How far one bind call is; its value is its sentence in the docs."""
+
+    __hash__ = object.__hash__  # as with `Status`
+
+    NEW = "The call has just come in and its pod passed the entry checks."
+    HELD = "The call waits for the rest of its gang; nothing was sent to the API server."
+    COMMITTING = "The binding was sent, or is about to be; there is no way back."
+    BOUND = "The API server has shown the pod on the node; the answer was success."
+    FAILED = "The pod is not known to be on the node; the answer was an error."
+    RELEASED = "The call was refused before anything was sent; kube-scheduler tries again."
+
+
+class AssemblyState(Enum):
+    """How far one attempt of a gang to start is; its value is its sentence in the docs."""
+
+    __hash__ = object.__hash__
+
+    ASSEMBLING = "Members are held, but too few to start; the first arrival set the deadline."
+    VERIFYING = "Enough are held; the PodGroup is being read from the API server itself."
+    COMMITTING = "Every held member is being bound; late members are bound as they come."
+    DONE = "At least minMember members are bound; the attempt is over."
+    BROKEN = "Too few got bound; while one of them runs, missing ones are bound as they come."
+    ABORTED = "All were refused together, and nothing stays bound; the gang may have to back off."
+    DISSOLVED = "Nobody waits or runs any more; the gang starts anew when a member comes."
+
+
+HOLD_MOVES: Mapping[HoldState, frozenset[HoldState]] = {
+    HoldState.NEW: frozenset({HoldState.HELD, HoldState.COMMITTING}),
+    HoldState.HELD: frozenset({HoldState.COMMITTING, HoldState.RELEASED, HoldState.BOUND}),
+    HoldState.COMMITTING: frozenset({HoldState.BOUND, HoldState.FAILED}),
+    HoldState.BOUND: frozenset(),
+    HoldState.FAILED: frozenset(),
+    HoldState.RELEASED: frozenset(),
+}
+
+ASSEMBLY_MOVES: Mapping[AssemblyState, frozenset[AssemblyState]] = {
+    AssemblyState.ASSEMBLING: frozenset(
+        {
+            AssemblyState.VERIFYING,
+            AssemblyState.ABORTED,
+            AssemblyState.DISSOLVED,
+        }
+    ),
+    AssemblyState.VERIFYING: frozenset(
+        {
+            AssemblyState.ASSEMBLING,
+            AssemblyState.COMMITTING,
+            AssemblyState.ABORTED,
+            AssemblyState.DISSOLVED,
+        }
+    ),
+    AssemblyState.COMMITTING: frozenset(
+        {AssemblyState.DONE, AssemblyState.BROKEN, AssemblyState.ABORTED}
+    ),
+    AssemblyState.BROKEN: frozenset(
+        {AssemblyState.DONE, AssemblyState.ABORTED, AssemblyState.DISSOLVED}
+    ),
+    AssemblyState.DONE: frozenset(),
+    AssemblyState.ABORTED: frozenset(),
+    AssemblyState.DISSOLVED: frozenset(),
+}
+
+#: Nothing was sent yet: any doubt may still end it.
+GATHERING = frozenset({AssemblyState.ASSEMBLING, AssemblyState.VERIFYING})
+#: Bindings were sent: it can only go forward.
+FORWARD = frozenset({AssemblyState.COMMITTING, AssemblyState.BROKEN})
 
 
 class Seats(NamedTuple):

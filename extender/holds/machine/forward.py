@@ -10,16 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from extender.holds.machine import quorum
-from extender.holds.machine.alarms import Alarms
-from extender.holds.machine.assembly import Assembly, Hold
-from extender.holds.machine.backoff import Backoff
+from extender.holds.machine.assembly import Assembly, AssemblyState, Hold
 from extender.holds.machine.cause import Cause
-from extender.holds.machine.ending import Ending
-from extender.holds.machine.entry import UNSEATED_SET
-from extender.holds.machine.facts import Facts
-from extender.holds.machine.instructions import Free, Instruction, ReportPartial, TakeBack
-from extender.holds.machine.patience import Patience
-from extender.holds.machine.states import AssemblyState
+from extender.holds.machine.limits import Patience
+from extender.holds.machine.messages import Facts, Free, Instruction, ReportPartial, TakeBack
+from extender.holds.machine.standing import UNSEATED_SET
 from extender.holds.machine.table import Table
 from extender.model.pod import SEATED_SET, PodUid
 from extender.ports import BindResult, EvictOrder
@@ -28,21 +23,10 @@ from extender.ports import BindResult, EvictOrder
 class Forward:
     """The life of assemblies from the moment their bindings are sent."""
 
-    def __init__(
-        self,
-        table: Table,
-        facts: Facts,
-        patience: Patience,
-        backoff: Backoff,
-        alarms: Alarms,
-        ending: Ending,
-    ) -> None:
+    def __init__(self, table: Table, facts: Facts, patience: Patience) -> None:
         self._table = table
         self._facts = facts
         self._patience = patience
-        self._backoff = backoff
-        self._alarms = alarms
-        self._ending = ending
 
     def settled(
         self, assembly: Assembly, hold: Hold, result: BindResult, now: float
@@ -65,19 +49,19 @@ class Forward:
 
     def _start(self, assembly: Assembly, now: float) -> None:
         self._table.turn(assembly, AssemblyState.DONE, now)
-        self._backoff.started(assembly.key)
+        self._table.backoff.started(assembly.key)
 
     def _fall_short(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
         """Go on forward if a member may have started; otherwise nothing has happened."""
         if not assembly.bound and not assembly.unsure:
             for uid in sorted(assembly.failed):
                 yield Free(uid)
-            yield from self._ending.end(assembly, Cause.BIND_FAILED, now)
+            yield from self._table.end(assembly, Cause.BIND_FAILED, now)
             return
         self._table.turn(assembly, AssemblyState.BROKEN, now)
         limits = self._patience.limits(now)
         assembly.deadline = now + (limits.take_back_s or limits.broken_s)
-        self._alarms.set(assembly.deadline, assembly.key)
+        self._table.alarms.set(assembly.deadline, assembly.key)
         members = ((pod.uid, pod.refusal) for pod in self._facts.pods_of(assembly.key))
         self._table.enrol(assembly, members)
         yield ReportPartial(assembly.key)
@@ -108,7 +92,7 @@ class Forward:
         group = self._facts.group(assembly.key) or assembly.group
         seated = quorum.seats(group, self._facts)
         if assembly.holds:
-            self._alarms.set(now + limits.commit_s, assembly.key)
+            self._table.alarms.set(now + limits.commit_s, assembly.key)
         elif limits.take_back_s and seated.total and not quorum.is_satisfied(group, seated):
             yield from self._take_back(assembly, now)
         else:
@@ -118,7 +102,7 @@ class Forward:
         """Stop waiting for the rest: what occupies nodes for nothing leaves again."""
         for uid in sorted(assembly.failed - assembly.bound.keys()):
             yield Free(uid)
-        yield from self._ending.end(assembly, Cause.TAKEN_BACK, now)
+        yield from self._table.end(assembly, Cause.TAKEN_BACK, now)
         why = Cause.TAKEN_BACK.text(assembly.key)
         yield TakeBack(
             assembly.key,

@@ -9,31 +9,30 @@ from collections.abc import Iterator
 from itertools import count
 
 from extender.holds.machine import quorum
-from extender.holds.machine.alarms import Alarms
-from extender.holds.machine.assembly import Assembly, Hold, Seats
+from extender.holds.machine.assembly import (
+    GATHERING,
+    Assembly,
+    AssemblyState,
+    Hold,
+    HoldState,
+    Seats,
+)
 from extender.holds.machine.cause import Cause
-from extender.holds.machine.ending import Ending
-from extender.holds.machine.facts import Facts
-from extender.holds.machine.instructions import Free, Instruction, Verify
-from extender.holds.machine.patience import Patience
+from extender.holds.machine.limits import Patience
+from extender.holds.machine.messages import Facts, Free, Instruction, Verified, Verify, VerifyFailed
 from extender.holds.machine.standing import crowded_out, fits_no_node, group_objection, objection
-from extender.holds.machine.states import GATHERING, AssemblyState, HoldState
 from extender.holds.machine.table import Table
-from extender.model.gang import GangKey, PodGroup
+from extender.model.gang import PodGroup
 from extender.model.pod import Pod, PodUid
 
 
 class Gathering:
     """The life of assemblies, from the first arrival to the moment their bindings are sent."""
 
-    def __init__(
-        self, table: Table, facts: Facts, patience: Patience, alarms: Alarms, ending: Ending
-    ) -> None:
+    def __init__(self, table: Table, facts: Facts, patience: Patience) -> None:
         self._table = table
         self._facts = facts
         self._patience = patience
-        self._alarms = alarms
-        self._ending = ending
         self._epochs = count(1)
 
     # Coming together
@@ -45,7 +44,7 @@ class Gathering:
             self._table.turn(assembly, AssemblyState.DISSOLVED, now)  # nobody of it runs
             assembly = None
         elif assembly is not None and assembly.group.uid != group.uid:
-            yield from self._ending.end(assembly, Cause.GROUP_REPLACED, now)
+            yield from self._table.end(assembly, Cause.GROUP_REPLACED, now)
             assembly = None
         is_first = assembly is None
         if assembly is None:
@@ -54,7 +53,7 @@ class Gathering:
             assembly.group = group
         yield from self._table.park(hold, assembly, now)
         if is_first and self._is_too_large(group, self._facts.seated(group.key), now):
-            yield from self._ending.end(assembly, Cause.TOO_LARGE, now)  # why bring the rest?
+            yield from self._table.end(assembly, Cause.TOO_LARGE, now)  # why bring the rest?
         else:
             yield from self.weigh(assembly, now)
 
@@ -69,7 +68,7 @@ class Gathering:
         )
         members = ((pod.uid, pod.refusal) for pod in self._facts.pods_of(group.key))
         self._table.enrol(assembly, members)
-        self._alarms.set(assembly.deadline, assembly.key)
+        self._table.alarms.set(assembly.deadline, assembly.key)
         return assembly
 
     def weigh(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
@@ -86,24 +85,25 @@ class Gathering:
         assembly.seen = self._facts.group(group.key)
         yield Verify(group.key, assembly.epoch, group)
 
-    def in_epoch(self, gang: GangKey, epoch: int) -> Assembly | None:
-        """Give the assembly that asked in *epoch*, None when that has passed."""
-        assembly = self._table.assemblies.get(gang)
+    def _that_asked(self, answer: Verified | VerifyFailed) -> Assembly | None:
+        """Give the assembly that waits for *answer*, None when its epoch has passed."""
+        assembly = self._table.assemblies.get(answer.gang)
         if assembly is None or assembly.state is not AssemblyState.VERIFYING:
             return None
-        return assembly if assembly.epoch == epoch else None
+        return assembly if assembly.epoch == answer.epoch else None
 
-    def verified(
-        self, assembly: Assembly, group: PodGroup | None, now: float
-    ) -> Iterator[Instruction]:
-        """Judge every member anew with the live *group*, and commit if enough remain."""
+    def verified(self, event: Verified, now: float) -> Iterator[Instruction]:
+        """Judge every member anew with the live PodGroup, and commit if enough remain."""
+        assembly, group = self._that_asked(event), event.group
+        if assembly is None:
+            return
         known = self._facts.group(assembly.key)
         if not quorum.is_same_promise(known, assembly.seen):
             yield from self.group_changed(assembly, known, now)
             return
         cause = group_objection(group, assembly.group.uid)
         if group is None or cause is not None:
-            yield from self._ending.end(assembly, cause or Cause.GROUP_GONE, now)
+            yield from self._table.end(assembly, cause or Cause.GROUP_GONE, now)
             return
         assembly.group = group
         # A slow read may be older than what the mirror shows: both must be satisfied. Seats are
@@ -130,10 +130,10 @@ class Gathering:
 
     def _commit(self, assembly: Assembly, seated: Seats, now: float) -> Iterator[Instruction]:
         if self._is_too_large(assembly.group, seated.total, now):
-            yield from self._ending.end(assembly, Cause.TOO_LARGE, now)
+            yield from self._table.end(assembly, Cause.TOO_LARGE, now)
             return
         if now + self._patience.limits(now).commit_s > assembly.give_up:
-            yield from self._ending.end(assembly, Cause.TOO_LATE, now)
+            yield from self._table.end(assembly, Cause.TOO_LATE, now)
             return
         self._table.turn(assembly, AssemblyState.COMMITTING, now)
         assembly.seated_before = seated
@@ -144,14 +144,17 @@ class Gathering:
         limits = self._patience.limits(now)
         return limits.commit_needs_s(group.min_member - seated) > limits.commit_s
 
-    def verify_failed(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
+    def verify_failed(self, event: VerifyFailed, now: float) -> Iterator[Instruction]:
         """Read the PodGroup again in a moment, if there is one left."""
+        assembly = self._that_asked(event)
+        if assembly is None:
+            return
         self._table.turn(assembly, AssemblyState.ASSEMBLING, now, Cause.UNVERIFIED)
         assembly.reread_at = now + self._patience.limits(now).reread_s
         if assembly.reread_at >= assembly.deadline:
-            yield from self._ending.end(assembly, Cause.UNVERIFIED, now)
+            yield from self._table.end(assembly, Cause.UNVERIFIED, now)
             return
-        self._alarms.set(assembly.reread_at, assembly.key)
+        self._table.alarms.set(assembly.reread_at, assembly.key)
 
     # Falling apart
 
@@ -205,7 +208,7 @@ class Gathering:
         """Give a gang that lost a member some grace: controllers replace pods quickly."""
         if assembly.doubt_at is None:
             assembly.doubt_at = now + self._patience.limits(now).grace_s
-            self._alarms.set(assembly.doubt_at, assembly.key)
+            self._table.alarms.set(assembly.doubt_at, assembly.key)
 
     def group_changed(
         self, assembly: Assembly, group: PodGroup | None, now: float
@@ -217,7 +220,7 @@ class Gathering:
         if assembly.state not in GATHERING:
             return
         if group is None or cause is not None:
-            yield from self._ending.end(assembly, cause or Cause.GROUP_GONE, now)
+            yield from self._table.end(assembly, cause or Cause.GROUP_GONE, now)
             return
         if assembly.state is AssemblyState.VERIFYING:
             if quorum.is_same_promise(group, assembly.seen):
@@ -240,19 +243,19 @@ class Gathering:
     def _while_verifying(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
         """Let a verification that began in time finish, but not for ever."""
         if now >= assembly.verify_by:
-            yield from self._ending.end(assembly, Cause.UNVERIFIED, now)
+            yield from self._table.end(assembly, Cause.UNVERIFIED, now)
         elif now >= assembly.deadline:
-            self._alarms.set(assembly.verify_by, assembly.key)
+            self._table.alarms.set(assembly.verify_by, assembly.key)
 
     def _while_assembling(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
         if now >= assembly.deadline:
-            yield from self._ending.end(assembly, Cause.DEADLINE, now)
+            yield from self._table.end(assembly, Cause.DEADLINE, now)
             return
         if assembly.doubt_at is not None and now >= assembly.doubt_at:
             assembly.doubt_at = None
             if not quorum.is_within_reach(assembly, self._facts):
                 cause = Cause.SIBLING_UNSCHEDULABLE if assembly.stuck else Cause.NOT_ENOUGH_MEMBERS
-                yield from self._ending.end(assembly, cause, now)
+                yield from self._table.end(assembly, cause, now)
                 return
         if assembly.reread_at is not None and now >= assembly.reread_at:
             assembly.reread_at = None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from extender.holds.machine.assembly import Assembly, Hold, Seats
-from extender.holds.machine.facts import Facts
+from extender.holds.machine.messages import Facts
 from extender.model.gang import PodGroup
 from extender.model.pod import Pod, Status
 
@@ -51,7 +51,7 @@ def is_reached(group: PodGroup, holds: Collection[Hold], seated: Seats) -> bool:
     """Ask whether seated and held members together are enough; none of *holds* may be seated."""
     if seated.total + len(holds) < group.min_member:
         return False
-    return _has_all_roles(group, Counter(hold.role for hold in holds), seated)
+    return _has_all_roles(group, (hold.role for hold in holds), seated)
 
 
 def is_complete(assembly: Assembly) -> bool:
@@ -59,14 +59,15 @@ def is_complete(assembly: Assembly) -> bool:
     group, seated = assembly.group, assembly.seated_before
     if seated.total + len(assembly.bound) < group.min_member:
         return False
-    return _has_all_roles(group, Counter(assembly.bound.values()), seated)
+    return _has_all_roles(group, assembly.bound.values(), seated)
 
 
-def _has_all_roles(group: PodGroup, coming: Counter[str], seated: Seats) -> bool:
-    return all(
-        seated.by_role.get(role, 0) + coming[role] >= least
-        for role, least in role_minima(group).items()
-    )
+def _has_all_roles(group: PodGroup, coming: Iterable[str], seated: Seats) -> bool:
+    minima = role_minima(group)
+    if not minima:
+        return True
+    roles = Counter(coming)
+    return all(seated.by_role[role] + roles[role] >= least for role, least in minima.items())
 
 
 def is_within_reach(assembly: Assembly, facts: Facts) -> bool:
