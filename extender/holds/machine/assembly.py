@@ -109,17 +109,14 @@ class Waiter(msgspec.Struct, frozen=True):
 class Hold(msgspec.Struct, kw_only=True):
     """One pod whose bind waits or is under way."""
 
+    uid: PodUid
+    #: The newest one when the call was repeated.
     order: BindOrder
     gang: GangKey | None
     role: str
     state: HoldState = HoldState.NEW
     #: One while HELD; more when a call is repeated while COMMITTING; none when all went away.
     waiters: list[Waiter] = msgspec.field(default_factory=list)
-
-    @property
-    def uid(self) -> PodUid:
-        """Name the pod."""
-        return self.order.uid
 
     @property
     def node(self) -> str:

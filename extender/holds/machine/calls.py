@@ -106,7 +106,7 @@ class Calls:
             yield Answer(waiter.id, "", Cause.BOUND, 0.0)
         else:
             gang = verdict.gang if isinstance(verdict, BindNow) else verdict.group.key
-            hold = Hold(order=event.order, gang=gang, role=verdict.role)
+            hold = Hold(uid=event.order.uid, order=event.order, gang=gang, role=verdict.role)
             self._table.wait(hold, waiter)
             if isinstance(verdict, BindNow):
                 yield from self._bind_alone(hold, now)

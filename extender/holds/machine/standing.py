@@ -108,7 +108,7 @@ def crowded_out(holds: Iterable[Hold], facts: Facts) -> Iterator[Hold]:
     for hold in holds:
         by_node[hold.order.node].append(hold)
     for node, there in by_node.items():
-        if not facts.fits(node, [hold.order.uid for hold in there]):
+        if not facts.fits(node, [hold.uid for hold in there]):
             yield from there
 
 
