@@ -10,13 +10,24 @@ import urllib.request
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
 import uvicorn
+import uvloop
 
+from extender.cache.changes import Kind
+from extender.cache.cluster import Cluster
+from extender.kube.decode import dialects, objects, watched
+from extender.kube.decode.codec import Codec
+from extender.metrics import Metrics
+from extender.model.gang import PodGroup
+from extender.ports import ClusterPorts
 from extender.settings import Settings
-from extender.sim.cluster import SimCluster
-from extender.web.edge import Receive, Scope, Send
+from extender.sim.acting import SimAnnouncer, SimEvictor, SimStatus, SimUndo
+from extender.sim.cluster import Object, SimCluster
+from extender.timing.clock import SystemClock
+from extender.web.app import on_a_loop
 from extender.web.hookport import HookPort
-from extender.wiring import Runtime, SystemClock, embed, read_group
+from extender.wiring import Runtime
 
 
 class Embedded:
@@ -27,17 +38,8 @@ class Embedded:
         self._sockets = [_free_socket(), _free_socket()]
         hooks, ops = (_address(each) for each in self._sockets)
         self._settings = Settings(listen=hooks, ops_listen=ops)
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                self._serve,
-                interface="asgi3",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                loop="uvloop",
-            )
-        )
         self._runtime: Runtime | None = None
+        self._server: uvicorn.Server | None = None
         self._up = threading.Event()
         self._thread = threading.Thread(target=self._run, name="embedded", daemon=True)
 
@@ -64,14 +66,14 @@ class Embedded:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._runtime is not None:
+        if self._runtime is not None and self._server is not None:
             self._runtime.drain()
             self._runtime.stop()
-        self._server.should_exit = True
+            self._server.should_exit = True
         self._thread.join()
 
     def _run(self) -> None:
-        with asyncio.Runner(loop_factory=self._server.config.get_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(self._live())
 
     async def _live(self) -> None:
@@ -80,13 +82,59 @@ class Embedded:
         hooks, ops = self._sockets
         port = HookPort(self._runtime.hooks, asyncio.get_running_loop())
         await port.listen(hooks)
+        pages = on_a_loop(self._runtime.pages)
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                pages, interface="asgi3", lifespan="off", log_config=None, access_log=False
+            )
+        )
         self._up.set()
         await self._server.serve(sockets=[ops])
         await port.close(grace_s=0)
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._runtime is not None:
-            await self._runtime.edge(scope, receive, send)
+
+def embed(settings: Settings, loop: asyncio.AbstractEventLoop, simulated: SimCluster) -> Runtime:
+    """Put an extender together for a simulated cluster."""
+    schedulers = frozenset(settings.scheduler_name)
+
+    def reach(cluster: Cluster, _: Metrics) -> ClusterPorts:
+        evictor = SimEvictor(simulated)
+        return ClusterPorts(
+            binder=simulated,
+            groups=simulated,
+            waker=simulated,
+            evictor=evictor,
+            undo=SimUndo(evictor),
+            status=SimStatus(simulated),
+            announcer=SimAnnouncer(),
+            start=lambda: _let_hear(cluster, simulated, schedulers),
+            stop=lambda: None,
+            aclose=lambda: asyncio.sleep(0),
+        )
+
+    return Runtime(settings, loop, SystemClock(), reach)
+
+
+def read_group(thing: Object) -> PodGroup:
+    """Read a PodGroup of the simulated cluster as if it came from the API server."""
+    return dialects.to_group(msgspec.convert(thing, dialects.RawGroup), dialects.VOLCANO)
+
+
+def _let_hear(cluster: Cluster, simulated: SimCluster, schedulers: frozenset[str]) -> None:
+    """Tell *cluster* whatever changes in *simulated*, decoded like everything else."""
+    codecs: dict[str, Codec[Any]] = {
+        "Node": Codec(Kind.NODE, objects.RawNode, objects.to_node),
+        "Pod": watched.pods(schedulers),
+        "PodGroup": watched.groups(dialects.VOLCANO),
+        "Queue": watched.queues(dialects.VOLCANO),
+    }
+
+    def hear(verb: str, thing: Object) -> None:
+        line = codecs[thing["kind"]].line(msgspec.json.encode({"type": verb, "object": thing}))
+        if line.change is not None:
+            cluster.apply(line.change)
+
+    simulated.listen(hear)
 
 
 def _free_socket() -> socket.socket:

@@ -5,6 +5,7 @@ ExtenderError
 │   ├── BadQuantity     a resource amount that Kubernetes would not take either
 │   └── BadConfiguration  a configuration file, flag or environment variable
 ├── MalformedCall       a hook was called with a body kube-scheduler never sends
+├── ShuttingDown        nothing is begun any more
 ├── NotReady            too early, or a watch went silent: decide nothing
 ├── IllegalTransition   a hold was asked for what its state does not allow (our bug)
 └── ApiError            the API server refused or could not be reached
@@ -40,6 +41,10 @@ class BadConfiguration(BadInput):
 
 class MalformedCall(ExtenderError):
     """A hook was called with a body kube-scheduler never sends."""
+
+
+class ShuttingDown(ExtenderError):
+    """Nothing is begun any more."""
 
 
 class NotReady(ExtenderError):

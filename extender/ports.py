@@ -7,7 +7,7 @@ every pod of the cluster, are told to a callback.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum
@@ -15,8 +15,10 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-from extender.model.gang import GangKey, PodGroup
+from extender.model.dialect import VOLCANO
+from extender.model.gang import Gang, GangKey, PodGroup
 from extender.model.pod import PodUid
+from extender.model.queue import Queue
 
 
 class Clock(Protocol):
@@ -127,6 +129,13 @@ class Evictor(Protocol):
         """Send *orders* and give one future for each, in order."""
 
 
+class TakesBack(Protocol):
+    """Makes what was bound in part leave again; rarely asked, never waits."""
+
+    def take_back(self, gang: GangKey, orders: Sequence[EvictOrder]) -> None:
+        """Ask all of them to leave, or none when one of them would never come again."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
     """An object of the API server that we speak about: a PodGroup, a Queue or a Pod."""
@@ -138,6 +147,27 @@ class Subject:
     namespace: str = ""
     #: The API group of a PodGroup or Queue.
     dialect: str = ""
+
+    @classmethod
+    def of_gang(cls, gang: Gang) -> Subject | None:
+        """Name the object people look at: its PodGroup, or a pod where there is none."""
+        group = gang.group
+        if group.dialect and group.uid:
+            return cls(
+                kind="PodGroup",
+                dialect=group.dialect,
+                namespace=group.namespace,
+                name=group.name,
+                uid=group.uid,
+            )
+        for pod in gang.pods:
+            return cls(kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid)
+        return None
+
+    @classmethod
+    def of_queue(cls, queue: Queue) -> Subject:
+        """Name a queue; those that only we imagine have no uid."""
+        return cls(kind="Queue", dialect=VOLCANO, name=queue.name, uid=queue.uid)
 
 
 class StatusWriter(Protocol):
@@ -175,3 +205,22 @@ class Announcer(Protocol):
 
     def announce(self, notice: Notice) -> None:
         """Queue *notice*; rate-limited, fire and forget."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterPorts:
+    """One cluster, real or simulated: how it is heard and acted upon."""
+
+    binder: Binder
+    groups: GroupReader
+    waker: Waker
+    evictor: Evictor
+    undo: TakesBack
+    status: StatusWriter
+    announcer: Announcer
+    #: Begins to tell the cache what changes.
+    start: Callable[[], None]
+    #: Ends every thread.
+    stop: Callable[[], None]
+    #: Breaks the connections that live in the event loop.
+    aclose: Callable[[], Awaitable[object]]

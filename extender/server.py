@@ -2,7 +2,7 @@
 
 The cache, the plan and the holds live in memory; a second worker would hold half of every gang.
 gunicorn brings signals, logging and a restart should the worker die; uvicorn's worker brings the
-loop in which a held bind costs a callback instead of a thread.
+loop in which a held bind costs a callback instead of a thread, and in it the operations port.
 """
 
 from __future__ import annotations
@@ -14,18 +14,22 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
+from a2wsgi.asgi_typing import ASGIApp, Receive, Scope, Send
 from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 from uvicorn.config import Config
 from uvicorn.server import Server
 from uvicorn_worker import UvicornWorker
 
+from extender.kube.live import live_cluster
 from extender.settings import Settings, address
-from extender.web.edge import Message, Receive, Scope, Send
+from extender.timing.clock import SystemClock
+from extender.web.app import on_a_loop
 from extender.web.hookport import KEEP_ALIVE_S, HookPort
-from extender.wiring import Runtime, build
+from extender.wiring import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -49,25 +53,22 @@ class Application:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._runtime: Runtime | None = None
+        self._pages: ASGIApp | None = None
         self._hook_port: HookPort | None = None
-        #: The socket of the hooks; None when they share a port with the pages.
-        self.hook_socket: socket.socket | None = None
+        self._hook_socket: socket.socket | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request, or start and stop with the server."""
+        """Serve a page, or start and stop with the server."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
-        elif scope["type"] == "http" and self._runtime is not None:
-            await self._runtime.edge(scope, receive, send)
+        elif scope["type"] == "http" and self._pages is not None:
+            await self._pages(scope, receive, send)
 
     def take_hook_socket(self, listening: Sequence[Any]) -> list[Any]:
         """Keep the socket of the hooks for ourselves; give the others."""
-        settings = self._settings
-        if settings.listen == settings.ops_listen:
-            return list(listening)
-        port = address(settings.listen, "--listen")[1]
+        port = address(self._settings.listen, "--listen")[1]
         ours = [each for each in listening if each.getsockname()[1] == port]
-        self.hook_socket = ours[0].sock
+        self._hook_socket = ours[0].sock
         return [each for each in listening if each not in ours]
 
     async def drain(self) -> None:
@@ -80,23 +81,25 @@ class Application:
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
         try:
-            self._runtime = build(self._settings, asyncio.get_running_loop())
+            self._runtime = _build(self._settings, asyncio.get_running_loop())
             self._runtime.start()
-            if self.hook_socket is not None:
+            self._pages = on_a_loop(self._runtime.pages)
+            if self._hook_socket is not None:
                 self._hook_port = HookPort(self._runtime.hooks, asyncio.get_running_loop())
-                await self._hook_port.listen(self.hook_socket)
+                await self._hook_port.listen(self._hook_socket)
         except Exception as error:
             log.exception("start failed")
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
-        await send(_message("lifespan.startup.complete"))
+        await send({"type": "lifespan.startup.complete"})
         await receive()
         await self._runtime.finish()
-        await send(_message("lifespan.shutdown.complete"))
+        await send({"type": "lifespan.shutdown.complete"})
 
 
-def _message(kind: str) -> Message:
-    return {"type": kind}
+def _build(settings: Settings, loop: asyncio.AbstractEventLoop) -> Runtime:
+    clock = SystemClock()
+    return Runtime(settings, loop, clock, partial(live_cluster, settings, loop, clock))
 
 
 class _DrainingServer(Server):
@@ -163,9 +166,8 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
         super().__init__()
 
     def load_config(self) -> None:
-        binds = [self._settings.listen, self._settings.ops_listen]
         options = {
-            "bind": list(dict.fromkeys(binds)),
+            "bind": [self._settings.listen, self._settings.ops_listen],
             "workers": 1,
             "worker_class": "extender.server.Worker",
             "keepalive": int(KEEP_ALIVE_S),

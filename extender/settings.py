@@ -97,8 +97,11 @@ class Settings:
     log_level: str = setting("info", "debug, info, warning or error.")
 
     def __post_init__(self) -> None:
-        address(self.listen, "--listen")
-        address(self.ops_listen, "--ops-listen")
+        port = address(self.listen, "--listen")[1]
+        if port == address(self.ops_listen, "--ops-listen")[1]:
+            raise BadConfiguration(
+                f"--listen and --ops-listen both say port {port}; give each its own"
+            )
         if self.prefer not in PREFERENCES:
             raise BadConfiguration(
                 f"--prefer {self.prefer!r} is not one of {', '.join(PREFERENCES)}"

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from extender.model.gang import Gang, GangKey, Phase, PodGroup
+from extender.model.memo import Memo
 from extender.model.node import Node, NodeFacts, NodeTable, Taint
 from extender.model.pod import OCCUPYING_SET, Pod, PodUid, Shape, Status
 from extender.model.queue import Queue, QueueState
@@ -146,7 +147,7 @@ def cluster(
     strangers: Mapping[str, Resources] | None = None,
     budgets: Sequence[DisruptionBudget] = (),
     now: float = NOW,
-    spared: Mapping[PodUid, str] | None = None,
+    protected: Mapping[PodUid, str] | None = None,
 ) -> Snapshot:
     """Take a snapshot of all that; *strangers* use up room on nodes and are nobody's business."""
     everybody = {each.key: each for each in gangs}
@@ -158,7 +159,7 @@ def cluster(
         gangs={key: everybody[key] for key in sorted(everybody)},
         queues={each.name: each for each in sorted(queues, key=lambda each: each.name)},
         budgets=tuple(budgets),
-        spared=spared or {},
+        protected=protected or {},
     )
 
 
@@ -204,7 +205,7 @@ def carried_out(snapshot: Snapshot, plan: Plan) -> Snapshot:
         pods = [_after(member, places.get(member.uid), member.uid in gone) for member in each.pods]
         phase = plan.verdicts[each.key].phase
         gangs.append(
-            replace(each, pods=tuple(pods), group=replace(each.group, phase=phase), memo={})
+            replace(each, pods=tuple(pods), group=replace(each.group, phase=phase), memo=Memo())
         )
     return cluster(
         snapshot.nodes.nodes, gangs, snapshot.queues.values(), budgets=snapshot.budgets,

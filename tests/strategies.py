@@ -8,22 +8,23 @@ from typing import Any
 from hypothesis import strategies as st
 
 from extender.model.gang import Gang
+from extender.model.memo import Memo
 from extender.model.node import Node
 from extender.model.pod import Status
 from extender.model.queue import Queue
 from extender.model.snapshot import Snapshot
-from extender.plan.queues.waterfill import Claim
+from extender.plan.queues.waterfill import Bounds
 from tests.builders import amounts, cluster, gang, node, pod, queue, shape
 
 QUEUES = ("default", "q1", "q2", "q3")
 
 
 @st.composite
-def claims(draw: st.DrawFn, most: int = 6) -> list[Claim]:
-    """Claims of several queues on one resource."""
+def bounds(draw: st.DrawFn, most: int = 6) -> list[Bounds]:
+    """The bounds of several queues on one resource."""
     count = draw(st.integers(1, most))
     return [
-        Claim(
+        Bounds(
             name=f"q{number}",
             weight=draw(st.integers(0, 5)),
             floor=draw(st.integers(0, 30)),
@@ -134,5 +135,5 @@ def settle(
             standing.append(each)
         else:
             pods = tuple(replace(one, status=Status.PENDING, node="") for one in each.pods)
-            standing.append(replace(each, pods=pods, memo={}))
+            standing.append(replace(each, pods=pods, memo=Memo()))
     return cluster(members, standing, queues, now=now)

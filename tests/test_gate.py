@@ -6,50 +6,31 @@ from typing import Any
 
 import pytest
 
-from extender.cache.cluster import Cluster
-from extender.cache.inflight import Stage
-from extender.gate import Filtered, Gate
+from extender.cache.inflight import SOMEWHERE, Stage
 from extender.model.gang import GangKey
 from extender.model.membership import Membership
 from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.plan.decision import OpenQueue, Plan, Standing, Verdict
-from extender.promises.arrivals import Arrivals
 from tests.cache.building import (
     GANG,
-    StoppedClock,
     bare_pod,
-    cluster,
     group,
     lone,
     member_of,
-    node,
     pod,
     uid,
 )
+from tests.promises import world as promises
+from tests.promises.world import NODES, OPEN
 
-NODES = ["n1", "n2"]
 
+class World(promises.World):
+    """One with a plan that leaves everything open."""
 
-class World:
-    """A cluster with a gate in front of it, and a plan to set."""
-
-    def __init__(self, *items: Any, plan: Plan | None = None, prefer: str = "nothing") -> None:
-        self.cluster: Cluster = cluster(node("n1"), node("n2"), *items)
-        self.plan = plan or Plan(open_queues={"default": OpenQueue()})
-        self.given_back: list[GangKey] = []
-        arrivals = Arrivals(self.cluster, StoppedClock(), grace_s=3.0)
-        arrivals.allowance.renew(self.plan)
-        self.gate = Gate(
-            self.cluster, arrivals, lambda: self.plan, self.given_back.append, prefer=prefer
-        )
-
-    def filter(self, name: str, gang: str = "train", offered: list[str] = NODES) -> Filtered:
-        return self.gate.filter(bare_pod(name), member_of(gang), offered)
-
-    def reserve(self, name: str, on: str, gang: GangKey = GANG) -> None:
-        assert self.cluster.inflight.reserve(bare_pod(name), gang, on, 0.0)
+    def __init__(self, *items: Any, plan: Plan = OPEN, prefer: str = "nothing") -> None:
+        super().__init__(*items, plan=plan, prefer=prefer)
 
 
 def verdict(reason: Reason, standing: Standing = Standing.WAITING, key: GangKey = GANG) -> Plan:
@@ -59,60 +40,61 @@ def verdict(reason: Reason, standing: Standing = Standing.WAITING, key: GangKey 
 
 def test_a_reserved_member_is_steered_to_its_node_alone() -> None:
     world = World(group(), pod("p0"), pod("p1"))
-    world.reserve("p0", "n2")
+    world.promise("p0", "n2")
 
-    answer = world.filter("p0")
+    answer = world.ask("p0")
 
     assert list(answer.nodes) == ["n2"]
     assert not answer.refused
-    assert world.cluster.inflight.of(uid("p0")).stage is Stage.PASSED
+    assert world.of("p0").stage is Stage.PASSED
 
 
 def test_a_reservation_moves_when_its_node_is_not_on_offer() -> None:
     world = World(group(), pod("p0"))
-    world.reserve("p0", "n2")
+    world.promise("p0", "n2")
 
-    assert list(world.filter("p0", offered=["n1"]).nodes) == ["n1"]
-    assert world.cluster.inflight.of(uid("p0")).node == "n1"
+    assert list(world.ask("p0", offered=["n1"]).nodes) == ["n1"]
+    assert world.of("p0").node == "n1"
 
 
 def test_a_reservation_does_not_move_into_room_that_is_promised_to_others() -> None:
     world = World(group(), pod("p0"))
-    world.reserve("p0", "n2")
+    world.promise("p0", "n2")
     for index in range(4):
-        world.reserve(f"other-{index}", "n1", GangKey("a/other"))
+        world.promise(f"other-{index}", "n1", GangKey("a/other"))
+        world.ask(f"other-{index}", "other")
 
-    answer = world.filter("p0", offered=["n1"])
+    answer = world.ask("p0", offered=["n1"])
 
     assert not answer.nodes
     assert answer.outcome == "NotEnoughRoom"
-    assert world.given_back == [GANG]
-    assert world.cluster.misfits.by_shape() == {bare_pod("p0").shape: {"n2"}}
+    assert world.of("p0").node == "n2", "an offer that misses costs no ticket"
+    assert [(order.name, order.node) for order in world.woken] == [("p0", "n2")]
 
 
 def test_a_member_without_reservation_hears_the_verdict_on_its_gang() -> None:
     world = World(group(), pod("p0"), pod("p1"), plan=verdict(Reason.QUEUE_OVER_DESERVED))
 
-    assert world.filter("p0").outcome == "QueueOverDeserved"
+    assert world.ask("p0").outcome == "QueueOverDeserved"
 
 
 def test_a_member_that_is_newer_than_the_plan_hears_that_others_are_missing() -> None:
     world = World(group(min_member=3), pod("p0"), plan=Plan())
 
-    assert world.filter("p0").outcome == "NotEnoughMembers"
+    assert world.ask("p0").outcome == "NotEnoughMembers"
 
 
 def test_a_member_beyond_the_ticket_of_an_admitted_gang_waits_its_turn() -> None:
     plan = verdict(Reason.ADMITTED, Standing.ADMITTED)
     world = World(group(), pod("p0"), pod("p1"), plan=plan)
 
-    assert world.filter("p0").outcome == "BehindInOrder"
+    assert world.ask("p0").outcome == "BehindInOrder"
 
 
 def test_the_members_of_an_arriving_gang_pass_one_after_the_other() -> None:
     world = World(group(min_member=3))
 
-    answers = [world.filter(f"p{index}") for index in range(3)]
+    answers = [world.ask(f"p{index}") for index in range(3)]
 
     assert [answer.outcome for answer in answers] == ["steered"] * 3
     assert len(world.cluster.inflight.of_gang(GANG)) == 3
@@ -129,35 +111,35 @@ def test_a_gang_that_its_pods_declare_arrives_before_our_watch_has_seen_any_of_t
 def test_a_gang_of_a_queue_it_may_not_name_is_refused_before_any_plan() -> None:
     world = World(group(min_member=1, queue="nowhere"))
 
-    assert world.filter("p0").outcome == "QueueNotFound"
+    assert world.ask("p0").outcome == "QueueNotFound"
 
 
 def test_a_surplus_member_waits_for_the_plan_where_others_wait_for_room() -> None:
     running = (pod("p0", on="n1"), pod("p1", on="n1"), pod("p2"))
     world = World(group(), *running, plan=Plan())
 
-    assert world.filter("p2").outcome == "BehindInOrder"
+    assert world.ask("p2").outcome == "BehindInOrder"
 
 
 def test_a_surplus_member_of_a_running_gang_passes() -> None:
     world = World(group(), pod("p0", on="n1"), pod("p1", on="n1"), pod("p2"))
 
-    assert list(world.filter("p2").nodes) == NODES
+    assert list(world.ask("p2").nodes) == NODES
 
 
 @pytest.mark.parametrize("spoilt", [None, "minMember is three"])
 def test_a_member_of_a_group_that_is_missing_or_unusable_is_refused(spoilt: str | None) -> None:
     world = World(pod("p0"), *([group(problem=spoilt)] if spoilt else []))
 
-    assert world.filter("p0").outcome == "PodGroupMissing"
+    assert world.ask("p0").outcome == "PodGroupMissing"
 
 
 def test_an_ordinary_pod_leaves_promised_room_alone() -> None:
     world = World(lone("web"))
     for index in range(4):
-        world.reserve(f"p{index}", "n1")
+        world.promise(f"p{index}", "n1")
 
-    answer = world.gate.filter(bare_pod("web"), lone("web").membership, NODES)
+    answer = world.ask_lone("web")
 
     assert list(answer.nodes) == ["n2"]
     assert answer.refused == {"n1": Reason.BEHIND_IN_ORDER.sentence}
@@ -169,7 +151,7 @@ def test_an_ordinary_pod_leaves_fenced_room_alone() -> None:
         lone("web"), plan=Plan(fences={"n1": fence}, open_queues={"default": OpenQueue()})
     )
 
-    answer = world.gate.filter(bare_pod("web"), lone("web").membership, NODES)
+    answer = world.ask_lone("web")
 
     assert list(answer.nodes) == ["n2"]
 
@@ -179,20 +161,20 @@ def test_an_ordinary_pod_of_a_queue_that_may_not_start_pods_now_is_refused() -> 
     plan = Plan(verdicts=verdict(Reason.QUEUE_OVER_DESERVED, key=key).verdicts)
     world = World(lone("web"), plan=plan)
 
-    answer = world.gate.filter(bare_pod("web"), lone("web").membership, NODES)
+    answer = world.ask_lone("web")
 
     assert answer.outcome == "QueueOverDeserved"
-    assert uid("web") in world.gate.parked
+    assert world.ledger.answers.refused_at(uid("web")) is not None
 
 
 def test_an_ordinary_pod_with_a_promise_is_left_to_kube_schedulers_choice() -> None:
     world = World(lone("web"))
-    world.reserve("web", "n2", lone("web").membership.key)
+    world.promise("web", "n2", lone("web").membership.key)
 
-    answer = world.gate.filter(bare_pod("web"), lone("web").membership, NODES)
+    answer = world.ask_lone("web")
 
     assert list(answer.nodes) == NODES
-    assert world.cluster.inflight.of(uid("web")) is None
+    assert world.of("web").node == SOMEWHERE
 
 
 @pytest.mark.parametrize(
@@ -221,7 +203,7 @@ def test_members_of_native_groups_pass() -> None:
 
 def test_the_reserved_node_scores_highest() -> None:
     world = World(group(), pod("p0"))
-    world.reserve("p0", "n2")
+    world.promise("p0", "n2")
 
     assert world.gate.prioritize(bare_pod("p0"), NODES) == {"n1": 0, "n2": 10}
 
@@ -234,7 +216,7 @@ def test_ordinary_pods_are_packed_or_spread_as_configured(
     prefer: str, scores: dict[str, int]
 ) -> None:
     world = World(lone("old", on="n1"), prefer=prefer)
-    world.reserve("p0", "n1")
+    world.promise("p0", "n1")
 
     assert world.gate.prioritize(bare_pod("web"), NODES) == scores
 

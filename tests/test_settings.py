@@ -28,6 +28,12 @@ def test_a_bad_address_is_refused_with_the_flag_and_an_example(text: str) -> Non
         Settings(listen=text)
 
 
+@pytest.mark.parametrize("ops_listen", ["127.0.0.1:8888", "0.0.0.0:8888"])
+def test_one_port_for_hooks_and_pages_is_refused(ops_listen: str) -> None:
+    with pytest.raises(BadConfiguration, match="both say port 8888; give each its own"):
+        Settings(listen="127.0.0.1:8888", ops_listen=ops_listen)
+
+
 def test_a_bind_timeout_that_leaves_no_time_to_bind_is_refused() -> None:
     with pytest.raises(BadConfiguration, match="make it at least 45"):
         Settings(hold_s=30, bind_timeout_s=30)

@@ -11,10 +11,11 @@ happened, and listeners are called after the lock is released.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count, islice
 from typing import Any
 
+from extender.cache.assignment import QueueAssignment, QueuePolicy
 from extender.cache.catalog import Catalog, Store
 from extender.cache.changes import Change, Delete, Item, Kind, Replace, Upsert, key_of, kind_of
 from extender.cache.freshness import Freshness
@@ -23,16 +24,15 @@ from extender.cache.inflight import Inflight, Stage
 from extender.cache.listeners import GroupListener, Listeners, News, NodeListener, PodListener
 from extender.cache.misfits import Misfits
 from extender.cache.pods import Pods
-from extender.cache.policy import Policy, QueuePolicy
 from extender.cache.rooms import Rooms
 from extender.model.gang import GangKey, PodGroup
 from extender.model.membership import Membership
 from extender.model.namespace import Namespace, PriorityClass
-from extender.model.node import UNLIMITED, Node
-from extender.model.pod import Pod, PodUid, Shape
+from extender.model.node import Node
+from extender.model.pod import HostPort, Pod, PodUid
 from extender.model.queue import Queue
 from extender.model.reason import Problem
-from extender.model.resources import CPU, MEMORY, NOTHING, Resources
+from extender.model.resources import CPU, MEMORY, Resources
 from extender.model.snapshot import DisruptionBudget, Snapshot
 from extender.ports import Clock
 
@@ -47,13 +47,16 @@ class Cluster:
         self._clock = clock
         self._lock = threading.Lock()
         self._listeners = Listeners()
-        self._rooms = Rooms()
+        #: By node, another number after every change of its room or its promises.
+        self.versions: dict[str, int] = {}
+        self._numbers = count(1)
+        self._rooms = Rooms(self._room_changed)
         self._gangs = Gangs()
         #: What was promised or bound but not yet seen.
-        self.inflight = Inflight(clock.monotonic, self.pod, self._freed)
-        #: Where kube-scheduler would not have a pod though we saw room.
+        self.inflight = Inflight(clock.monotonic, self.pod, self._freed, self._room_changed)
+        #: Where kube-scheduler would not have a gang though we saw room.
         self.misfits = Misfits(clock.monotonic)
-        self._pods = Pods(self._rooms, self._gangs, self.inflight)
+        self._pods = Pods(self._rooms, self._gangs, self.inflight, self.misfits)
         self._nodes: Catalog[Node] = Catalog(self._node_changed)
         self._groups: Catalog[PodGroup] = Catalog(self._group_changed)
         self._budgets: Catalog[DisruptionBudget] = Catalog(self._budget_changed)
@@ -69,9 +72,10 @@ class Cluster:
             Kind.NAMESPACE: namespaces,
             Kind.PRIORITY_CLASS: classes,
         }
-        self._policy = Policy(policy or QueuePolicy(), queues, namespaces, classes)
+        self._policy = QueueAssignment(policy or QueuePolicy(), queues, namespaces, classes)
         self._queues: dict[str, Queue] | None = None
         self._sorted_budgets: tuple[DisruptionBudget, ...] | None = None
+        self._misfits_shown: Mapping[GangKey, frozenset[str]] = {}
         self._generations = count(1)
         #: Grows with every change that may change the plan.
         self.generation = 0
@@ -127,27 +131,37 @@ class Cluster:
     def snapshot(self, now: float) -> Snapshot:
         """Give the cluster as it is at *now*, with every promise counted as if it were kept."""
         with self._lock:
-            turn = self.inflight.turn(now, self._gangs.stale)
+            misfits, before = self.misfits.by_gang(), self._misfits_shown
+            self._gangs.touch(dict(before.items() ^ misfits.items()))
+            self._misfits_shown = misfits
+            turn = self.inflight.turn(self._gangs.stale)
             self._gangs.touch(turn.touched)
             self._rooms.promise(turn.steps)
             self._sort_policy()
+            gangs = self._gangs.publish(
+                lambda key: assemble(
+                    key,
+                    self._groups.get(key),
+                    self._pods.roster(key),
+                    turn.promises.get(key, {}),
+                    self._policy,
+                    now + turn.backoff[key] if key in turn.backoff else 0.0,
+                    misfits.get(key, frozenset()),
+                )
+            )
             return Snapshot(
                 generation=self.generation,
                 now=now,
                 nodes=self._rooms.table(),
-                gangs=self._gangs.publish(
-                    lambda key: assemble(
-                        key,
-                        self._groups.get(key),
-                        self._pods.roster(key),
-                        turn.reservations.get(key, {}),
-                        self._policy,
-                        turn.backoff.get(key, 0.0),
-                    )
-                ),
+                gangs=gangs,
                 queues=self._queues or {},
                 budgets=self._sorted_budgets or (),
-                misfits=self.misfits.by_shape(),
+                misfits={
+                    pod.shape: names
+                    for key, names in misfits.items()
+                    if key in gangs
+                    for pod in gangs[key].waiting
+                },
             )
 
     def pod(self, uid: PodUid) -> Pod | None:
@@ -212,22 +226,13 @@ class Cluster:
             idle = self._rooms.idle(name)
             return idle - committed if idle is not None and committed else idle
 
-    def slots(self, name: str, shape: Shape, kept: Resources = NOTHING) -> int | None:
-        """Count the pods of *shape* a node takes beside everything promised and *kept*.
+    def idle(self, name: str) -> Resources | None:
+        """Give what a node has left beside the pods seen on it; None for an unknown node."""
+        return self._rooms.idle(name)
 
-        None for an unknown node. Asked for many nodes in one filter call, so no sums are built.
-        """
-        with self.inflight.still:
-            idle = self._rooms.idle(name)
-            committed, promised = self.inflight.committed_on(name), self.inflight.reserved_on(name)
-        if idle is None:
-            return None
-        most = UNLIMITED
-        for each, amount in shape.requests.items():
-            if amount > 0:
-                taken = committed.amount(each) + promised.amount(each) + kept.amount(each)
-                most = min(most, (idle.amount(each) - taken) // amount)
-        return most
+    def ports(self, name: str) -> tuple[HostPort, ...]:
+        """Give the host ports that are taken on a node."""
+        return self._rooms.ports(name)
 
     def fullness(self, name: str) -> float:
         """Give how full a node is with everything promised, from 0 to 1; 1 for an unknown one."""
@@ -280,6 +285,9 @@ class Cluster:
             self.generation = next(self._generations)
         self._listeners.tell(news)
 
+    def _room_changed(self, node: str) -> None:
+        self.versions[node] = next(self._numbers)
+
     def _freed(self) -> None:
         self.generation = next(self._generations)
         self._listeners.wake()
@@ -300,6 +308,7 @@ class Cluster:
             self._rooms.put(new)
         else:
             self._rooms.drop(name)
+            self.versions.pop(name, None)
         news.nodes.append((name, new))
         news.changed = True
 
@@ -307,6 +316,8 @@ class Cluster:
         self, key: str, old: PodGroup | None, new: PodGroup | None, news: News
     ) -> None:
         self._gangs.touch((GangKey(key),))
+        if new is None or (old is not None and old.uid != new.uid):
+            self.misfits.forget(GangKey(key))
         news.groups.append((GangKey(key), new))
         news.changed = True
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import replace
 
-from extender.cache.inflight import Reservation
-from extender.cache.policy import Policy
+from extender.cache.assignment import QueueAssignment
+from extender.cache.inflight import Promise
 from extender.cache.roster import Roster
 from extender.model.gang import Gang, GangKey, PodGroup
 from extender.model.pod import FINISHED_SET, Pod, PodUid, Status
@@ -59,12 +60,15 @@ def assemble(
     key: GangKey,
     written: PodGroup | None,
     roster: Roster | None,
-    promises: dict[PodUid, Reservation],
-    policy: Policy,
+    promises: dict[PodUid, Promise],
+    policy: QueueAssignment,
     backing_off_until: float,
+    misfits: Set[str] = frozenset(),
 ) -> Gang | None:
     """Join a group with its members and its promises; None when there is nothing to plan."""
     pods = _members(roster, promises)
+    if roster is not None:
+        pods = _in_own_shapes(pods, roster, misfits)
     group = written or (roster.made_since() if roster and roster.pods else None)
     if group is None:
         if not pods:
@@ -83,7 +87,7 @@ def assemble(
     )
 
 
-def _members(roster: Roster | None, promises: dict[PodUid, Reservation]) -> tuple[Pod, ...]:
+def _members(roster: Roster | None, promises: dict[PodUid, Promise]) -> tuple[Pod, ...]:
     if not promises:
         pods = [roster.pods[uid] for uid in roster.in_order()] if roster else []
     else:
@@ -94,7 +98,25 @@ def _members(roster: Roster | None, promises: dict[PodUid, Reservation]) -> tupl
     return tuple(pods)
 
 
-def _with_promises(roster: Roster, promises: dict[PodUid, Reservation]) -> list[Pod]:
+def _in_own_shapes(pods: tuple[Pod, ...], roster: Roster, misfits: Set[str]) -> tuple[Pod, ...]:
+    """Tell the waiting pods of a gang that does not fit somewhere from others of their shape.
+
+    The plan asks about nodes by shape; what kube-scheduler found wrong with this gang must bar
+    its nodes to nobody else.
+    """
+    if not misfits:
+        roster.own_shapes = {}
+        return pods
+    for pod in pods:
+        if pod.status is Status.PENDING and pod.shape not in roster.own_shapes:
+            roster.own_shapes[pod.shape] = replace(pod.shape)
+    own = roster.own_shapes
+    return tuple(
+        replace(pod, shape=own[pod.shape]) if pod.status is Status.PENDING else pod for pod in pods
+    )
+
+
+def _with_promises(roster: Roster, promises: dict[PodUid, Promise]) -> list[Pod]:
     """Show promised pods where they will be; kube-scheduler may have seen some before our watch."""
     uids = roster.in_order()
     if not promises.keys() <= roster.pods.keys():
@@ -112,7 +134,7 @@ def _with_promises(roster: Roster, promises: dict[PodUid, Reservation]) -> list[
     return pods
 
 
-def _promised(pod: Pod, promise: Reservation, before: tuple[Pod, Pod] | None) -> tuple[Pod, Pod]:
+def _promised(pod: Pod, promise: Promise, before: tuple[Pod, Pod] | None) -> tuple[Pod, Pod]:
     """Pair *pod* with what the plan sees: the pod on the node it was promised."""
     status = pod.status if pod.status is Status.RELEASING else promise.status
     if before is not None and before[0] is pod and _is_at(before[1], status, promise.node):

@@ -1,4 +1,4 @@
-"""What was promised or bound but not yet seen, by uid.
+"""The table of promises: what was promised or bound but not yet seen, by uid.
 
     TICKETED ──▶ PASSED ──▶ HELD ──▶ COMMITTING ──▶ BOUND ──▶ (seen by the watch)
     the plan     filter     bind     its binding    the API
@@ -8,23 +8,28 @@
 kube-scheduler knows of a pod from HELD on (it has assumed it), so those count against the room
 of a node; what is TICKETED or PASSED it does not know yet, and only we keep it free. A pod may
 fall back from PASSED or HELD, because kube-scheduler may give up and start anew; from COMMITTING
-there is no way back but `release`.
+there is no way back but `release`. An ordinary pod that passed filter is promised a place
+`SOMEWHERE`: it counts in its queue, and on a node as soon as kube-scheduler has named one.
 
-The watch has the last word: a pod seen on a node, or gone, has no entry any more. Every method
-may be called from any thread and holds the lock for microseconds; single facts are read without.
+The table only keeps what it is told: whether a promise may be made is judged by the one ledger
+(`promises/ledger`), in the event loop, which alone makes promises. The watch has the last word: a
+pod seen on a node, or gone, has no entry any more. So every method may be called from any thread
+and holds the lock for microseconds; single facts are read without.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, KeysView
+from collections.abc import Callable, Collection, Iterable, KeysView, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-from extender.cache.tally import Tally
 from extender.model.gang import GangKey
 from extender.model.pod import Pod, PodUid, Shape, Status
-from extender.model.resources import Resources
+from extender.model.resources import NOTHING, Resources
+
+#: In place of a node: kube-scheduler is still choosing one.
+SOMEWHERE = ""
 
 #: A bind that neither the API server confirmed nor the watch showed by then did not happen.
 SETTLED_S = 60.0
@@ -40,7 +45,7 @@ class Stage(IntEnum):
     BOUND = 5
 
 
-class Reservation(NamedTuple):
+class Promise(NamedTuple):
     """One pod's place on one node, *since_monotonic* at this stage."""
 
     pod: Pod
@@ -74,7 +79,7 @@ class Reservation(NamedTuple):
         """Give the status in which the plan sees the pod, which may be leaving already."""
         return Status.ALLOCATED if self.stage <= Stage.PASSED else Status.BINDING
 
-    def is_beside(self, other: Reservation) -> bool:
+    def is_beside(self, other: Promise) -> bool:
         """Ask whether it takes the same room as *other* in the eyes of plan and kube-scheduler."""
         return (
             self.node == other.node
@@ -92,43 +97,57 @@ class Turn(NamedTuple):
     touched: set[GangKey]
     #: (node, shape, +1 or -1) for every promise made and every one kept or withdrawn.
     steps: list[tuple[str, Shape, int]]
-    reservations: dict[GangKey, dict[PodUid, Reservation]]
+    promises: dict[GangKey, dict[PodUid, Promise]]
+    #: How many seconds each gang must still wait.
     backoff: dict[GangKey, float]
 
 
+_NOBODY: dict[PodUid, Promise] = {}
+
+
 class Inflight:
-    """All reservations, and the gangs that must not be tried for a while."""
+    """All promises, and the gangs that must not be tried for a while."""
 
     def __init__(
         self,
         monotonic: Callable[[], float],
         seen: Callable[[PodUid], Pod | None],
         freed: Callable[[], None],
+        changed: Callable[[str], None] = lambda node: None,
     ) -> None:
         self._monotonic = monotonic
         #: The pod as the watch last showed it.
         self._seen = seen
         #: Told when room came free or a gang's backoff changed.
         self._freed = freed
+        #: Told, afterwards, the name of a node on which promises changed.
+        self._changed = changed
         #: While it is held no promise is made, kept or withdrawn: for reading facts that belong
         #: together, with the methods that take no lock, in microseconds.
         self.still = threading.Lock()
-        self._by_uid: dict[PodUid, Reservation] = {}
-        self._by_gang: dict[GangKey, dict[PodUid, Reservation]] = {}
+        self._by_uid: dict[PodUid, Promise] = {}
+        self._by_gang: dict[GangKey, dict[PodUid, Promise]] = {}
+        self._by_node: dict[str, dict[PodUid, Promise]] = {}
         self._promised = Tally()
         self._committed = Tally()
         self._bound: dict[GangKey, int] = {}
+        #: By queue, what was promised since the last turn.
+        self._spent: dict[str, Resources] = {}
         self._backoff: dict[GangKey, float] = {}
         self._touched: set[GangKey] = set()
         self._steps: list[tuple[str, Shape, int]] = []
 
-    def of(self, uid: PodUid) -> Reservation | None:
-        """Give the reservation of a pod."""
+    def of(self, uid: PodUid) -> Promise | None:
+        """Give the promise to a pod."""
         return self._by_uid.get(uid)
 
-    def of_gang(self, key: GangKey) -> tuple[Reservation, ...]:
-        """Give the reservations of a gang."""
+    def of_gang(self, key: GangKey) -> tuple[Promise, ...]:
+        """Give the promises to a gang."""
         return tuple(self._by_gang.get(key, {}).values())
+
+    def on(self, node: str) -> Collection[Promise]:
+        """Give the promises on *node*; a live view."""
+        return self._by_node.get(node, _NOBODY).values()
 
     def __len__(self) -> int:
         return len(self._by_uid)
@@ -149,14 +168,6 @@ class Inflight:
         """Count the members of a gang that are bound and not yet seen so."""
         return self._bound.get(key, 0)
 
-    def unused_since(self, monotonic: float) -> list[Reservation]:
-        """Give the tickets of pods that have not come to filter since then."""
-        return [
-            each
-            for each in tuple(self._by_uid.values())
-            if each.stage is Stage.TICKETED and each.since_monotonic < monotonic
-        ]
-
     def reserve(
         self,
         pod: Pod,
@@ -165,13 +176,34 @@ class Inflight:
         now: float,
         *,
         stage: Stage = Stage.TICKETED,
+        queue: str = "",
     ) -> bool:
-        """Keep room for *pod* on *node*; False when it needs none, or is further on already."""
+        """Keep room for *pod* on *node*; False when it needs none, or is further on already.
+
+        What is promised anew counts as spent by *queue* until a turn has shown it.
+        """
         with self.still:
             known = self._by_uid.get(pod.uid)
             if not self._needs_a_place(pod.uid) or (known and known.stage > stage):
                 return False
-            self._put(Reservation(pod, gang, node, stage, now), known)
+            self._put(Promise(pod, gang, node, stage, now), known)
+            if known is None:
+                self._spent[queue] = self._spent.get(queue, NOTHING) + pod.requests
+            return True
+
+    def spent(self) -> Mapping[str, Resources]:
+        """Give what was promised since the last turn, by queue."""
+        with self.still:
+            return dict(self._spent)
+
+    def trade(self, one: PodUid, other: PodUid) -> bool:
+        """Let two tickets change places; False when either has moved on."""
+        with self.still:
+            ours, theirs = self._by_uid.get(one), self._by_uid.get(other)
+            if not (ours and theirs) or theirs.stage > Stage.TICKETED or ours.stage > Stage.PASSED:
+                return False
+            self._put(ours._replace(node=theirs.node), ours)
+            self._put(theirs._replace(node=ours.node), theirs)
             return True
 
     def move(self, uid: PodUid, node: str) -> bool:
@@ -192,7 +224,7 @@ class Inflight:
             node = node or known.node
             if known.stage is not stage or known.node != node:
                 since = known.since_monotonic if known.stage is stage else self._monotonic()
-                self._put(Reservation(known.pod, known.gang, node, stage, since), known)
+                self._put(Promise(known.pod, known.gang, node, stage, since), known)
             return True
 
     def step_back(self, uid: PodUid, node: str) -> bool:
@@ -202,22 +234,23 @@ class Inflight:
             if known is None:
                 return False
             now = self._monotonic()
-            self._put(Reservation(known.pod, known.gang, node, Stage.TICKETED, now), known)
+            self._put(Promise(known.pod, known.gang, node, Stage.TICKETED, now), known)
             return True
 
-    def take_over(self, spare: PodUid, pod: Pod) -> bool:
-        """Let *pod* have the place kept under *spare*; False when it is gone or not needed.
+    def take_over(self, placeholder: PodUid, pod: Pod) -> bool:
+        """Let *pod* have the place of a *placeholder*; False when it is gone or not needed.
 
-        A spare has the shape of those it is kept for, so nothing is counted anew.
+        A placeholder has the shape of those it is kept for, so nothing is counted anew.
         """
         with self.still:
-            known = self._by_uid.get(spare)
+            known = self._by_uid.get(placeholder)
             if known is None or pod.uid in self._by_uid or not self._needs_a_place(pod.uid):
                 return False
             members = self._by_gang[known.gang]
             new = known._replace(pod=pod, since_monotonic=self._monotonic())
-            self._by_uid[pod.uid] = members[pod.uid] = new
-            del self._by_uid[spare], members[spare]
+            self._by_uid[pod.uid] = members[pod.uid] = self._by_node[new.node][pod.uid] = new
+            for places in (self._by_uid, members, self._by_node[new.node]):
+                del places[placeholder]
             self._touched.add(known.gang)
             return True
 
@@ -251,66 +284,58 @@ class Inflight:
         if known is not None and known.stage <= Stage.PASSED:
             self.sighted(uid)
 
-    def expire(self, now_monotonic: float, ticket_s: float) -> list[Reservation]:
-        """Drop tickets nobody used and binds that never came to be; give the former."""
-        over = [
-            each
-            for each in tuple(self._by_uid.values())
-            if self._is_over(each, now_monotonic, ticket_s)
-        ]
-        with self.still:
-            # Looking at all of them took its time; who has moved on meanwhile is not over.
-            lapsed = [each for each in over if self._by_uid.get(each.uid) is each]
-            for each in lapsed:
-                self._drop(each.uid)
-        if lapsed:
-            self._freed()
-        return [each for each in lapsed if each.stage <= Stage.PASSED]
-
-    def _is_over(self, each: Reservation, now: float, ticket_s: float) -> bool:
+    def drop_unsettled(self, each: Promise, now: float) -> bool:
+        """Drop a bind that never came to be: sent long ago, and the pod is on no node."""
         age = now - each.since_monotonic
-        if each.stage <= Stage.PASSED:
-            return age > ticket_s
-        if each.stage is Stage.HELD or age <= SETTLED_S:
+        if each.stage < Stage.COMMITTING or age <= SETTLED_S:
             return False
         # Confirmed, but the pod is unknown: it came and went without our seeing it.
-        return each.stage is Stage.COMMITTING or self._seen(each.uid) is None
+        if each.stage is Stage.BOUND and self._seen(each.uid) is not None:
+            return False
+        return self.release(each.uid)
 
-    def back_off(self, key: GangKey, until_epoch: float) -> None:
-        """Do not try a gang again before *until_epoch*."""
+    def back_off(self, key: GangKey, span_s: float) -> None:
+        """Do not try a gang again for *span_s*."""
         with self.still:
-            self._backoff[key] = until_epoch
+            self._backoff[key] = self._monotonic() + span_s
             self._touched.add(key)
         self._freed()
 
-    def backing_off_until(self, key: GangKey) -> float:
-        """Tell when a gang may be tried again; 0 when it may now."""
-        return self._backoff.get(key, 0.0)
+    def backs_off_for(self, key: GangKey) -> float:
+        """Tell how long a gang must wait before it is tried again; 0 when it may now."""
+        until = self._backoff.get(key)
+        return max(0.0, until - self._monotonic()) if until is not None else 0.0
 
-    def is_backoff_over(self, now: float) -> bool:
+    def is_backoff_over(self) -> bool:
         """Ask whether a gang may be tried again that no turn has shown as such yet."""
+        now = self._monotonic()
         return any(until <= now for until in tuple(self._backoff.values()))
 
-    def turn(self, now: float, also: Iterable[GangKey] = ()) -> Turn:
+    def turn(self, also: Iterable[GangKey] = ()) -> Turn:
         """Give what changed since the last turn, and the promises of those gangs and of *also*."""
         with self.still:
+            now = self._monotonic()
             for key in [key for key, until in self._backoff.items() if until <= now]:
                 del self._backoff[key]
                 self._touched.add(key)
-            touched, self._touched = self._touched, set()
+            # How long a gang must still wait is told in wall time, which may step: always anew.
+            touched, self._touched = self._touched | self._backoff.keys(), set()
             steps, self._steps = self._steps, []
+            self._spent = {}
             wanted = self._by_gang.keys() & touched.union(also)
             promises = {key: dict(self._by_gang[key]) for key in wanted}
-            return Turn(touched, steps, promises, dict(self._backoff))
+            backoff = {key: until - now for key, until in self._backoff.items()}
+            return Turn(touched, steps, promises, backoff)
 
     def _needs_a_place(self, uid: PodUid) -> bool:
         seen = self._seen(uid)
         return seen is None or (not seen.node and seen.status is Status.PENDING)
 
-    def _put(self, new: Reservation, old: Reservation | None) -> None:
+    def _put(self, new: Promise, old: Promise | None) -> None:
         if old is not None and new.is_beside(old):
             # The same room, counted the same way: nobody but the hooks has to know.
             self._by_uid[new.uid] = self._by_gang[new.gang][new.uid] = new
+            self._by_node[new.node][new.uid] = new
         else:
             # The new place is counted before the old one is given up: a reader in between sees
             # too little room, never too much.
@@ -320,29 +345,62 @@ class Inflight:
                 self._leave(old)
             self._by_uid[new.uid] = new
             self._by_gang.setdefault(new.gang, {})[new.uid] = new
+            self._by_node.setdefault(new.node, {})[new.uid] = new
             self._touched.add(new.gang)
         if new.stage is Stage.BOUND:
             self._bound[new.gang] = self._bound.get(new.gang, 0) + 1
 
-    def _drop(self, uid: PodUid) -> Reservation | None:
+    def _drop(self, uid: PodUid) -> Promise | None:
         old = self._by_uid.pop(uid, None)
         if old is not None:
             self._count(old, -1)
             self._leave(old)
         return old
 
-    def _count(self, each: Reservation, step: int) -> None:
+    def _count(self, each: Promise, step: int) -> None:
+        if each.node == SOMEWHERE:
+            return
         tally = self._promised if each.stage <= Stage.PASSED else self._committed
         tally.count(each.node, each.pod.shape.requests, step)
         self._steps.append((each.node, each.pod.shape, step))
+        self._changed(each.node)
 
-    def _leave(self, old: Reservation) -> None:
+    def _leave(self, old: Promise) -> None:
         members = self._by_gang[old.gang]
         del members[old.uid]
         if not members:
             del self._by_gang[old.gang]
+        beside = self._by_node[old.node]
+        del beside[old.uid]
+        if not beside:
+            del self._by_node[old.node]
         self._touched.add(old.gang)
         if old.stage is Stage.BOUND:
             self._bound[old.gang] -= 1
             if not self._bound[old.gang]:
                 del self._bound[old.gang]
+
+
+class Tally:
+    """Sums of resources by node, replaced as whole values so that they are read without a lock."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Resources] = {}
+        self._counts: dict[str, int] = {}
+
+    def on(self, node: str) -> Resources:
+        """Give the sum on *node*."""
+        return self._sums.get(node, NOTHING)
+
+    def nodes(self) -> KeysView[str]:
+        """Name the nodes with a sum, as a live view."""
+        return self._sums.keys()
+
+    def count(self, node: str, amounts: Resources, step: int) -> None:
+        """Count *amounts* on *node* (*step* is 1) or no more (-1)."""
+        number = self._counts.get(node, 0) + step
+        if not number:
+            del self._counts[node], self._sums[node]
+            return
+        self._counts[node] = number
+        self._sums[node] = self.on(node) + amounts if step > 0 else self.on(node) - amounts

@@ -1,46 +1,67 @@
-"""Where kube-scheduler would not have a pod though we saw room: remembered for a while.
+"""Where kube-scheduler would not have a gang though we saw room: remembered for a while.
 
 It checks more than we do (volumes, affinity between pods, topology, other extenders). Without a
 memory the next plan would choose the same node again, for ever. With one that never forgets, a
-node whose volume was attached elsewhere for a minute would be lost for good.
+node whose volume was attached elsewhere for a minute would be lost for good. What it found wrong
+with one gang says nothing of any other, so it is remembered by gang and forgotten with it.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 
 from cachetools import TLRUCache
 
-from extender.model.pod import Shape
+from extender.model.gang import GangKey
 
 #: It offered other nodes; perhaps ours was only full for a moment.
 PASSED_OVER_S = 30.0
 #: It found no node at all; longer than the gang's own pauses, so that the next try is another.
 FITS_NOWHERE_S = 300.0
 MOST = 20_000
+_NONE: frozenset[str] = frozenset()
 
 
 class Misfits:
-    """Pairs of a shape and a node; any thread may note one."""
+    """Pairs of a gang and a node; any thread may note one."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._lock = threading.Lock()
-        self._pairs: TLRUCache[tuple[Shape, str], float] = TLRUCache(
+        self._pairs: TLRUCache[tuple[GangKey, str], float] = TLRUCache(
             MOST, ttu=lambda _, for_s, now: now + for_s, timer=monotonic
         )
+        #: The same by gang, made when something was noted or is over.
+        self._by_gang: Mapping[GangKey, frozenset[str]] = {}
 
-    def note(self, shape: Shape, node: str, for_s: float) -> None:
-        """Remember for a while that kube-scheduler would not have *shape* on *node*."""
+    def note(self, gang: GangKey, node: str, for_s: float) -> None:
+        """Remember for a while that kube-scheduler would not have *gang* on *node*."""
         with self._lock:
-            self._pairs[shape, node] = for_s
+            self._pairs[gang, node] = for_s
+            self._sort()
 
-    def by_shape(self) -> Mapping[Shape, frozenset[str]]:
-        """Give the nodes to leave alone, by shape; usually nothing."""
-        with self._lock:
-            self._pairs.expire()
-            pairs = list(self._pairs)
-        nodes: dict[Shape, set[str]] = {}
-        for shape, node in pairs:
-            nodes.setdefault(shape, set()).add(node)
-        return {shape: frozenset(names) for shape, names in nodes.items()}
+    def forget(self, gang: GangKey) -> None:
+        """Drop what was remembered of a gang that is gone."""
+        if gang in self._by_gang:
+            with self._lock:
+                for pair in [pair for pair in self._pairs if pair[0] == gang]:
+                    del self._pairs[pair]
+                self._sort()
+
+    def of(self, gang: GangKey) -> Set[str]:
+        """Give the nodes to leave alone for *gang*, as last sorted; usually none."""
+        return self._by_gang.get(gang, _NONE)
+
+    def by_gang(self) -> Mapping[GangKey, frozenset[str]]:
+        """Give the nodes to leave alone, by gang; usually nothing."""
+        if self._by_gang:
+            with self._lock:
+                self._sort()
+        return self._by_gang
+
+    def _sort(self) -> None:
+        self._pairs.expire()
+        nodes: dict[GangKey, set[str]] = {}
+        for gang, node in self._pairs:
+            nodes.setdefault(gang, set()).add(node)
+        self._by_gang = {gang: frozenset(names) for gang, names in nodes.items()}

@@ -11,6 +11,7 @@ from extender.cache.changes import SeenPod
 from extender.cache.gangs import Gangs
 from extender.cache.inflight import Inflight
 from extender.cache.listeners import News
+from extender.cache.misfits import Misfits
 from extender.cache.rooms import Rooms
 from extender.cache.roster import Roster
 from extender.model.gang import GangKey
@@ -21,10 +22,11 @@ from extender.model.pod import FINISHED_SET, Pod, PodUid, Status
 class Pods:
     """One thread writes at a time; reads take no lock."""
 
-    def __init__(self, rooms: Rooms, gangs: Gangs, inflight: Inflight) -> None:
+    def __init__(self, rooms: Rooms, gangs: Gangs, inflight: Inflight, misfits: Misfits) -> None:
         self._rooms = rooms
         self._gangs = gangs
         self._inflight = inflight
+        self._misfits = misfits
         self._pods: dict[PodUid, Pod] = {}
         self._memberships: dict[PodUid, Membership] = {}
         self._rosters: dict[GangKey, Roster] = {}
@@ -125,6 +127,7 @@ class Pods:
         roster.drop(old, membership)
         if not roster.pods:
             del self._rosters[membership.key]
+            self._misfits.forget(membership.key)
         self._gangs.touch((membership.key,))
 
 

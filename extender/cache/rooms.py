@@ -9,7 +9,7 @@ row is a single numpy call, which no other Python thread can interrupt.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import count
 from typing import NamedTuple
 
@@ -58,7 +58,9 @@ class _Order(NamedTuple):
 class Rooms:
     """The room of all nodes."""
 
-    def __init__(self) -> None:
+    def __init__(self, changed: Callable[[str], None] = lambda node: None) -> None:
+        #: Told, afterwards, the name of a node whose idle room changed.
+        self._tell_changed = changed
         #: Columns in the order in which they were made; replaced as a whole, for readers.
         self._names: tuple[str, ...] = _FIRST
         self._columns: dict[str, int] = {name: at for at, name in enumerate(_FIRST)}
@@ -91,6 +93,7 @@ class Rooms:
         self._changed[slot] = next(self._moments)
         self._nodes[node.name] = node
         self._order = None
+        self._tell_changed(node.name)
 
     def drop(self, name: str) -> None:
         """Forget a node; pods that still name it keep their slot."""
@@ -99,6 +102,7 @@ class Rooms:
         self._arrays.allocatable[self._slots[name]] = 0
         self._order = None
         self._tidy(name)
+        self._tell_changed(name)
 
     def occupy(self, node: str, shape: Shape, *, releasing: bool) -> None:
         """Count a pod on *node*."""
@@ -111,6 +115,7 @@ class Rooms:
         self._occupants[slot] += 1
         if shape.host_ports:
             self._take_ports(node, shape.host_ports, 1)
+        self._tell_changed(node)
 
     def vacate(self, node: str, shape: Shape, *, releasing: bool) -> None:
         """Count a pod on *node* no more."""
@@ -123,6 +128,7 @@ class Rooms:
         self._occupants[slot] -= 1
         if shape.host_ports:
             self._take_ports(node, shape.host_ports, -1)
+        self._tell_changed(node)
         self._tidy(node)
 
     def idle(self, name: str) -> Resources | None:
@@ -144,6 +150,10 @@ class Rooms:
         free = (arrays.allocatable[slot] - arrays.used[slot]).tolist()
         # A row may be wider than the names, or, if it is a moment older, narrower.
         return Resources(zip(self._names, free, strict=False))
+
+    def ports(self, name: str) -> tuple[HostPort, ...]:
+        """Give the host ports taken on *name*, by pods and by what the last table showed."""
+        return self._ports.get(name, ())
 
     def promise(self, steps: Iterable[tuple[str, Shape, int]]) -> None:
         """Count promises made (+1) and those kept or withdrawn (-1), by node and shape."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from extender.model.dialect import NATIVE, UNWRITTEN
 from extender.model.gang import PodGroup
 from extender.model.membership import Membership
-from extender.model.pod import SEATED_SET, VALID_SET, Pod, PodUid, Status
+from extender.model.pod import SEATED_SET, VALID_SET, Pod, PodUid, Shape, Status
 
 _SEATED = SEATED_SET | {Status.SUCCEEDED}
 
@@ -19,7 +19,17 @@ class Roster:
     thread may read.
     """
 
-    __slots__ = ("_by_role", "_memberships", "_order", "made", "pods", "seated", "shown", "valid")
+    __slots__ = (
+        "_by_role",
+        "_memberships",
+        "_order",
+        "made",
+        "own_shapes",
+        "pods",
+        "seated",
+        "shown",
+        "valid",
+    )
 
     def __init__(self) -> None:
         self.pods: dict[PodUid, Pod] = {}
@@ -31,6 +41,8 @@ class Roster:
         self.made: PodGroup | None = None
         #: Promised members, each with how the last snapshot showed it; for the next one.
         self.shown: dict[PodUid, tuple[Pod, Pod]] = {}
+        #: Its pods' shapes, each with a copy that is no other gang's, while some node is barred.
+        self.own_shapes: dict[Shape, Shape] = {}
         self._by_role: dict[str, int] = {}
         self._memberships: dict[Membership, int] = {}
         self._order: tuple[PodUid, ...] | None = None

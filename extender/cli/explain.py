@@ -67,7 +67,9 @@ def page(told: Document) -> RenderableType:
         ahead.append(f"and {told['ahead_count'] - len(ahead)} more")
     parts += _list("ahead of it", ahead)
     parts += _list("asked to leave", [f"{v['pod']} on {v['node']}" for v in told["victims"]])
-    parts += _list("spared", [f"{_count(n, 'pod')}: {why}" for why, n in told["spared"].items()])
+    parts += _list(
+        "left alone", [f"{_count(n, 'pod')}: {why}" for why, n in told["protected"].items()]
+    )
     parts += _list("would start with", told["would_start_with"])
     story = [f"{each['at'][11:19]}  {each['word']}: {each['text']}" for each in told["story"]]
     return Group(*parts, *_list("so far", story))

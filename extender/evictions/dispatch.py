@@ -1,10 +1,10 @@
 """Carries out the plan's evictions: whole sets, one at a time for each gang that needs room.
 
 Rule 1: a set goes out whole or not at all. If one victim may not go, none of them would help, so
-the objection is remembered, the pod is spared, and the next plan chooses otherwise.
+the objection is remembered, the pod gets a reprieve, and the next plan chooses otherwise.
 Rule 2: while a set is on its way, nothing more is asked for the same gang: plans made before the
 victims are seen to leave would ask for others in their place.
-Rule 3: `carry_out` and `spare` belong to the planning thread and never wait.
+Rule 3: `carry_out` and `protect` belong to the planning thread and never wait.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from extender.evictions import safety
-from extender.evictions.notices import Telling, reason_for
-from extender.evictions.reprieves import Mercy
+from extender.evictions.notices import Notices, reason_for
+from extender.evictions.reprieves import Reprieves
 from extender.evictions.safety import Victim
 from extender.logs import event
 from extender.metrics import Metrics
@@ -49,7 +49,7 @@ class _Set:
     open: dict[PodUid, GangKey]
 
 
-class Departures:
+class Dispatch:
     """Stands between the plan and the Eviction API."""
 
     def __init__(
@@ -60,8 +60,7 @@ class Departures:
         journal: Journal,
         metrics: Metrics,
         clock: Clock,
-        poke: Callable[[], None],
-        mercy: Mercy | None = None,
+        reprieves: Reprieves | None = None,
         dry_run: bool = False,
     ) -> None:
         self._evictor = evictor
@@ -69,20 +68,23 @@ class Departures:
         self._journal = journal
         self._metrics = metrics
         self._clock = clock
-        #: Asks for another plan, because this one's victims cannot all go.
-        self._poke = poke
-        self._mercy = mercy or Mercy()
+        self._listeners: list[Callable[[], None]] = []
+        self._reprieves = reprieves or Reprieves()
         self._dry_run = dry_run
         self._unseen_s = DRY_RUN_S if dry_run else UNSEEN_S
         self._sets: dict[GangKey, _Set] = {}
         # Outcomes come back in the evictor's threads.
         self._lock = threading.Lock()
 
-    def spare(self, snapshot: Snapshot) -> Snapshot:
+    def on_objection(self, listener: Callable[[], None]) -> None:
+        """Call *listener* when a victim cannot go, so that another plan is needed."""
+        self._listeners.append(listener)
+
+    def protect(self, snapshot: Snapshot) -> Snapshot:
         """Give *snapshot* with the pods that must be left alone for now."""
         with self._lock:
-            spared = self._mercy.spared(snapshot, self._journal.running_since)
-        return replace(snapshot, spared=spared) if spared else snapshot
+            protected = self._reprieves.protected(snapshot, self._journal.running_since)
+        return replace(snapshot, protected=protected) if protected else snapshot
 
     def carry_out(self, snapshot: Snapshot, plan: Plan) -> None:
         """Send the evictions of *plan* that are not on their way already."""
@@ -132,12 +134,12 @@ class Departures:
         return list(victims.values())
 
     def _tell(self, beneficiary: GangKey, victims: Sequence[Victim], snapshot: Snapshot) -> None:
-        told = Telling(snapshot, beneficiary, victims, dry_run=self._dry_run)
-        for key, text in told.lines():
-            self._journal.tell(key, snapshot.now, snapshot.generation, told.word, text)
-        for notice in told.notices():
+        notices = Notices(snapshot, beneficiary, victims, dry_run=self._dry_run)
+        for key, text in notices.lines():
+            self._journal.tell(key, snapshot.now, snapshot.generation, notices.word, text)
+        for notice in notices.on_gangs():
             self._announcer.announce(notice)
-        event(log, logging.INFO, told.sentence, gang=beneficiary, **told.facts())
+        event(log, logging.INFO, notices.sentence, gang=beneficiary, **notices.facts())
 
     def _send(self, victims: Sequence[Victim], snapshot: Snapshot) -> None:
         if self._dry_run:
@@ -146,7 +148,7 @@ class Departures:
             return
         with self._lock:
             for key in {victim.gang.key for victim in victims}:
-                self._mercy.made_to_leave(key, snapshot.now)
+                self._reprieves.made_to_leave(key, snapshot.now)
         outcomes = self._evictor.evict([_order_for(victim, snapshot) for victim in victims])
         for victim, outcome in zip(victims, outcomes, strict=True):
             outcome.add_done_callback(partial(self._done, victim))
@@ -163,11 +165,12 @@ class Departures:
             known = self._sets.get(victim.eviction.beneficiary)
             if known is not None:
                 known.open.pop(victim.pod.uid, None)
-        self._poke()
+        for listener in self._listeners:
+            listener()
 
     def _leave_alone(self, victim: Victim, why: str, seconds: float, outcome: str) -> None:
         now = self._clock.now()
-        self._mercy.spare(victim.pod.uid, why, now + seconds)
+        self._reprieves.grant(victim.pod.uid, why, now + seconds)
         self._count(victim, outcome)
         text = f"{victim.pod.key} stays: {why}"
         self._journal.tell(victim.eviction.beneficiary, now, 0, "VictimStays", text)

@@ -7,15 +7,14 @@ from collections.abc import Iterator, Sequence
 from extender.evictions.safety import Victim
 from extender.model.gang import Gang, GangKey
 from extender.model.snapshot import Snapshot
-from extender.ports import Notice
-from extender.reporting import subjects
+from extender.ports import Notice, Subject
 
 #: Volcano's word for it.
 EVICT = "Evict"
 WOULD_EVICT = "WouldEvict"
 
 
-class Telling:
+class Notices:
     """One set of victims, told once to each gang concerned instead of once per pod."""
 
     def __init__(
@@ -42,10 +41,10 @@ class Telling:
         for key in self._gangs:
             yield key, self._loss(key)
 
-    def notices(self) -> Iterator[Notice]:
+    def on_gangs(self) -> Iterator[Notice]:
         """Give one notice for each gang that loses members."""
         for key, gang in self._gangs.items():
-            subject = subjects.of_gang(gang)
+            subject = Subject.of_gang(gang)
             if subject is not None:
                 yield Notice(
                     subject=subject,

@@ -98,9 +98,7 @@ def _tear(gang: Gang, gone: Set[PodUid]) -> str:
     group = gang.group
     if len(ready) < group.min_member:
         return f"{len(ready)} of {group.min_member} needed members of {gang.key} would be left"
-    if group.min_member < sum(group.min_by_role.values()):
-        return ""
-    for role, needed in group.min_by_role.items():
+    for role, needed in group.role_minima.items():
         left = sum(pod.role == role for pod in ready)
         if left < needed:
             return f"{left} of {needed} needed {role} members of {gang.key} would be left"

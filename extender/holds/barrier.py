@@ -53,11 +53,19 @@ from extender.holds.machine.messages import (
     VerifyFailed,
 )
 from extender.holds.machine.table import Line
-from extender.holds.ports import InFlight, Observer, TakesBack, Timer
+from extender.holds.ports import InFlight, Observer, Timer
 from extender.logs import event as log_event
 from extender.model.gang import GangKey, PodGroup
 from extender.model.pod import PodUid
-from extender.ports import Binder, BindOrder, BindOutcome, BindResult, Clock, GroupReader
+from extender.ports import (
+    Binder,
+    BindOrder,
+    BindOutcome,
+    BindResult,
+    Clock,
+    GroupReader,
+    TakesBack,
+)
 
 log = logging.getLogger(__name__)
 
@@ -325,7 +333,7 @@ class Barrier:
 
     def _back_off(self, order: BackOff) -> None:
         log_event(log, logging.INFO, "gang backs off", gang=order.gang, span_s=order.span_s)
-        self._inflight.back_off(order.gang, self._clock.now() + order.span_s)
+        self._inflight.back_off(order.gang, order.span_s)
 
     def _report_partial(self, order: ReportPartial) -> None:
         log_event(log, logging.ERROR, "gang bound only in part", gang=order.gang)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
-from extender.ports import EvictOrder
 
 
 class InFlight(Protocol):
@@ -28,8 +27,8 @@ class InFlight(Protocol):
     def release(self, uid: PodUid) -> None:
         """Give the room of a pod back; none may be kept."""
 
-    def back_off(self, gang: GangKey, until: float) -> None:
-        """Do not try the gang before *until* (seconds since the epoch)."""
+    def back_off(self, gang: GangKey, span_s: float) -> None:
+        """Do not try the gang for *span_s*."""
 
 
 class Timer(Protocol):
@@ -40,13 +39,6 @@ class Timer(Protocol):
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Call back once, as soon as that thread has time."""
-
-
-class TakesBack(Protocol):
-    """Makes what was bound in part leave again; rarely asked, never waits."""
-
-    def take_back(self, gang: GangKey, orders: Sequence[EvictOrder]) -> None:
-        """Ask all of them to leave, or none when one of them would never come again."""
 
 
 class Observer(Protocol):

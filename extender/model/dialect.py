@@ -15,3 +15,11 @@ UNWRITTEN = ""
 MOST_TRUSTED_FIRST = (VOLCANO, COSCHEDULING, KUBE_BATCH, KUBE_BATCH_INCUBATOR, UNWRITTEN)
 #: Their PodGroups have no priority of their own; the foremost pod speaks for them.
 WITHOUT_PRIORITY = frozenset({COSCHEDULING, NATIVE, UNWRITTEN})
+
+#: The version of each in which we read and write.
+VERSIONS = {
+    VOLCANO: "v1beta1",
+    COSCHEDULING: "v1alpha1",
+    KUBE_BATCH: "v1alpha2",
+    KUBE_BATCH_INCUBATOR: "v1alpha1",
+}

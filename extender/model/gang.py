@@ -8,6 +8,7 @@ from enum import Enum
 from functools import cached_property
 from typing import NewType
 
+from extender.model.memo import Memo
 from extender.model.pod import ALLOCATED_SET, NO_LABELS, READY_SET, SEATED_SET, Pod, Status
 from extender.model.reason import Problem
 from extender.model.resources import NOTHING, Resources
@@ -56,6 +57,17 @@ class PodGroup:
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", GangKey(f"{self.namespace}/{self.name}"))
 
+    @property
+    def role_minima(self) -> dict[str, int]:
+        """Give the minimum of each role, none where they add up to more than *min_member*.
+
+        Volcano's rule: such a group is held to *min_member* alone.
+        """
+        if not self.min_by_role:
+            return {}
+        minima = {role: least for role, least in self.min_by_role.items() if least > 0}
+        return minima if sum(minima.values()) <= self.min_member else {}
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Gang:
@@ -71,7 +83,7 @@ class Gang:
     #: Seconds since the epoch until which it must not be tried again; 0 when it may.
     backing_off_until: float = 0.0
     #: A place for answers that depend on nothing but this gang, such as the order of its tasks.
-    memo: dict[object, object] = field(default_factory=dict, repr=False)
+    memo: Memo = field(default_factory=Memo, repr=False)
 
     @property
     def key(self) -> GangKey:
@@ -97,9 +109,9 @@ class Gang:
         return sum(len(pods) for status, pods in self.by_status.items() if status in READY_SET)
 
     @cached_property
-    def spares(self) -> int:
+    def placeholders(self) -> int:
         """Count the places kept for members that do not exist yet; *ready* counts them too."""
-        return sum(pod.is_spare for pod in self.by_status.get(Status.ALLOCATED, ()))
+        return sum(pod.is_placeholder for pod in self.by_status.get(Status.ALLOCATED, ()))
 
     @cached_property
     def seated(self) -> int:

@@ -9,10 +9,13 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from extender.model.memo import Memo
 from extender.model.pod import NO_LABELS, HostPort
 from extender.model.resources import Resources
 
 Amounts: TypeAlias = npt.NDArray[np.int64]
+#: A yes or no for every row.
+Mask: TypeAlias = npt.NDArray[np.bool_]
 
 #: What a node offers of a resource it does not limit (only ever `pods`).
 UNLIMITED = 2**60
@@ -49,7 +52,7 @@ class NodeFacts:
 
     nodes: tuple[Node, ...]
     index: Mapping[str, int]
-    memo: dict[object, object] = field(default_factory=dict)
+    memo: Memo = field(default_factory=Memo)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

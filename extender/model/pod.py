@@ -8,12 +8,16 @@ from enum import Enum
 from types import MappingProxyType
 from typing import NewType
 
+from extender.model.reason import Reason
 from extender.model.resources import NOTHING, Resources
 
 PodUid = NewType("PodUid", str)
 
 #: Begins the uid of a place kept for a pod that does not exist yet; no real uid looks like it.
-SPARE = "spare:"
+PLACEHOLDER = "placeholder:"
+
+#: How our own refusals begin inside kube-scheduler's words.
+_OUR_WORDS = tuple(f"{reason.value}:" for reason in Reason)
 
 _CRITICAL = frozenset({"system-cluster-critical", "system-node-critical"})
 
@@ -147,11 +151,21 @@ class Pod:
         return self.namespace == "kube-system" or self.priority_class in _CRITICAL
 
     @property
-    def is_spare(self) -> bool:
+    def is_placeholder(self) -> bool:
         """Ask whether it only keeps a place for a pod that is still to come."""
-        return self.uid.startswith(SPARE)
+        return self.uid.startswith(PLACEHOLDER)
 
     @property
     def requests(self) -> Resources:
         """What it needs on its node."""
         return self.shape.requests
+
+    @property
+    def fits_no_node(self) -> bool:
+        """Ask whether kube-scheduler itself found no node for it.
+
+        One that we refused is not lost: it is woken when its turn comes.
+        """
+        if self.status is not Status.PENDING or not self.refusal:
+            return False
+        return not any(word in self.refusal for word in _OUR_WORDS)

@@ -46,6 +46,6 @@ class Snapshot:
     budgets: tuple[DisruptionBudget, ...] = ()
     #: Pods that must not be asked to leave now, and why (a phrase for people): a budget forbade
     #: it, or their gang has only just started.
-    spared: Mapping[PodUid, str] = field(default_factory=dict)
+    protected: Mapping[PodUid, str] = field(default_factory=dict)
     #: Nodes on which kube-scheduler would not have pods of a shape a moment ago.
     misfits: Mapping[Shape, frozenset[str]] = field(default_factory=dict)

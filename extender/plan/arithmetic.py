@@ -7,10 +7,10 @@ A name that is absent counts as zero. Volcano's vectors always have cpu and memo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from extender.model.resources import CPU, MEMORY, PODS
-from extender.plan.policy.rules import Rules
 
 #: Whole numbers, except where Volcano's way is asked for.
 Vector: TypeAlias = Mapping[str, float]
@@ -18,17 +18,19 @@ Vector: TypeAlias = Mapping[str, float]
 _WHOLE_UNITS = frozenset({CPU, MEMORY, PODS})
 
 
+@dataclass(frozen=True, slots=True)
 class Arithmetic:
     """The comparisons the plugins judge by."""
 
-    def __init__(self, rules: Rules) -> None:
-        self._tolerance = 0.0 if rules.exact else 0.1
-        self._skips_pods = rules.pods_have_no_share
+    #: The difference, in its own units, below which two amounts are the same.
+    tolerance: float
+    #: Whether `pods` is no dimension of shares.
+    skips_pods: bool
 
     def close(self, name: str) -> float:
         """Give the difference below which two amounts of *name* are the same."""
         # Volcano counts everything but these three in thousandths.
-        return self._tolerance if name in _WHOLE_UNITS else self._tolerance / 1000
+        return self.tolerance if name in _WHOLE_UNITS else self.tolerance / 1000
 
     def names(self, vector: Vector) -> Iterator[str]:
         """Name the dimensions of *vector* that take part in shares."""
@@ -38,14 +40,14 @@ class Arithmetic:
 
     def counts(self, name: str) -> bool:
         """Ask whether *name* is a dimension of shares."""
-        return not (self._skips_pods and name == PODS)
+        return not (self.skips_pods and name == PODS)
 
     def share(self, allocated: Vector, whole: Vector) -> float:
         """Give the dominant share: the largest part that *allocated* has of any resource."""
         largest = 0.0
         for name, amount in whole.items():
             part = allocated.get(name, 0)
-            if part > 0 and amount > 0 and (name != PODS or not self._skips_pods):
+            if part > 0 and amount > 0 and (name != PODS or not self.skips_pods):
                 share = part / amount
                 if share > largest and amount >= self.close(name):
                     largest = share
@@ -65,6 +67,10 @@ class Arithmetic:
             amount > 0 and amount >= self.close(name) and name != PODS
             for name, amount in vector.items()
         )
+
+
+EXACT = Arithmetic(tolerance=0.0, skips_pods=True)
+VOLCANOS = Arithmetic(tolerance=0.1, skips_pods=False)
 
 
 def excess(left: Vector, right: Vector, asked: Vector) -> list[str]:

@@ -11,7 +11,7 @@ from extender.model.quantity import LARGEST
 from extender.model.queue import DEFAULT_QUEUE, ROOT_QUEUE, Queue
 from extender.model.resources import NOTHING, Resources
 from extender.model.snapshot import Snapshot
-from extender.plan.room.state import GangState, QueueState
+from extender.plan.room.state import GangState, QueueUse
 
 
 class Census:
@@ -23,7 +23,7 @@ class Census:
         self.total = _total(snapshot.nodes, self.ready_nodes)
         self.queues = _queues(snapshot)
         #: Queues that have gangs; the others take no part in dividing the cluster.
-        self.busy: dict[str, QueueState] = {}
+        self.busy: dict[str, QueueUse] = {}
         #: Gangs that want something of this cycle, in the order of their keys.
         self.contenders: dict[GangKey, GangState] = {}
         self._states: dict[GangKey, GangState] = {}
@@ -80,7 +80,7 @@ class _Tally:
             (gang.allocated - gang.allocated.beyond(gang.group.min_resources)).add_to(self.bound)
             awaited(gang).add_to(self.inqueue)
 
-    def write_to(self, queue: QueueState) -> None:
+    def write_to(self, queue: QueueUse) -> None:
         allocated = Resources(self.allocated)
         queue.take(allocated)
         queue.requested = allocated + Resources(self.pending)
@@ -116,10 +116,10 @@ def _contends(gang: Gang, now: float) -> bool:
     return gang.backing_off_until <= now
 
 
-def _queues(snapshot: Snapshot) -> dict[str, QueueState]:
-    queues = {name: QueueState(queue) for name, queue in snapshot.queues.items()}
+def _queues(snapshot: Snapshot) -> dict[str, QueueUse]:
+    queues = {name: QueueUse(queue) for name, queue in snapshot.queues.items()}
     if DEFAULT_QUEUE not in queues:
-        queues[DEFAULT_QUEUE] = QueueState(Queue(name=DEFAULT_QUEUE))
+        queues[DEFAULT_QUEUE] = QueueUse(Queue(name=DEFAULT_QUEUE))
     for state in queues.values():
         parent = queues.get(state.queue.parent or ROOT_QUEUE)
         if parent is not None and not _is_above(state, parent):
@@ -127,7 +127,7 @@ def _queues(snapshot: Snapshot) -> dict[str, QueueState]:
     return queues
 
 
-def _is_above(state: QueueState, line: QueueState | None) -> bool:
+def _is_above(state: QueueUse, line: QueueUse | None) -> bool:
     """Ask whether *state* is *line* or above it: its parent then would close a circle."""
     while line is not None:
         if line is state:
@@ -137,16 +137,17 @@ def _is_above(state: QueueState, line: QueueState | None) -> bool:
 
 
 def _ready(table: NodeTable) -> npt.NDArray[np.bool_]:
-    memo = table.facts.memo
-    if "ready" not in memo:
-        memo["ready"] = np.array([node.ready for node in table.nodes], dtype=bool)
-    return memo["ready"]  # type: ignore[return-value]
+    nodes = table.nodes
+    return table.facts.memo.recall(
+        "ready", lambda: np.array([node.ready for node in nodes], dtype=bool)
+    )
 
 
 def _total(table: NodeTable, ready: npt.NDArray[np.bool_]) -> Resources:
     """Add up what ready nodes have; the same object as long as no node changes."""
-    memo, key = table.facts.memo, ("total", table.dimensions)
-    if key not in memo:
+
+    def total() -> Resources:
         amounts = np.minimum(table.allocatable, LARGEST)[ready].sum(axis=0)
-        memo[key] = Resources(zip(table.dimensions, amounts.tolist(), strict=True))
-    return memo[key]  # type: ignore[return-value]
+        return Resources(zip(table.dimensions, amounts.tolist(), strict=True))
+
+    return table.facts.memo.recall(("total", table.dimensions), total)

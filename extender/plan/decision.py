@@ -11,6 +11,7 @@ from extender.model.gang import GangKey, Phase
 from extender.model.pod import PodUid
 from extender.model.reason import Reason
 from extender.model.resources import NOTHING, Resources
+from extender.plan.queues.quota import Stake
 
 
 class Standing(Enum):
@@ -75,9 +76,10 @@ class QueueFigures:
 
 
 class OpenQueue(NamedTuple):
-    """How much may start in a queue before the next cycle."""
+    """How much may start in a queue before the next cycle, by its due; `stakes` limit it too."""
 
-    #: None: whatever there is.
+    #: While somebody waits for room anywhere, the rest of its weighted part. None: whatever there
+    #: is.
     left: Resources | None = None
     #: Nobody in it waits for room. Where somebody does, single pods may start in what is left
     #: over, which was too little for those who wait, but no gang that came after them.
@@ -96,6 +98,11 @@ class Plan:
     queues: Mapping[str, QueueFigures] = field(default_factory=dict)
     #: Queues in which something may start without waiting for a cycle.
     open_queues: Mapping[str, OpenQueue] = field(default_factory=dict)
+    #: What queues are limited to and guaranteed, with what they used when the snapshot was taken:
+    #: this plan's tickets not counted. Empty where the policy limits no queue.
+    stakes: tuple[Stake, ...] = ()
+    #: What all nodes have together.
+    total: Resources = NOTHING
     #: Room kept free on nodes for gangs that wait too long: node name -> amounts.
     fences: Mapping[str, Resources] = field(default_factory=dict)
 

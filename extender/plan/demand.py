@@ -7,16 +7,15 @@ from functools import cached_property
 
 import numpy as np
 
-from extender.model.node import Amounts
 from extender.model.pod import Pod, Shape
 from extender.model.reason import Problem
 from extender.model.resources import NOTHING, Resources
 from extender.plan.plugin import Claim
 from extender.plan.room.state import GangState
-from extender.plan.session import Mask, Session
+from extender.plan.session import Session
 
 
-class Wish:
+class Demand:
     """Members of a gang that need nodes, all of them or none."""
 
     def __init__(self, gang: GangState, pods: list[Pod]) -> None:
@@ -49,56 +48,42 @@ class Wish:
     def is_allowed(self, session: Session) -> bool:
         """Ask whether the gang's queue may take all pods now."""
         for shape, pods in self.by_shape.items():
-            allowed = session.allowance(self.gang, shape)
+            allowed = session.opinions.allowance(self.gang, shape)
             if isinstance(allowed, Problem) or allowed < len(pods):
                 return False
-        return self.is_uniform or session.may_take(self.gang, Shape(requests=self.total))
+        return self.is_uniform or session.opinions.may_take(self.gang, Shape(requests=self.total))
 
     def assign(self, session: Session, *, idle: bool = False) -> list[tuple[Pod, int]] | None:
         """Find rows for all pods in room that is idle or coming; None when there is not enough.
 
         With *idle*, room that is only coming does not count.
         """
-        ledger = session.ledger
-        room = ledger.idle + (np.minimum(ledger.coming, 0) if idle else ledger.coming)
+        idle_room, coming = session.room.idle, session.room.coming
+        room = idle_room + (np.minimum(coming, 0) if idle else coming)
         found: list[tuple[Pod, int]] = []
         for shape, pods in self.by_shape.items():
-            counts = slots_in(session, room, shape)
+            counts = session.places.count(room, shape)
             rows = np.flatnonzero(counts)
             # The tightest nodes first: what is left stays in as large pieces as possible.
             rows = rows[np.argsort(counts[rows], kind="stable")]
             spread = np.repeat(rows, counts[rows])[: len(pods)]
             if len(spread) < len(pods):
                 return None
-            np.subtract.at(room, spread, session.ledger.row(shape))
+            np.subtract.at(room, spread, session.room.row(shape))
             found.extend(zip(pods, spread.tolist(), strict=True))
         return found
-
-
-def slots_in(session: Session, room: Amounts, shape: Shape, usable: Mask | None = None) -> Amounts:
-    """Count, for every row (that is *usable*), how many pods of *shape* fit into *room*."""
-    need = session.ledger.need(shape)
-    usable = session.usable(shape) if usable is None else usable
-    if need is None:
-        return np.zeros(len(usable), dtype=np.int64)
-    asked = np.flatnonzero(need)
-    counts = np.maximum((room[:, asked] // need[asked]).min(axis=1), 0)
-    if shape.host_ports:
-        counts = np.minimum(counts, session.slots(shape).without_clash())
-    masked: Amounts = np.where(usable, counts, 0)
-    return masked
 
 
 def needed_pods(session: Session, gang: GangState, tasks: Sequence[Pod] | None = None) -> list[Pod]:
     """Choose the waiting members that bring *gang* to its minimum, roles that lack some first."""
     tasks = session.waiting_tasks(gang) if tasks is None else tasks
-    lacking = session.lacking(gang) - len(gang.pipelined)
-    if not gang.role_minimums:
+    lacking = session.opinions.lacking(gang) - len(gang.pipelined)
+    if not gang.role_minima:
         return list(tasks[: max(0, lacking)])
     have = gang.pipelined_by_role()
     short = {
         role: least - gang.ready_by_role.get(role, 0) - have.get(role, 0)
-        for role, least in gang.role_minimums.items()
+        for role, least in gang.role_minima.items()
     }
     chosen, others = [], []
     for pod in tasks:

@@ -7,7 +7,7 @@ from math import floor
 from extender.model.resources import NOTHING, Resources
 from extender.plan.arithmetic import Vector
 from extender.plan.decision import QueueFigures
-from extender.plan.room.state import QueueState
+from extender.plan.room.state import QueueUse
 from extender.plan.session import Session
 
 
@@ -24,8 +24,8 @@ def queue_figures(session: Session) -> dict[str, QueueFigures]:
     }
 
 
-def _figures(session: Session, queue: QueueState, used: Resources) -> QueueFigures:
-    due = session.deserved(queue)
+def _figures(session: Session, queue: QueueUse, used: Resources) -> QueueFigures:
+    due = session.opinions.deserved(queue)
     return QueueFigures(
         name=queue.name,
         weight=queue.queue.weight,

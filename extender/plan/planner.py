@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
 
 from extender.model.gang import GangKey
 from extender.model.resources import NOTHING, Resources
 from extender.model.snapshot import Snapshot
-from extender.plan.actions import BY_NAME
+from extender.plan.actions.allocate import allocate
+from extender.plan.actions.backfill import backfill
+from extender.plan.actions.enqueue import enqueue
+from extender.plan.actions.preempt import preempt
+from extender.plan.actions.reclaim import reclaim
 from extender.plan.census import Census
 from extender.plan.decision import Eviction, Plan, Ticket
 from extender.plan.figures import queue_figures
 from extender.plan.policy import policies
 from extender.plan.policy.options import Policy
+from extender.plan.policy.rules import VOLCANO
 from extender.plan.queues.open_queues import open_queues
 from extender.plan.session import Session
 from extender.plan.starvation import fenced_room
 from extender.plan.verdict.verdicts import Verdicts
+from extender.plan.volcano import actions as volcanos
+
+_OURS: Mapping[str, Callable[[Session], None]] = {
+    "enqueue": enqueue,
+    "allocate": allocate,
+    "backfill": backfill,
+    "reclaim": reclaim,
+    "preempt": preempt,
+}
+_VOLCANOS = {
+    **_OURS,
+    "backfill": volcanos.backfill,
+    "reclaim": volcanos.reclaim,
+    "preempt": volcanos.preempt,
+}
 
 
 def make_plan(
@@ -30,9 +50,10 @@ def make_plan(
     Each action runs inside `around(its name)`, for whoever wants to time it.
     """
     with closing(Session(Census(snapshot), policy)) as session:
+        actions = _VOLCANOS if policy.rules is VOLCANO else _OURS
         for name in policy.actions:
             with around(name):
-                BY_NAME[name](session)
+                actions[name](session)
         return _written_down(session)
 
 
@@ -45,6 +66,8 @@ def _written_down(session: Session) -> Plan:
         evictions=_evictions(session),
         queues=queue_figures(session),
         open_queues=open_queues(session, verdicts),
+        stakes=session.stakes,
+        total=session.total,
         fences=_fences(session),
     )
 
@@ -84,5 +107,5 @@ def _evictions(session: Session) -> tuple[Eviction, ...]:
             action=departure.action,
             beneficiary=departure.beneficiary.key,
         )
-        for departure in session.ledger.departures
+        for departure in session.room.departures
     )

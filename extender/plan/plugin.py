@@ -2,11 +2,13 @@
 
 A plugin subclasses `Plugin` and defines whichever of these methods it has an opinion on; the
 session asks only those that exist and are switched on. *gang* is a `GangState`, *queue* a
-`QueueState`; both are to be read, never changed.
+`QueueUse`; both are to be read, never changed.
 
     method                                   answer                       switched by
     gang_order(gang)                         key, smaller goes first      enableJobOrder
+    gang_order_words(ahead, behind)          why, for people              as the order
     queue_order(queue)                       key, smaller goes first      enableQueueOrder
+    queue_order_words(ahead, behind)         why, for people              as the order
     task_order(pod)                          key, smaller goes first      enableTaskOrder
     gang_valid(gang)                         Problem or None              -
     gang_ready(gang)                         how many members it lacks    enableJobReady
@@ -29,16 +31,21 @@ session asks only those that exist and are switched on. *gang* is a `GangState`,
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from extender.model.pod import Pod
+from extender.model.resources import Resources
+from extender.model.snapshot import Snapshot
+from extender.plan.arithmetic import Arithmetic
+from extender.plan.census import Census
 from extender.plan.policy.arguments import Arguments
-from extender.plan.room.state import GangState
-
-if TYPE_CHECKING:
-    from extender.plan.session import Session
+from extender.plan.policy.options import Policy
+from extender.plan.policy.rules import Rules
+from extender.plan.room.state import GangState, QueueUse
+from extender.plan.room.trials import TrialRoom
 
 
 class Vote(Enum):
@@ -49,7 +56,7 @@ class Vote(Enum):
     PERMIT = 1
 
 
-class Stage(Enum):
+class Round(Enum):
     """For whom room is being handed out."""
 
     #: Gangs that keep their queue within its due.
@@ -77,13 +84,36 @@ class Claim:
     pod: Pod
 
 
+class View(Protocol):
+    """What a plugin sees of a cycle; all of it is to be read, never changed."""
+
+    snapshot: Snapshot
+    census: Census
+    queues: dict[str, QueueUse]
+    #: What all ready nodes have together.
+    total: Resources
+    policy: Policy
+    rules: Rules
+    maths: Arithmetic
+    #: Who would be where by now.
+    room: TrialRoom
+    #: For whom room is being handed out now.
+    round: Round
+
+    def in_victim_order(self, claim: Claim, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """Sort *candidates* so that whoever should leave first comes first."""
+
+
 class Plugin:
     """A policy; see the head of this file for what it may define."""
+
+    #: What the policy file calls it.
+    name = ""
 
     def __init__(self, arguments: Arguments, *, hierarchy: bool = False) -> None:
         self.arguments = arguments
         self.hierarchy = hierarchy
 
-    def open(self, session: Session) -> None:
+    def open(self, session: View) -> None:
         """Look at the cluster once, before anything is asked."""
         self.session = session

@@ -1,171 +1,114 @@
-"""One cycle's view for plugins and actions: the cluster, and the plugins' opinions joined by tiers.
-
-How answers are joined is Volcano's way, because its users know it: orders are compared plugin by
-plugin, first difference wins; predicates, readiness and limits all have to agree; votes are
-settled by the highest tier that has an opinion.
-"""
+"""One cycle at work: the cluster, what was decided so far, and everybody's place in line."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Iterable
+from functools import cached_property
 
 from extender.model.gang import GangKey
 from extender.model.pod import Pod, Shape, Status
 from extender.model.reason import Problem
-from extender.model.resources import PODS, Resources
-from extender.plan import votes
-from extender.plan.arithmetic import Arithmetic, Vector
+from extender.model.resources import NOTHING, PODS
 from extender.plan.census import Census
-from extender.plan.plugin import Candidate, Claim, Plugin, Stage
+from extender.plan.opinions import Key, Opinions
+from extender.plan.plugin import Candidate, Claim, Round
 from extender.plan.plugins.predicates import Predicates
 from extender.plan.policy import plugin_register
 from extender.plan.policy.arguments import Arguments
 from extender.plan.policy.options import Policy
-from extender.plan.room.ledger import Fence, Ledger
-from extender.plan.room.prospect import Prospect, Scores
-from extender.plan.room.slots import Slots
-from extender.plan.room.state import GangState, QueueState
+from extender.plan.queues.quota import TOP, Stake, stake, tree
+from extender.plan.room.places import Places
+from extender.plan.room.state import GangState, QueueUse
+from extender.plan.room.trials import Fence, TrialRoom
 from extender.plan.task_order import index_of, runs_of
 
-Mask = npt.NDArray[np.bool_]
-Key = tuple[Any, ...]
-#: More than any gang has members.
-UNBOUNDED = 2**31
+#: Plugins that keep queues to what they may have.
+_LIMITING = {"proportion", "capacity"}
 
 
 class Session:
-    """The plugins at work on one snapshot."""
+    """The plugins and actions of a policy at work on one snapshot; plugins see a `View` of it."""
 
     def __init__(self, census: Census, policy: Policy) -> None:
         self.census = census
         self.snapshot = census.snapshot
         self.policy = policy
         self.rules = policy.rules
-        self.maths = Arithmetic(policy.rules)
-        self.ledger = Ledger(census.snapshot.nodes)
+        self.maths = policy.rules.maths
+        self.room = TrialRoom(census.snapshot.nodes)
         self.total = census.total
         self.queues = census.queues
-        self.stage = Stage.CLAIMS
+        self.round = Round.CLAIMS
         #: What actions work out once and share.
         self.shared: dict[str, object] = {}
         #: Room kept for gangs that wait too long.
         self.fenced: dict[GangKey, list[Fence]] = {}
-        self._slots: dict[Shape, Slots] = {}
-        self._obstacles: dict[Shape, dict[str, Mask]] = {}
         self._empty: dict[Shape, bool] = {}
-        #: Whether one queue's place among all may change by what another one gets.
-        self.queues_interact = any(option.hierarchy for tier in policy.tiers for option in tier)
-        self._open_plugins()
+        #: What queues are limited to and guaranteed, and used when the snapshot was taken.
+        self.stakes = _stakes(census, policy)
+        if policy.rules.promises_hold_together:
+            quotas = tree(self.stakes, self.total)
+            for state in self.queues.values():
+                state.quota = quotas.get(state.name)
+        self.opinions = self._open_plugins()
+        self.places = Places(census.snapshot, census.ready_nodes, self.room, self.opinions, policy)
         if not policy.rules.members_need_nodes:
             self._count_empty_members()
-        if not policy.rules.exact and any(isinstance(p, Predicates) for p in self._predicates()):
-            # Volcano's predicate counts pods that are leaving against a node's limit of pods.
-            self.ledger.distrust_coming(PODS)
+        if not policy.rules.leaving_pods_make_room and any(
+            isinstance(plugin, Predicates) for plugin in self.opinions.barring
+        ):
+            self.room.distrust_coming(PODS)
         if "enqueue" not in policy.actions:
             for gang in census.contenders.values():
                 if policy.rules.only_enqueue_keeps_out or gang.gang.group.is_phaseless:
                     gang.let_in()
 
-    def _open_plugins(self) -> None:
+    def _open_plugins(self) -> Opinions:
         tiers = [
-            [(plugin_register.make(option, option.name), option.silenced) for option in tier]
+            [
+                (plugin_register.make(option, option.name, self.rules), option.silenced)
+                for option in tier
+            ]
             for tier in self.policy.tiers
         ]
         for tier in tiers:
             for plugin, _ in tier:
                 plugin.open(self)
-
-        def tiered(method: str, callback: str = "") -> list[list[Any]]:
-            """Collect who speaks about *method*, tier by tier."""
-            return [
-                [
-                    getattr(p, method)
-                    for p, silenced in tier
-                    if _speaks(p, method, callback, silenced)
-                ]
-                for tier in tiers
-            ]
-
-        def flat(method: str, callback: str = "") -> list[Any]:
-            return [speaker for tier in tiered(method, callback) for speaker in tier]
-
-        self._gang_order = flat("gang_order", "JobOrder")
-        self._queue_order = flat("queue_order", "QueueOrder")
-        self._task_order = flat("task_order", "TaskOrder")
-        self._victim_queue_order = flat("victim_queue_order")
-        self._valid = flat("gang_valid")
-        self._lacking = flat("gang_ready", "JobReady")
-        self._pipelined = tiered("gang_pipelined", "JobPipelined")
-        self._starving = tiered("gang_starving", "JobStarving")
-        self._enqueueable = tiered("enqueueable", "JobEnqueued")
-        self._enqueued = flat("enqueued", "JobEnqueued")
-        self._overused = flat("overused", "Overused")
-        self._allocatable = flat("allocatable", "Allocatable")
-        self._preemptive = flat("preemptive", "Preemptive")
-        self._entitled = flat("entitled", "Allocatable")
-        self._votes = {
-            "preempt": tiered("preemptable", "Preemptable"),
-            "reclaim": tiered("reclaimable", "Reclaimable"),
-        }
-        self._protectors = {
-            action: votes.protectors(tiers) for action, tiers in self._votes.items()
-        }
-        self._blockers = flat("obstacles", "Predicate")
-        self._scorers = flat("scores", "NodeOrder")
-        self._deserved = flat("deserved")
-
-    def _predicates(self) -> list[object]:
-        return [blocker.__self__ for blocker in self._blockers]
+        return Opinions(tiers, vetoes_are_final=self.rules.vetoes_are_final)
 
     def _count_empty_members(self) -> None:
         for gang in self.census.contenders.values():
             pending = gang.gang.by_status.get(Status.PENDING, ())
             gang.empty = [pod for pod in pending if self.is_empty(pod.shape)]
 
-    # ---------------------------------------------------------------- orders
-
-    def gang_opinion(self, gang: GangState) -> Key:
-        """Give what the plugins order gangs by, without any tie-break."""
-        return tuple(order(gang) for order in self._gang_order)
-
     def gang_key(self, gang: GangState) -> Key:
         """Give the place of *gang* in its queue: total, and the same whatever the input order."""
         is_late = not (self.rules.torn_gangs_are_first and gang.gang.is_torn)
-        return (is_late, *self.gang_opinion(gang), gang.created, gang.key)
+        return (is_late, *self.opinions.gang_order(gang), gang.created, gang.key)
 
-    def queue_key(self, queue: QueueState) -> Key:
+    def queue_key(self, queue: QueueUse) -> Key:
         """Give the place of *queue* among all."""
-        opinions = tuple(order(queue) for order in self._queue_order)
-        return (*opinions, queue.queue.created, queue.name)
+        return (*self.opinions.queue_order(queue), queue.queue.created, queue.name)
+
+    @cached_property
+    def queues_interact(self) -> bool:
+        """Ask whether one queue's place among all may change by what another one gets."""
+        return any(option.hierarchy for tier in self.policy.tiers for option in tier)
 
     def task_key(self, pod: Pod) -> Key:
         """Give the place of *pod* in its gang: priority, index, creation, uid."""
-        opinions = tuple(order(pod) for order in self._task_order)
-        return (*opinions, index_of(pod.name), pod.created, pod.uid)
-
-    def victim_queue_key(self, queue: QueueState, claimant: QueueState) -> Key:
-        """Give how close *queue* is to the claimant's, for taking from its relatives first."""
-        return tuple(order(queue, claimant) for order in self._victim_queue_order)
-
-    @property
-    def prefers_relatives(self) -> bool:
-        """Ask whether room is taken from related queues first."""
-        return bool(self._victim_queue_order)
+        return (*self.opinions.task_order(pod), index_of(pod.name), pod.created, pod.uid)
 
     def in_victim_order(self, claim: Claim, candidates: Iterable[Candidate]) -> list[Candidate]:
         """Sort *candidates* so that whoever should leave first comes first."""
-        ours = claim.gang.queue
+        ours, opinions = claim.gang.queue, self.opinions
 
         def key(candidate: Candidate) -> Key:
             queue, gang = candidate.gang.queue, candidate.gang
             return (
-                self.victim_queue_key(queue, ours) if queue is not ours else (),
+                opinions.victim_queue_order(queue, ours) if queue is not ours else (),
                 Last(self.queue_key(queue)),
-                Last(self.gang_opinion(gang)),
+                Last(opinions.gang_order(gang)),
                 Last(self.task_key(candidate.pod)),
             )
 
@@ -176,29 +119,25 @@ class Session:
 
         Best-effort ones come last, unless they count without a node anyway.
         """
-        memo = gang.gang.memo
-        key = ("tasks", self.policy)
-        if key not in memo:
-            tasks = sorted(gang.gang.waiting, key=self.task_key)
-            if self.rules.members_need_nodes:
-                tasks.sort(key=lambda pod: self.is_empty(pod.shape))
-            memo[key] = tasks
-        known: list[Pod] = memo[key]  # type: ignore[assignment]
+        known = gang.gang.memo.recall(("tasks", self.policy), lambda: self._in_task_order(gang))
         given = len(gang.placed) + len(gang.pipelined)
         if not given or given == len(known):
             return known if not given else []
         gone = {pod.uid for pod, _ in (*gang.placed, *gang.pipelined)}
         return [pod for pod in known if pod.uid not in gone]
 
+    def _in_task_order(self, gang: GangState) -> list[Pod]:
+        tasks = sorted(gang.gang.waiting, key=self.task_key)
+        if self.rules.members_need_nodes:
+            tasks.sort(key=lambda pod: self.is_empty(pod.shape))
+        return tasks
+
     def waiting_runs(self, gang: GangState) -> list[list[Pod]]:
         """Cut the waiting members into runs that can be placed in one go."""
         if gang.placed or gang.pipelined:
             return runs_of(self.waiting_tasks(gang))
-        memo = gang.gang.memo
         key = ("runs", self.policy)
-        if key not in memo:
-            memo[key] = runs_of(self.waiting_tasks(gang))
-        return list(memo[key])  # type: ignore[call-overload, no-any-return]
+        return list(gang.gang.memo.recall(key, lambda: runs_of(self.waiting_tasks(gang))))
 
     def is_empty(self, shape: Shape) -> bool:
         """Ask whether a pod of *shape* asks for nothing but a place (best effort)."""
@@ -207,160 +146,29 @@ class Session:
             known = self._empty[shape] = self.maths.is_empty(shape.requests)
         return known
 
-    # ---------------------------------------------------------------- gangs
-
-    def problem_of(self, gang: GangState) -> Problem | None:
-        """Say why *gang* cannot be considered, None when it can."""
-        return next((problem for valid in self._valid if (problem := valid(gang))), None)
-
-    def lacking(self, gang: GangState) -> int:
-        """Count the members that must be placed at least before *gang* is ready."""
-        return max([lacking(gang) for lacking in self._lacking], default=0)
-
-    def is_ready(self, gang: GangState) -> bool:
-        """Ask whether *gang* may start."""
-        return not any(lacking(gang) for lacking in self._lacking)
-
-    def is_pipelined(self, gang: GangState) -> bool:
-        """Ask whether *gang* could start once the room promised to it is released."""
-        return votes.settle(self._pipelined, gang) is None
-
-    @property
-    def minds_pipelining(self) -> bool:
-        """Ask whether any plugin judges what is kept for gangs that cannot start yet."""
-        return any(self._pipelined)
-
     def is_starving(self, gang: GangState) -> bool:
         """Ask whether others may have to leave for *gang*."""
-        for tier in self._starving:
-            if tier:
-                return all(starving(gang) for starving in tier)
+        opinion = self.opinions.is_starving(gang)
+        if opinion is not None:
+            return opinion
         # kube-batch, whose groups have no phase, knows no such opinion.
         wants_more = self.rules.waiting_is_starving or gang.gang.group.is_phaseless
         return wants_more and bool(self.waiting_tasks(gang))
 
-    # ---------------------------------------------------------------- queues
-
-    def refusal_to_enqueue(self, gang: GangState) -> Problem | None:
-        """Say why *gang* may not be let into its queue now, None when it may."""
-        return votes.settle(self._enqueueable, gang)
-
-    def tell_enqueued(self, gang: GangState) -> None:
-        """Tell the plugins that *gang* was let in."""
-        for enqueued in self._enqueued:
-            enqueued(gang)
-
-    def is_overused(self, queue: QueueState) -> bool:
-        """Ask whether *queue* has all it may have."""
-        return any(overused(queue) for overused in self._overused)
-
-    def allowance(self, gang: GangState, shape: Shape) -> int | Problem:
-        """Count the pods of *shape* the queue of *gang* may still start, or say why none."""
-        least = UNBOUNDED
-        for allocatable in self._allocatable:
-            answer: int | Problem = allocatable(gang, shape)
-            if isinstance(answer, Problem):
-                return answer
-            least = min(least, answer)
-        return least
-
-    def may_take(self, gang: GangState, shape: Shape) -> bool:
-        """Ask whether the queue of *gang* may start one more pod of *shape*."""
-        allowed = self.allowance(gang, shape)
-        return not isinstance(allowed, Problem) and allowed > 0
-
     def fits_due(self, gang: GangState) -> bool:
         """Ask whether what *gang* lost in this cycle would fit into its queue's due again."""
-        if not self._allocatable:
+        if not self.opinions.limit_queues:
             return False
         lost = [pod for pod in gang.gang.pods if pod.uid in gang.evicted]
-        stage, self.stage = self.stage, Stage.DUE
-        allowed = self.allowance(gang, lost[0].shape)
-        self.stage = stage
+        now, self.round = self.round, Round.DUE
+        allowed = self.opinions.allowance(gang, lost[0].shape)
+        self.round = now
         least = 1 if gang.firm else min(len(lost), gang.min_member)
         return not isinstance(allowed, Problem) and allowed >= least
 
-    @property
-    def limits_every_task(self) -> bool:
-        """Ask whether a queue that has enough is noticed task by task, not only between turns."""
-        return bool(self._allocatable) or not self._overused
-
-    def is_preemptive(self, gang: GangState, shape: Shape) -> bool:
-        """Ask whether others must give back room for one more pod of *gang*."""
-        return all(preemptive(gang, shape) for preemptive in self._preemptive)
-
-    def is_entitled(self, gang: GangState, needs: Resources) -> bool:
-        """Ask whether the queue of *gang* has less than its due now and may have *needs* at all."""
-        return all(entitled(gang, needs) for entitled in self._entitled)
-
-    def deserved(self, queue: QueueState) -> Vector | None:
-        """Give what *queue* deserves, None when no plugin divides the cluster."""
-        return next((vector for ask in self._deserved if (vector := ask(queue)) is not None), None)
-
-    # ---------------------------------------------------------------- victims
-
-    def spared(self, action: str, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Keep the *candidates* that may be asked to leave for *claim*."""
-        for tier in self._votes[action]:
-            voted, left = votes.join(tier, claim, candidates, final=self.rules.vetoes_are_final)
-            if voted and (left or self.rules.vetoes_are_final):
-                return left
-        return []
-
-    def protects(self, action: str, claim: Claim, gang: GangState) -> bool:
-        """See cheaply that nobody of *gang*, or of its queue and priority, may be asked."""
-        return any(protects(action, claim, gang) for protects in self._protectors[action])
-
-    # ---------------------------------------------------------------- nodes
-
-    def slots(self, shape: Shape) -> Slots:
-        """Give the free slots for *shape*."""
-        known = self._slots.get(shape)
-        if known is None:
-            known = self._slots[shape] = Slots(self.ledger, shape, self.usable(shape), self._score)
-        return known
-
-    def usable(self, shape: Shape) -> Mask:
-        """Mark the nodes that *shape* may use now."""
-        mask = self.usable_at_all(shape)
-        return mask & ~self.misfits(shape) if shape in self.snapshot.misfits else mask
-
-    def misfits(self, shape: Shape) -> Mask:
-        """Mark the nodes on which kube-scheduler would not have *shape* a moment ago."""
-        facts = self.snapshot.nodes.facts
-        mask = np.zeros(len(facts.nodes), dtype=bool)
-        names = self.snapshot.misfits.get(shape, ())
-        mask[[facts.index[name] for name in names if name in facts.index]] = True
-        return mask
-
-    def usable_at_all(self, shape: Shape) -> Mask:
-        """Mark the nodes that *shape* may use; remembered until a node changes."""
-        memo = self.snapshot.nodes.facts.memo
-        key = ("usable", self.policy, shape)
-        mask = memo.get(key)
-        if mask is None:
-            barred = self.obstacles(shape).values()
-            ready = self.census.ready_nodes
-            mask = memo[key] = ready & ~np.any([*barred, ~ready], axis=0)
-        return mask  # type: ignore[return-value]
-
-    def obstacles(self, shape: Shape) -> dict[str, Mask]:
-        """Mark, by word, the nodes that *shape* may not use."""
-        known = self._obstacles.get(shape)
-        if known is None:
-            known = self._obstacles[shape] = {"not ready": ~self.census.ready_nodes}
-            for obstacles in self._blockers:
-                known.update(obstacles(shape, self.snapshot.nodes.facts))
-        return known
-
-    def _score(self, shape: Shape, prospect: Prospect) -> Scores:
-        if not self._scorers:
-            return prospect.nothing
-        first, *others = self._scorers
-        total: Scores = first(shape, prospect)
-        for scores in others:
-            total = total + scores(shape, prospect)
-        return total
+    def arguments(self, action: str) -> Arguments:
+        """Give the arguments of *action*."""
+        return Arguments(action, self.policy.configurations.get(action, {}))
 
     def close(self) -> None:
         """Let go of everything, so that nothing is left over for the garbage collector.
@@ -370,9 +178,22 @@ class Session:
         """
         self.__dict__.clear()
 
-    def arguments(self, action: str) -> Arguments:
-        """Give the arguments of *action*."""
-        return Arguments(action, self.policy.configurations.get(action, {}))
+
+def _stakes(census: Census, policy: Policy) -> tuple[Stake, ...]:
+    """Give the stakes of all queues, none where the policy limits no queue.
+
+    Volcano knows neither the ceilings of ancestors nor guarantees beyond single queues.
+    """
+    limiting = {option.name for tier in policy.tiers for option in tier} & _LIMITING
+    if not limiting:
+        return ()
+    stakes = [
+        stake(state.queue, state.parent.name if state.parent else TOP, state.allocated)
+        for state in census.queues.values()
+    ]
+    if policy.rules.promises_hold_together:
+        return tuple(stakes)
+    return tuple(each._replace(parent=TOP, least=NOTHING) for each in stakes)
 
 
 class Last:
@@ -390,7 +211,3 @@ class Last:
         return isinstance(other, Last) and self.key == other.key
 
     __hash__ = None  # type: ignore[assignment]
-
-
-def _speaks(plugin: Plugin, method: str, callback: str, silenced: frozenset[str]) -> bool:
-    return hasattr(plugin, method) and callback not in silenced

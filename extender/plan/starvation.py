@@ -20,7 +20,7 @@ import numpy as np
 from extender.model.node import Amounts
 from extender.model.pod import SEATED_SET, Shape
 from extender.model.resources import NOTHING, Resources
-from extender.plan.demand import Wish, slots_in
+from extender.plan.demand import Demand
 from extender.plan.policy.options import Starvation
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
@@ -35,7 +35,7 @@ def starving_longest(session: Session, gangs: list[GangState]) -> list[GangState
     heads: dict[str, GangState] = {}
     for gang in gangs:
         head = heads.get(gang.queue.name)
-        if session.lacking(gang) and (
+        if session.opinions.lacking(gang) and (
             head is None or session.gang_key(gang) < session.gang_key(head)
         ):
             heads[gang.queue.name] = gang
@@ -48,22 +48,39 @@ def starving_longest(session: Session, gangs: list[GangState]) -> list[GangState
     return sorted(aged, key=lambda gang: (complete_since(gang), gang.key))
 
 
+def starving_gangs(session: Session) -> list[list[GangState]]:
+    """List the gangs others may have to leave for, by queue, both in order."""
+    by_queue: dict[str, list[GangState]] = {}
+    for gang in session.census.contenders.values():
+        if gang.is_pending or not gang.gang.waiting or not session.is_starving(gang):
+            continue
+        if session.opinions.problem_of(gang) is None:
+            by_queue.setdefault(gang.queue.name, []).append(gang)
+    for name, gangs in by_queue.items():
+        gangs.sort(key=session.gang_key)
+        if is_starving_long(session, gangs[0]):
+            # What the others could free would be kept for this one.
+            by_queue[name] = gangs[:1]
+    return sorted(by_queue.values(), key=lambda gangs: session.queue_key(gangs[0].queue))
+
+
 def is_starving_long(session: Session, gang: GangState) -> bool:
     """Ask whether *gang* lacks members and has waited long enough to have room kept."""
     patience = session.policy.starvation
-    if not (session.rules.starving_gangs_get_room and patience.after_s and session.lacking(gang)):
+    if not patience.after_s or not session.opinions.lacking(gang):
         return False
     return is_due(session.snapshot.now - complete_since(gang), patience)
 
 
 def complete_since(gang: GangState) -> float:
     """Tell when the gang had its minimum of members for the first time."""
-    memo = gang.gang.memo
-    if "complete since" not in memo:
+
+    def since() -> float:
         created = sorted(pod.created for pod in gang.gang.pods)
         last = created[min(max(gang.min_member, 1), len(created)) - 1]
-        memo["complete since"] = max(last, gang.created)
-    return memo["complete since"]  # type: ignore[return-value]
+        return max(last, gang.created)
+
+    return gang.gang.memo.recall("complete since", since)
 
 
 def is_due(age_s: float, patience: Starvation) -> bool:
@@ -72,13 +89,13 @@ def is_due(age_s: float, patience: Starvation) -> bool:
     return beyond >= 0 and beyond % (patience.after_s + patience.hold_s) < patience.hold_s
 
 
-def fence(session: Session, wish: Wish) -> bool:
-    """Keep room for *wish* on nodes that could hold it; False when no nodes could."""
-    places = _places(session, wish)
+def fence(session: Session, demand: Demand) -> bool:
+    """Keep room for *demand* on nodes that could hold it; False when no nodes could."""
+    places = _places(session, demand)
     if places is None:
         return False
-    session.fenced[wish.gang.key] = [
-        session.ledger.fence(row, amounts) for row, amounts in sorted(places.items())
+    session.fenced[demand.gang.key] = [
+        session.room.fence(row, amounts) for row, amounts in sorted(places.items())
     ]
     return True
 
@@ -88,12 +105,12 @@ def without_its_fence(session: Session, gang: GangState) -> Iterator[None]:
     """Let *gang* use the room kept for it; what it does not take is kept again."""
     fences = session.fenced.pop(gang.key, [])
     for each in fences:
-        session.ledger.take_down(each)
+        session.room.take_down(each)
     yield
-    if fences and session.lacking(gang) > len(gang.pipelined):
+    if fences and session.opinions.lacking(gang) > len(gang.pipelined):
         session.fenced[gang.key] = fences
         for each in fences:
-            session.ledger.put_up(each)
+            session.room.put_up(each)
 
 
 def fenced_room(session: Session) -> dict[str, Resources]:
@@ -108,14 +125,14 @@ def fenced_room(session: Session) -> dict[str, Resources]:
     return room
 
 
-def _places(session: Session, wish: Wish) -> dict[int, Amounts] | None:
+def _places(session: Session, demand: Demand) -> dict[int, Amounts] | None:
     """Choose the nodes where it will fit first: much idle already, and enough in the end."""
     room = session.snapshot.nodes.allocatable - _stays(session)
     places: dict[int, Amounts] = {}
-    for shape, pods in wish.by_shape.items():
-        need, left = session.ledger.row(shape), len(pods)
-        in_the_end = slots_in(session, room, shape)
-        now = np.minimum(slots_in(session, session.ledger.idle, shape), in_the_end)
+    for shape, pods in demand.by_shape.items():
+        need, left = session.room.row(shape), len(pods)
+        in_the_end = session.places.count(room, shape)
+        now = np.minimum(session.places.count(session.room.idle, shape), in_the_end)
         for row in np.lexsort((-in_the_end, -now)).tolist():
             count = min(left, int(in_the_end[row]))
             if count:
@@ -137,5 +154,5 @@ def _stays(session: Session) -> Amounts:
             if pod.status in SEATED_SET and pod.node in index:
                 seats.setdefault(pod.shape, []).append(index[pod.node])
     for shape, rows in seats.items():
-        np.subtract.at(stays, rows, session.ledger.row(shape))
+        np.subtract.at(stays, rows, session.room.row(shape))
     return np.maximum(stays, 0)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 
-from extender.plan.room.state import GangState, QueueState
-from extender.plan.session import Key, Session
+from extender.plan.opinions import Key
+from extender.plan.room.state import GangState, QueueUse
+from extender.plan.session import Session
 
 
 class Turns:
@@ -15,7 +16,7 @@ class Turns:
     def __init__(self, session: Session, gangs: Iterable[GangState]) -> None:
         self._session = session
         self._gangs: dict[str, list[tuple[Key, GangState]]] = {}
-        self._queues: list[tuple[Key, QueueState]] = []
+        self._queues: list[tuple[Key, QueueUse]] = []
         for gang in gangs:
             if gang.queue.name not in self._gangs:
                 self._gangs[gang.queue.name] = []
@@ -42,7 +43,7 @@ class Turns:
         """Put *gang* in line for another turn."""
         heappush(self._gangs[gang.queue.name], (self._session.gang_key(gang), gang))
 
-    def drop(self, queue: QueueState) -> list[GangState]:
+    def drop(self, queue: QueueUse) -> list[GangState]:
         """Take the rest of *queue* out of the line."""
         dropped = [gang for _, gang in self._gangs[queue.name]]
         self._gangs[queue.name] = []

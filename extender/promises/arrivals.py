@@ -2,27 +2,24 @@
 
 A refusal is dear. kube-scheduler writes a condition and an event for it, we write a wake-up, and
 the pod needs another turn. So the first member of a gang that comes to filter, while nobody waits
-for the room, takes places for the whole minimum: its own, and *spares* that the members after it
-take over as they come. The barrier holds them until the last one is there; if nobody comes for a
-while, all of it is given back, and the gang is not let in so again before more of it exists.
-
-Hooks and the planning thread both come here; every step is one operation of a dict, a list or
-the table of promises, so nobody waits for anybody.
+for the room, takes places for the whole minimum: its own, and *placeholders* that the members
+after it take over as they come. The barrier holds them until the last one is there; if nobody
+comes for a while, all of it is given back, and the gang is not let in so again before more of it
+exists.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
 from extender.cache.cluster import Cluster
-from extender.cache.inflight import Reservation
+from extender.cache.inflight import Promise
 from extender.model.gang import GangKey, PodGroup
-from extender.model.pod import SPARE, Pod, PodUid, Shape, Status
-from extender.model.resources import NOTHING, Resources
-from extender.plan.decision import OpenQueue, Plan
+from extender.model.pod import PLACEHOLDER, Pod, PodUid, Shape, Status
 from extender.ports import Clock
+from extender.promises.ledger import Ledger
 
 #: A larger gang is left to the plan: taking its places would hold up kube-scheduler.
 MOST_MEMBERS = 1_000
@@ -31,151 +28,113 @@ _MOST_NODES = 512
 _CHOICE = 16
 
 
-class Allowance:
-    """How much each queue may still take before the next plan has counted it."""
-
-    def __init__(self) -> None:
-        self._queues: Mapping[str, OpenQueue] = {}
-        self._spent: dict[str, Resources] = {}
-        self._spent_before: dict[str, Resources] = {}
-
-    def welcomes_gangs(self, queue: str) -> bool:
-        """Ask whether a gang may start in *queue* without waiting for a plan."""
-        return queue in self._queues and self._queues[queue].is_quiet
-
-    def take(self, queue: str, amounts: Resources) -> bool:
-        """Spend *amounts*; False, and nothing is spent, when that is more than is left."""
-        if queue not in self._queues:
-            return False
-        left = self._queues[queue].left
-        if left is None:
-            return True
-        spent = self._spent.get(queue, NOTHING) + amounts
-        if not (spent + self._spent_before.get(queue, NOTHING)).fits_in(left):
-            return False
-        self._spent[queue] = spent
-        return True
-
-    def counting(self) -> None:
-        """Hear that a snapshot is being taken: it shows what was spent until now."""
-        self._spent_before, self._spent = self._spent, {}
-
-    def renew(self, plan: Plan) -> None:
-        """Begin anew with what *plan* leaves, less what was spent since its snapshot."""
-        self._queues, self._spent_before = plan.open_queues, {}
-
-
 @dataclass(slots=True)
-class _Spares:
-    """Places kept for members of one gang that are still to come."""
+class _Arrival:
+    """A gang that is coming: the places kept for members that are still to come."""
 
     shape: Shape
-    uids: list[PodUid]
+    #: Placeholders nobody has taken over yet.
+    places: list[PodUid]
     min_member: int
+    #: When the last member came.
     since_monotonic: float
 
 
 class Arrivals:
-    """Lets gangs in as they arrive."""
+    """Lets gangs in as they arrive; belongs to the event loop like the ledger."""
 
     def __init__(
         self,
         cluster: Cluster,
+        ledger: Ledger,
         clock: Clock,
         *,
         grace_s: float,
-        still_incomplete: Callable[[GangKey], None] = lambda gang: None,
     ) -> None:
         self._cluster = cluster
-        self._inflight = cluster.inflight
+        self._table = cluster.inflight
+        self._ledger = ledger
         self._clock = clock
         #: How long places are kept after the last member came.
         self._grace_s = grace_s
-        #: Told when no further member of a gang came in time.
-        self._still_incomplete = still_incomplete
-        self._spares: dict[GangKey, _Spares] = {}
+        self._listeners: list[Callable[[GangKey], None]] = []
+        self._arrivals: dict[GangKey, _Arrival] = {}
         #: Gangs that did not come whole, with how many of each existed then.
         self._given_up: dict[GangKey, int] = {}
-        self.allowance = Allowance()
-        #: Nodes on which places were taken since the last snapshot.
-        self.taken: set[str] = set()
+
+    def on_incomplete(self, listener: Callable[[GangKey], None]) -> None:
+        """Call *listener* when no further member of a gang came in time."""
+        self._listeners.append(listener)
 
     def admit(
-        self,
-        pod: Pod,
-        group: PodGroup,
-        queue: str,
-        offered: Sequence[str],
-        fences: Mapping[str, Resources],
-    ) -> Reservation | None:
+        self, pod: Pod, group: PodGroup, queue: str, offered: Sequence[str]
+    ) -> Promise | None:
         """Take places for the minimum of a gang of which *pod* is the first to come."""
-        key, count, now = group.key, group.min_member, self._clock.monotonic()
-        if count > MOST_MEMBERS or group.min_by_role or self._inflight.of_gang(key):
+        allowance, needs = self._ledger.allowance, pod.requests * group.min_member
+        if not self._may_arrive(group) or not allowance.welcomes_gangs(queue):
             return None
-        if not self.allowance.welcomes_gangs(queue) or self._cluster.seated(key):
+        if not allowance.may_start(queue, needs):
             return None
-        if self._inflight.backing_off_until(key) > self._clock.now():
+        nodes = self._nodes(pod.shape, group, offered)
+        if nodes is None or not self._ledger.promise(pod, group.key, nodes[0], queue):
             return None
-        if self._here(key) <= self._given_up.get(key, -1):
-            return None
-        places = self._places(pod.shape, count, offered, fences)
-        if places is None or not self.allowance.take(queue, pod.requests * count):
-            return None
-        self.taken.update(places)
-        if not self._inflight.reserve(pod, key, places[0], now):
-            return None
-        self._keep(pod, group, places[1:], now)
-        return self._inflight.of(pod.uid)
+        allowance.start(queue, needs)
+        self._keep(pod, group, queue, nodes[1:])
+        return self._table.of(pod.uid)
 
-    def claim(self, pod: Pod, key: GangKey) -> Reservation | None:
+    def claim(self, pod: Pod, key: GangKey) -> Promise | None:
         """Let *pod* take over one of the places kept for its gang."""
-        spares = self._spares.get(key)
-        if spares is None or spares.shape is not pod.shape:
+        arrival = self._arrivals.get(key)
+        if arrival is None or arrival.shape is not pod.shape:
             return None
-        while (uid := _pop(spares.uids)) is not None:
-            if self._inflight.take_over(uid, pod):
-                spares.since_monotonic = self._clock.monotonic()
+        while arrival.places:
+            if self._table.take_over(arrival.places[-1], pod):
+                arrival.places.pop()
+                arrival.since_monotonic = self._clock.monotonic()
                 break
-            if self._inflight.of(uid) is not None:
-                # Not the place is gone: the pod has one by now, from the other thread, or left.
-                spares.uids.append(uid)
-                break
-        return self._inflight.of(pod.uid)
+            if self._table.of(arrival.places[-1]) is not None:
+                break  # the place is there; the pod has another one by now, or left
+            arrival.places.pop()
+        return self._table.of(pod.uid)
 
     def is_arriving(self, key: GangKey) -> bool:
         """Ask whether places are kept for members of a gang that are still to come."""
-        return key in self._spares
+        return key in self._arrivals
 
-    def settle(self) -> list[Reservation]:
-        """Give spares to members the watch has shown, and give back what nobody will need.
+    def settle(self) -> None:
+        """Give places to members the watch has shown, and give back what nobody will need.
 
-        Called before every snapshot; gives the places that were taken over.
+        Called before every snapshot; members that take a place over are woken if need be.
         """
         claimed = []
-        for key in tuple(self._spares):
+        for key in tuple(self._arrivals):
             for pod in self._cluster.pods_of(key):
                 is_waiting = pod.status is Status.PENDING and not pod.gated
-                if is_waiting and self._inflight.of(pod.uid) is None:
+                if is_waiting and self._table.of(pod.uid) is None:
                     place = self.claim(pod, key)
                     claimed += [place] if place else []
             self._give_back(key)
         for key in tuple(self._given_up):
             if not self._cluster.members(key):
                 del self._given_up[key]
-        self.allowance.counting()
-        self.taken.clear()
-        return claimed
+        self._ledger.wakeups.wake_parked(claimed, self._clock.monotonic())
 
-    def _places(
-        self, shape: Shape, count: int, offered: Sequence[str], fences: Mapping[str, Resources]
-    ) -> list[str] | None:
-        """Choose nodes for *count* pods, of the first that will do the fullest; None without."""
+    def _may_arrive(self, group: PodGroup) -> bool:
+        key = group.key
+        if group.min_member > MOST_MEMBERS or group.min_by_role or self._table.of_gang(key):
+            return False
+        if self._cluster.seated(key) or self._table.backs_off_for(key):
+            return False
+        return self._here(key) > self._given_up.get(key, -1)
+
+    def _nodes(self, shape: Shape, group: PodGroup, offered: Sequence[str]) -> list[str] | None:
+        """Choose nodes for the minimum, of the first that will do the fullest; None without."""
         slots: list[tuple[int, str]] = []
-        found = 0
+        found, count = 0, group.min_member
+        barred = self._cluster.misfits.of(group.key)
         for name in islice(offered, _MOST_NODES):
-            free = self._cluster.slots(name, shape, fences.get(name, NOTHING)) or 0
-            if free > 0:
-                free = 1 if shape.host_ports else free
+            free = self._ledger.room.slots(name, shape) or 0
+            if free > 0 and name not in barred:
                 found += free
                 slots.append((free, name))
             if found >= count and len(slots) >= _CHOICE:
@@ -185,42 +144,35 @@ class Arrivals:
         slots.sort()
         return [name for free, name in slots for _ in range(min(free, count))][:count]
 
-    def _keep(self, pod: Pod, group: PodGroup, places: Sequence[str], now: float) -> None:
-        spares = _Spares(pod.shape, [], group.min_member, now)
-        for number, node in enumerate(places):
-            uid = PodUid(f"{SPARE}{group.key}:{number}")
-            spare = replace(pod, uid=uid, name=f"{group.name}-to-come-{number}", refusal="")
-            if self._inflight.reserve(spare, group.key, node, now):
-                spares.uids.append(spare.uid)
-        if spares.uids:
-            self._spares[group.key] = spares
+    def _keep(self, pod: Pod, group: PodGroup, queue: str, nodes: Sequence[str]) -> None:
+        arrival = _Arrival(pod.shape, [], group.min_member, self._clock.monotonic())
+        for number, node in enumerate(nodes):
+            uid = PodUid(f"{PLACEHOLDER}{group.key}:{number}")
+            to_come = replace(pod, uid=uid, name=f"{group.name}-to-come-{number}", refusal="")
+            if self._ledger.promise(to_come, group.key, node, queue):
+                arrival.places.append(uid)
+        if arrival.places:
+            self._arrivals[group.key] = arrival
 
     def _give_back(self, key: GangKey) -> None:
-        spares, group = self._spares[key], self._cluster.group(key)
+        arrival, group = self._arrivals[key], self._cluster.group(key)
         here = self._here(key)
-        is_late = self._clock.monotonic() - spares.since_monotonic > self._grace_s
-        least = group.min_member if group else spares.min_member
+        is_late = self._clock.monotonic() - arrival.since_monotonic > self._grace_s
+        least = group.min_member if group else arrival.min_member
         wanted = least - here if here and not is_late else 0
-        while len(spares.uids) > max(0, wanted) and (uid := _pop(spares.uids)) is not None:
-            self._inflight.release(uid)
-        if not spares.uids:
-            del self._spares[key]
+        while len(arrival.places) > max(0, wanted):
+            self._table.release(arrival.places.pop())
+        if not arrival.places:
+            del self._arrivals[key]
         if is_late and here < least:
             self._given_up[key] = here
-            self._still_incomplete(key)
+            for listener in self._listeners:
+                listener(key)
 
     def _here(self, key: GangKey) -> int:
         """Count the members that exist; kube-scheduler may have shown us some before the watch."""
         unseen = (
-            not each.pod.is_spare and self._cluster.pod(each.uid) is None
-            for each in self._inflight.of_gang(key)
+            not each.pod.is_placeholder and self._cluster.pod(each.uid) is None
+            for each in self._table.of_gang(key)
         )
         return self._cluster.members(key) + sum(unseen)
-
-
-def _pop(uids: list[PodUid]) -> PodUid | None:
-    """Take one, if the other thread was not quicker."""
-    try:
-        return uids.pop()
-    except IndexError:
-        return None

@@ -1,6 +1,6 @@
 """What the status of a PodGroup or Queue should say: pure, from a verdict and its gang.
 
-The words are the dialect's own. A status has a headline, which people and controllers act upon,
+The words are the dialect's own. A status has a main part, which people and controllers act upon,
 and details, which may lag a little: counters, amounts, the sentence beside a reason.
 """
 
@@ -56,9 +56,9 @@ _QUEUE_COUNTERS = {phase: phase.value.lower() for phase in Phase}
 class Content:
     """A status without the times in it; two that are equal need no write between them."""
 
-    headline: tuple[object, ...]
+    main: tuple[object, ...]
     body: Mapping[str, Any]
-    #: How long the headline should stand before it is written.
+    #: How long the main part should stand before it is written.
     settle_s: float = field(default=WAITING_SETTLES_S, compare=False)
     #: How long the first change of details only should wait after it.
     pause_s: float = field(default=WAITING_PAUSES_S, compare=False)
@@ -80,10 +80,10 @@ def of_gang(gang: Gang, verdict: Verdict) -> Content | None:
     if conditions:
         body["conditions"] = conditions
     told = _timed(content(body), verdict)
-    if gang.spares:
+    if gang.placeholders:
         # News though the words are the same as while nobody was there: it settles anew, and in
         # most cases runs before anybody is told.
-        return replace(told, headline=(*told.headline, "arriving"))
+        return replace(told, main=(*told.main, "arriving"))
     return told
 
 
@@ -129,8 +129,8 @@ def content(body: Mapping[str, Any]) -> Content:
         for each in body.get("conditions", ())
     ]
     told = {**body, "conditions": conditions} if conditions else dict(body)
-    headline = [(each["type"], each["status"], each["reason"]) for each in conditions]
-    return Content((told.get("phase"), *headline), told)
+    main = [(each["type"], each["status"], each["reason"]) for each in conditions]
+    return Content((told.get("phase"), *main), told)
 
 
 def dated(wanted: Content, known: Mapping[str, Any], at: str) -> dict[str, Any]:

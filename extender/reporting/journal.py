@@ -3,7 +3,7 @@
 Rule 1: a line is written when something changes, never because time has passed.
 Rule 2: everything here is bounded: the gangs, the lines of a gang, the text of a line.
 Rule 3: one thread notes passes; others may add lines and read at any time. Each of these is a
-single step of a dict or a deque, so nobody needs a lock.
+single step of a dict or a deque, so nobody needs a lock (and a cache of cachetools would need one).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class JournalLine:
     """One thing that happened to a gang: *word* is a reason, or what was done to it."""
 
     #: Seconds since the epoch.
@@ -56,7 +56,7 @@ class Journal:
 
     def __init__(self) -> None:
         self.last: Pass | None = None
-        self._lines: OrderedDict[GangKey, deque[Line]] = OrderedDict()
+        self._lines: OrderedDict[GangKey, deque[JournalLine]] = OrderedDict()
         self._since: dict[GangKey, float] = {}
 
     def note(self, snapshot: Snapshot, plan: Plan) -> list[Change]:
@@ -84,9 +84,9 @@ class Journal:
             lines = self._lines[key] = deque(maxlen=_LINES)
             if len(self._lines) > _GANGS:
                 self._lines.popitem(last=False)
-        lines.append(Line(at, cycle, word, text[:_TEXT]))
+        lines.append(JournalLine(at, cycle, word, text[:_TEXT]))
 
-    def story(self, key: GangKey) -> tuple[Line, ...]:
+    def story(self, key: GangKey) -> tuple[JournalLine, ...]:
         """Tell what happened to a gang, oldest line first."""
         return tuple(self._lines.get(key, ()))
 

@@ -1,4 +1,4 @@
-"""All we keep about one object whose status we write: the draft, and what was announced."""
+"""All we keep about one object whose status we write: the schedule, and what was announced."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from extender.model.gang import Gang
 from extender.model.reason import Reason
 from extender.plan.decision import Standing, Verdict
 from extender.ports import Notice, Subject
-from extender.reporting.schedule import Draft
+from extender.reporting.schedule import Schedule
 
 #: Shorter waits end without a word: kube-scheduler's own events show that the pods started.
 WORTH_TELLING_S = 10.0
@@ -24,15 +24,15 @@ _WARNINGS = frozenset(
 )
 
 
-class Sheet:
+class Record:
     """One object: who it is, what its status should say, what people were told."""
 
     __slots__ = (
         "announced",
-        "draft",
         "gang",
         "is_busy",
         "is_written",
+        "schedule",
         "stuck_since",
         "subject",
         "verdict",
@@ -40,7 +40,7 @@ class Sheet:
 
     def __init__(self, subject: Subject, *, is_written: bool = True) -> None:
         self.subject = subject
-        self.draft = Draft()
+        self.schedule = Schedule()
         self.gang: Gang | None = None
         self.verdict: Verdict | None = None
         #: A request about it is on its way.

@@ -1,7 +1,7 @@
 """Tells the cluster what was decided: status and events, on change only, in a thread of its own.
 
 The planning thread hands over each pass and goes on at once. What is told lags by the moment a
-headline needs to settle, so that a gang that starts right away costs one write and no event.
+status needs to settle, so that a gang that starts right away costs one write and no event.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
-from datetime import UTC, datetime
 from functools import partial
 from math import inf
 from typing import Any
@@ -19,18 +18,18 @@ from typing import Any
 from extender.errors import ApiError
 from extender.logs import event
 from extender.metrics import Metrics
-from extender.model.dialect import VOLCANO
 from extender.model.gang import Gang, GangKey
 from extender.model.membership import SHADOW
 from extender.model.queue import QueueState
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan, Standing, Verdict
-from extender.ports import Announcer, Clock, StatusWriter
-from extender.reporting import contents, subjects
+from extender.ports import Announcer, Clock, StatusWriter, Subject
+from extender.reporting import contents
 from extender.reporting.contents import Content
 from extender.reporting.journal import Change, Journal, Pass
-from extender.reporting.record import Sheet
-from extender.reporting.schedule import Draft
+from extender.reporting.record import Record
+from extender.reporting.schedule import Schedule
+from extender.timing.clock import timestamp
 
 log = logging.getLogger(__name__)
 
@@ -64,11 +63,11 @@ class Reporter:
         self._clock = clock
         self._started = clock.now()
         self._seen: Pass | None = None
-        self._gangs: dict[GangKey, Sheet] = {}
-        self._queues: dict[str, Sheet] = {}
+        self._gangs: dict[GangKey, Record] = {}
+        self._queues: dict[str, Record] = {}
         #: Those with something to write.
-        self._open: set[Sheet] = set()
-        #: What the writer answered; noted by the thread, so that only it touches the sheets.
+        self._open: set[Record] = set()
+        #: What the writer answered; noted by the thread, so that only it touches the records.
         self._answers: deque[Callable[[], None]] = deque()
         self._wake = threading.Event()
         self._stopping = threading.Event()
@@ -120,17 +119,17 @@ class Reporter:
         now = self._clock.monotonic()
         last = self._journal.last
         if last is not None and last is not self._seen:
-            self._draft_gangs(last, now)
-            self._draft_queues(last, now)
+            self._schedule_gangs(last, now)
+            self._schedule_queues(last, now)
             self._seen = last
-        due = min((self._advance(sheet, now) for sheet in list(self._open)), default=inf)
+        due = min((self._advance(record, now) for record in list(self._open)), default=inf)
         return min(IDLE_S, max(0.0, due - now))
 
-    def _want(self, sheet: Sheet, content: Content, now: float) -> None:
-        sheet.draft.want(content, now)
-        self._open.add(sheet)
+    def _want(self, record: Record, content: Content, now: float) -> None:
+        record.schedule.want(content, now)
+        self._open.add(record)
 
-    def _draft_gangs(self, last: Pass, now: float) -> None:
+    def _schedule_gangs(self, last: Pass, now: float) -> None:
         gangs, verdicts = last.snapshot.gangs, last.plan.verdicts
         for key in self._gangs.keys() - verdicts.keys():
             self._open.discard(self._gangs.pop(key))
@@ -138,118 +137,121 @@ class Reporter:
             gang = gangs.get(key)
             if gang is None or SHADOW in gang.group.name:
                 continue
-            sheet = self._gangs.get(key)
-            if sheet is None or not sheet.is_about(gang, verdict):
-                self._draft_gang(gang, verdict, sheet, now)
+            record = self._gangs.get(key)
+            if record is None or not record.is_about(gang, verdict):
+                self._schedule_gang(gang, verdict, record, now)
 
-    def _draft_gang(self, gang: Gang, verdict: Verdict, sheet: Sheet | None, now: float) -> None:
-        subject = subjects.of_gang(gang)
+    def _schedule_gang(
+        self, gang: Gang, verdict: Verdict, record: Record | None, now: float
+    ) -> None:
+        subject = Subject.of_gang(gang)
         if subject is None:
             return
         content = contents.of_gang(gang, verdict)
-        if sheet is None or sheet.subject.uid != subject.uid:
-            sheet = self._gangs[gang.key] = Sheet(subject, is_written=content is not None)
-            self._begin(sheet.draft, gang, verdict, content)
-        sheet.gang, sheet.verdict = gang, verdict
-        self._want(sheet, content or contents.spoken(verdict), now)
+        if record is None or record.subject.uid != subject.uid:
+            record = self._gangs[gang.key] = Record(subject, is_written=content is not None)
+            self._begin(record.schedule, gang, verdict, content)
+        record.gang, record.verdict = gang, verdict
+        self._want(record, content or contents.spoken(verdict), now)
 
-    def _begin(self, draft: Draft, gang: Gang, verdict: Verdict, content: Content | None) -> None:
+    def _begin(
+        self, schedule: Schedule, gang: Gang, verdict: Verdict, content: Content | None
+    ) -> None:
         """Decide what may be taken for granted about a gang we see for the first time."""
         if content is None or gang.group.created > self._started:
-            draft.known = {}
+            schedule.known = {}
         elif verdict.standing is Standing.RUNNING and gang.group.phase is verdict.phase:
             # Thousands run when we start. What they say is right, as far as anybody acts on it.
-            draft.written = content
+            schedule.written = content
 
-    def _draft_queues(self, last: Pass, now: float) -> None:
+    def _schedule_queues(self, last: Pass, now: float) -> None:
         for name in self._queues.keys() - last.plan.queues.keys():
             self._open.discard(self._queues.pop(name))
             self._metrics.forget_queue(name)
         for name, content in contents.of_queues(last.snapshot, last.plan).items():
-            subject = subjects.of_queue(last.snapshot.queues[name], VOLCANO)
-            sheet = self._queues.get(name)
-            if sheet is None or sheet.subject.uid != subject.uid:
-                sheet = self._queues[name] = Sheet(subject)
-            self._want(sheet, content, now)
+            subject = Subject.of_queue(last.snapshot.queues[name])
+            record = self._queues.get(name)
+            if record is None or record.subject.uid != subject.uid:
+                record = self._queues[name] = Record(subject)
+            self._want(record, content, now)
 
-    def _advance(self, sheet: Sheet, now: float) -> float:
-        """Do what is due on one sheet; give when it wants to be looked at again."""
-        due, wanted = sheet.draft.due(), sheet.draft.wanted()
+    def _advance(self, record: Record, now: float) -> float:
+        """Do what is due on one record; give when it wants to be looked at again."""
+        due, wanted = record.schedule.due(), record.schedule.wanted()
         if wanted is None:
-            self._open.discard(sheet)
-        if sheet.is_busy or wanted is None or due > now:
-            return inf if sheet.is_busy else due
-        if not sheet.is_written:
-            sheet.draft.wrote({}, wanted, now)
-            self._announce(sheet)
-        elif sheet.draft.known is None:
-            self._await(sheet, self._writer.read(sheet.subject), self._found)
+            self._open.discard(record)
+        if record.is_busy or wanted is None or due > now:
+            return inf if record.is_busy else due
+        if not record.is_written:
+            record.schedule.wrote({}, wanted, now)
+            self._announce(record)
+        elif record.schedule.known is None:
+            self._await(record, self._writer.read(record.subject), self._found)
         else:
-            self._write(sheet, wanted, sheet.draft.known)
+            self._write(record, wanted, record.schedule.known)
         return inf
 
-    def _write(self, sheet: Sheet, wanted: Content, known: Status) -> None:
-        at = datetime.fromtimestamp(self._clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        body = contents.dated(wanted, known, at)
-        if sheet.subject.kind == "Queue" and not known.get("state"):
+    def _write(self, record: Record, wanted: Content, known: Status) -> None:
+        body = contents.dated(wanted, known, timestamp(self._clock.now()))
+        if record.subject.kind == "Queue" and not known.get("state"):
             # Without Volcano's controller nobody else says that a new queue is open.
             body.setdefault("state", QueueState.OPEN.value)
         written = partial(self._wrote, wanted)
-        self._await(sheet, self._writer.write(sheet.subject, body), written)
-        self._announce(sheet)
+        self._await(record, self._writer.write(record.subject, body), written)
+        self._announce(record)
 
-    def _announce(self, sheet: Sheet) -> None:
-        if sheet.verdict is None:
+    def _announce(self, record: Record) -> None:
+        if record.verdict is None:
             return
         now = self._clock.now()
-        notice = sheet.notice(now, self._journal.since(sheet.verdict.gang) or now)
+        notice = record.notice(now, self._journal.since(record.verdict.gang) or now)
         if notice is not None:
             self._announcer.announce(notice)
 
     def _await(
-        self, sheet: Sheet, answer: Future[Status | None], note: Callable[[Sheet, Status], None]
+        self, record: Record, answer: Future[Status | None], note: Callable[[Record, Status], None]
     ) -> None:
-        sheet.is_busy = True
+        record.is_busy = True
 
         def answered(done: Future[Status | None]) -> None:
-            self._answers.append(lambda: self._note(sheet, done, note))
+            self._answers.append(lambda: self._note(record, done, note))
             self._wake.set()
 
         answer.add_done_callback(answered)
 
     def _note(
-        self, sheet: Sheet, done: Future[Status | None], note: Callable[[Sheet, Status], None]
+        self, record: Record, done: Future[Status | None], note: Callable[[Record, Status], None]
     ) -> None:
-        sheet.is_busy = False
+        record.is_busy = False
         try:
             status = done.result()
         except (ApiError, CancelledError) as error:
-            self._count(sheet, "failed")
-            sheet.draft.failed(self._clock.monotonic())
+            self._count(record, "failed")
+            record.schedule.failed(self._clock.monotonic())
             event(
                 log,
                 logging.WARNING,
                 "status not written",
-                kind=sheet.subject.kind,
-                name=sheet.subject.name,
-                namespace=sheet.subject.namespace,
+                kind=record.subject.kind,
+                name=record.subject.name,
+                namespace=record.subject.namespace,
                 why=str(error),
             )
             return
         if status is None:
             # The object is gone, or another one; the mirror will say so in a moment.
-            self._count(sheet, "gone")
-            sheet.draft.failed(self._clock.monotonic())
+            self._count(record, "gone")
+            record.schedule.failed(self._clock.monotonic())
             return
-        note(sheet, status)
+        note(record, status)
 
-    def _found(self, sheet: Sheet, status: Status) -> None:
-        sheet.draft.found(status, contents.content(status), self._clock.monotonic())
-        sheet.announced = contents.stuck_reason(status)
+    def _found(self, record: Record, status: Status) -> None:
+        record.schedule.found(status, contents.content(status), self._clock.monotonic())
+        record.announced = contents.stuck_reason(status)
 
-    def _wrote(self, content: Content, sheet: Sheet, status: Status) -> None:
-        self._count(sheet, "written")
-        sheet.draft.wrote(status, content, self._clock.monotonic())
+    def _wrote(self, content: Content, record: Record, status: Status) -> None:
+        self._count(record, "written")
+        record.schedule.wrote(status, content, self._clock.monotonic())
 
-    def _count(self, sheet: Sheet, outcome: str) -> None:
-        self._metrics.status_writes.labels(sheet.subject.kind, outcome).inc()
+    def _count(self, record: Record, outcome: str) -> None:
+        self._metrics.status_writes.labels(record.subject.kind, outcome).inc()

@@ -1,6 +1,6 @@
 """When the status of one object is written: soon for news, unhurried for details, never twice.
 
-A headline waits a moment, so that a burst of changes is one write. Details wait longer each time
+The main part waits a moment, so that a burst of changes is one write. Details wait longer each time
 they change without any news, so that a gang that waits for a day costs a few writes an hour.
 """
 
@@ -11,23 +11,24 @@ from math import inf
 from typing import Any
 
 from extender.reporting.contents import Content
+from extender.timing.pause import Pause
 
-#: A headline that keeps changing is written this long after it should have settled.
+#: A main part that keeps changing is written this long after it should have settled.
 PATIENCE_S = 0.35
 #: The longest pause before a write of details only; the content says which is the first.
 LAST_PAUSE_S = 60.0
-#: After a write that failed; twice as long each time it fails again.
-RETRY_S = 2.0
+#: After a write that failed.
+RETRY = Pause(2.0, LAST_PAUSE_S)
 
 
-class Draft:
+class Schedule:
     """The status of one object: what it should be, and what is known to be there."""
 
     __slots__ = (
         "_changed_at",
         "_details_at",
         "_failures",
-        "_pause_s",
+        "_quiet_writes",
         "_since",
         "_wanted",
         "known",
@@ -43,14 +44,15 @@ class Draft:
         self._since = inf
         self._changed_at = 0.0
         self._details_at = 0.0
-        self._pause_s = 0.0
+        #: Writes of details only, since the last news.
+        self._quiet_writes = 0
         self._failures = 0
 
     def want(self, content: Content, now: float) -> None:
         """Say what the status should be from now on."""
         if content == self._wanted:
             return
-        if self._wanted is None or content.headline != self._wanted.headline:
+        if self._wanted is None or content.main != self._wanted.main:
             self._changed_at = now
         self._wanted = content
         self._since = inf if self._is_settled() else min(self._since, now)
@@ -59,7 +61,7 @@ class Draft:
         """Tell when to write; infinity when there is nothing to write."""
         if self._since == inf or self._wanted is None:
             return inf
-        if self.written is None or self._wanted.headline != self.written.headline:
+        if self.written is None or self._wanted.main != self.written.main:
             settle_s = self._wanted.settle_s
             return min(self._changed_at, self._since + PATIENCE_S) + settle_s
         return max(self._details_at, self._since)
@@ -76,24 +78,23 @@ class Draft:
 
     def wrote(self, status: Mapping[str, Any], content: Content, now: float) -> None:
         """Hear that *content* was written; *status* is the whole as it is there now."""
-        news = self.written is None or self.written.headline != content.headline
-        longer = min(max(self._pause_s * 2, content.pause_s), LAST_PAUSE_S)
-        self._pause_s = content.pause_s if news else longer
-        self._details_at = now + self._pause_s
+        news = self.written is None or self.written.main != content.main
+        self._quiet_writes = 0 if news else self._quiet_writes + 1
+        pause = Pause(content.pause_s, LAST_PAUSE_S)
+        self._details_at = now + pause.after(self._quiet_writes + 1)
         self.known, self.written = status, content
         self._failures = 0
         self._since = inf if self._is_settled() else now
 
     def failed(self, now: float) -> None:
         """Hear that the write did not happen; it is tried again later."""
-        pause = min(RETRY_S * 2**self._failures, LAST_PAUSE_S)
-        self._failures = min(self._failures + 1, 10)
-        self._since = self._changed_at = self._details_at = now + pause
+        self._failures += 1
+        self._since = self._changed_at = self._details_at = now + RETRY.after(self._failures)
 
     def _is_settled(self) -> bool:
         if self._wanted is None or self.written is None:
             return self._wanted is None
-        if self._wanted.headline != self.written.headline:
+        if self._wanted.main != self.written.main:
             return False
         there = self.written.body
         return all(there.get(key) == value for key, value in self._wanted.body.items())

@@ -8,7 +8,7 @@ from typing import Any
 
 from extender.model.gang import GangKey
 from extender.ports import EvictOrder, EvictOutcome, EvictResult, Notice, Subject
-from extender.sim.cluster import Object, SimCluster
+from extender.sim.cluster import Object, SimCluster, settled
 
 
 class SimEvictor:
@@ -21,10 +21,7 @@ class SimEvictor:
         """Delete the pods."""
         for order in orders:
             self._cluster.delete("Pod", order.namespace, order.name)
-        return [_settled(EvictOutcome(EvictResult.LEAVING)) for _ in orders]
-
-    def stop(self) -> None:
-        """Nothing is on its way."""
+        return [settled(EvictOutcome(EvictResult.LEAVING)) for _ in orders]
 
 
 class SimUndo:
@@ -47,7 +44,7 @@ class SimStatus:
     def read(self, subject: Subject) -> Future[Mapping[str, Any] | None]:
         """Give the status as it is."""
         found = self._find(subject)
-        return _settled(found.get("status", {}) if found else None)
+        return settled(found.get("status", {}) if found else None)
 
     def write(
         self, subject: Subject, status: Mapping[str, Any]
@@ -55,13 +52,10 @@ class SimStatus:
         """Merge *status* into what is there."""
         found = self._find(subject)
         if found is None:
-            return _settled(None)
+            return settled(None)
         merged = {**found.get("status", {}), **status}
         self._cluster.change(found, lambda it: it.update(status=merged))
-        return _settled(merged)
-
-    def stop(self) -> None:
-        """Nothing is on its way."""
+        return settled(merged)
 
     def _find(self, subject: Subject) -> Object | None:
         return next(
@@ -83,15 +77,3 @@ class SimAnnouncer:
     def announce(self, notice: Notice) -> None:
         """Take *notice* in."""
         self.notices.append(notice)
-
-    def start(self) -> None:
-        """Nothing runs."""
-
-    def stop(self) -> None:
-        """Nothing runs."""
-
-
-def _settled(value: Any) -> Future[Any]:
-    future: Future[Any] = Future()
-    future.set_result(value)
-    return future

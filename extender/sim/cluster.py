@@ -11,11 +11,11 @@ import itertools
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from extender.model.gang import PodGroup
 from extender.ports import BindOrder, BindOutcome, BindResult, Clock, Settle, WakeOrder
+from extender.timing.clock import timestamp
 
 Object: TypeAlias = dict[str, Any]
 #: Told of every change: ADDED, MODIFIED or DELETED, and the object.
@@ -47,7 +47,7 @@ class SimCluster:
             about = stored["metadata"]
             if not keep_uid:
                 about["uid"] = f"sim-{next(self._uids):06d}"
-            about.setdefault("creationTimestamp", self._now())
+            about.setdefault("creationTimestamp", timestamp(self._clock.now()))
             self._objects[_key(stored)] = stored
             self._tell("ADDED", stored)
             return stored
@@ -84,7 +84,7 @@ class SimCluster:
         """Give the PodGroup as it is now."""
         with self._lock:
             found = self._objects.get(("PodGroup", group.namespace, group.name))
-        return _settled(self._read_group(found) if found else None)
+        return settled(self._read_group(found) if found else None)
 
     def wake(self, orders: Sequence[WakeOrder]) -> None:
         """Nominate each pod to its node; whoever listens as kube-scheduler looks at it again."""
@@ -109,9 +109,6 @@ class SimCluster:
             self.change(pod, seat)
             return BindOutcome(BindResult.BOUND)
 
-    def _now(self) -> str:
-        return datetime.fromtimestamp(self._clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
     def _tell(self, verb: str, thing: Object) -> None:
         for listener in self._listeners:
             listener(verb, thing)
@@ -126,7 +123,8 @@ def _nominate(pod: Object, node: str) -> None:
     pod["status"]["nominatedNodeName"] = node
 
 
-def _settled(value: Any) -> Future[Any]:
+def settled(value: Any) -> Future[Any]:
+    """Give a future that waits for nothing."""
     future: Future[Any] = Future()
     future.set_result(value)
     return future

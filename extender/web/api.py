@@ -12,7 +12,7 @@ from extender.model.snapshot import Snapshot
 from extender.plan.decision import Eviction, Plan, QueueFigures, Verdict
 from extender.plan.verdict.explain import Explanation
 from extender.plan.verdict.shortfall import Shortfall
-from extender.reporting.journal import Line
+from extender.reporting.journal import JournalLine
 
 Document = dict[str, Any]
 
@@ -88,7 +88,7 @@ def explanation(
     *,
     since: float | None,
     lasted_s: float | None,
-    story: Sequence[Line],
+    story: Sequence[JournalLine],
 ) -> Document:
     """Give all there is to say about one gang."""
     return {
@@ -103,13 +103,13 @@ def explanation(
         "ahead": [{"gang": each.gang, "queue": each.queue, "why": each.why} for each in told.ahead],
         "ahead_count": told.ahead_count,
         "victims": [eviction(each) for each in told.victims],
-        "spared": dict(told.spared),
+        "protected": dict(told.protected),
         "would_start_with": list(told.remedies),
         "story": lines(story),
     }
 
 
-def lines(story: Sequence[Line]) -> list[Document]:
+def lines(story: Sequence[JournalLine]) -> list[Document]:
     """Give a story, oldest line first."""
     return [
         {"at": time(line.at), "cycle": line.cycle, "word": line.word, "text": line.text}

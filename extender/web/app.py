@@ -1,59 +1,78 @@
-"""The Flask app: probes, metrics and API; with hooks too, for any WSGI server and for tests."""
+"""The Flask app of the operations port: probes, metrics, API and pages."""
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from importlib.resources import files
+from typing import cast
 
-from flask import Blueprint, Flask, Response, request
+from a2wsgi import WSGIMiddleware
+from a2wsgi.asgi_typing import ASGIApp
+from a2wsgi.wsgi_typing import WSGIApp
+from flask import Blueprint, Flask, Response
 from flask.typing import ResponseReturnValue
 
-from extender.web import wire
-from extender.web.hooks import BODY_LIMIT, VERBS, Hooks
+from extender.metrics import Metrics
+from extender.policyfile import PolicyFile
+from extender.reporting.journal import Journal
+from extender.web.ops import Ops
+from extender.web.probes import Probes
+from extender.web.series import PlanSeries, WatchSeries
+
+#: The page is complete in itself: it may ask only us, and nobody may frame it.
+_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self';"
+    " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 
 
-class Pages(Protocol):
-    """Something that can be mounted."""
+def create_app(
+    *,
+    journal: Journal,
+    policies: PolicyFile,
+    metrics: Metrics,
+    readiness: Callable[[], list[str]],
+    notes: Callable[[], list[str]],
+    silence: Callable[[], Mapping[str, float]],
+) -> Flask:
+    """Mount the pages, and let *metrics* show what is read when somebody scrapes."""
 
-    def blueprint(self) -> Blueprint:
-        """Give the routes."""
+    def all_notes() -> list[str]:
+        return [f"policy: {policies.problem}"] * bool(policies.problem) + notes()
 
-
-def create_app(*pages: Pages, hooks: Hooks | None = None) -> Flask:
-    """Mount what is given; under `serve` the hooks are answered by the edge instead."""
+    metrics.policy_refused.set_function(lambda: bool(policies.problem))
+    metrics.registry.register(PlanSeries(lambda: journal.last))
+    metrics.registry.register(WatchSeries(silence))
     app = Flask(__name__, static_folder=None)
-    for each in pages:
-        app.register_blueprint(each.blueprint())
-    if hooks is not None:
-        _mount(app, hooks)
+    app.register_blueprint(Dashboard().blueprint())
+    app.register_blueprint(Probes(readiness, metrics, all_notes).blueprint())
+    app.register_blueprint(Ops(journal, policies.current).blueprint())
     return app
 
 
-def _mount(app: Flask, hooks: Hooks) -> None:
-    # kube-scheduler follows redirects but loses the POST: answer with and without the slash.
-    app.url_map.strict_slashes = False
-    app.config["MAX_CONTENT_LENGTH"] = BODY_LIMIT
+def on_a_loop(app: Flask) -> ASGIApp:
+    """Let an event loop serve *app*, in threads of its own."""
+    # Flask takes any environment; a2wsgi names every variable there can be.
+    return WSGIMiddleware(cast(WSGIApp, app))
 
-    def hook(verb: str) -> ResponseReturnValue:
-        body = request.get_data(cache=False)
-        if verb != "bind":
-            return Response(hooks.answer(verb, body), mimetype="application/json")
-        # A WSGI server spends a thread on every held bind; `serve` does not come this way.
-        answer: Future[str] = Future()
-        hooks.bind(body, answer.set_result)
-        return Response(hooks.bound(answer.result()), mimetype="application/json")
 
-    for verb in VERBS:
-        for prefix in ("", "/v1"):
-            app.add_url_rule(
-                f"{prefix}/{verb}",
-                endpoint=f"{prefix}{verb}",
-                view_func=hook,
-                methods=["POST"],
-                defaults={"verb": verb},
-            )
+class Dashboard:
+    """One page that draws what the API says; it has no state of its own."""
 
-    @app.errorhandler(413)
-    def too_large(_: Exception) -> ResponseReturnValue:
-        text = wire.write_error(f"the body is over {BODY_LIMIT} bytes")
-        return Response(text, status=413, mimetype="application/json")
+    def __init__(self) -> None:
+        self._page = files("extender.web").joinpath("pages/dashboard.html").read_text("utf-8")
+
+    def blueprint(self) -> Blueprint:
+        """Give the route."""
+        routes = Blueprint("dashboard", __name__)
+        routes.add_url_rule("/", view_func=self.page)
+        return routes
+
+    def page(self) -> ResponseReturnValue:
+        """Give the page."""
+        headers = {
+            "content-security-policy": _POLICY,
+            "x-content-type-options": "nosniff",
+            "referrer-policy": "no-referrer",
+        }
+        return Response(self._page, mimetype="text/html", headers=headers)

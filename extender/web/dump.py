@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from extender.model.dialect import VERSIONS
 from extender.model.gang import Gang
 from extender.model.membership import SHADOW
 from extender.model.node import Node
@@ -24,11 +25,6 @@ from extender.web.api import time
 Object = dict[str, Any]
 
 _VOLCANO = "scheduling.volcano.sh/v1beta1"
-_VERSIONS = {
-    "scheduling.x-k8s.io": "v1alpha1",
-    "scheduling.sigs.dev": "v1alpha2",
-    "scheduling.incubator.k8s.io": "v1alpha1",
-}
 _PHASES = {
     Status.RUNNING: "Running",
     Status.RELEASING: "Running",
@@ -145,7 +141,7 @@ def _group(gang: Gang) -> Object:
         spec["priorityClassName"] = f"priority-{gang.priority}"
     about = _metadata(group.name, group.namespace, group.uid, group.created, group.annotations)
     return {
-        "apiVersion": f"{group.dialect}/{_VERSIONS.get(group.dialect, 'v1beta1')}",
+        "apiVersion": f"{group.dialect}/{VERSIONS.get(group.dialect, 'v1beta1')}",
         "kind": "PodGroup",
         "metadata": about,
         "spec": spec,

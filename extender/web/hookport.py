@@ -1,8 +1,8 @@
 """The hook port: HTTP/1.1 read in C, answered in one write, nothing in between.
 
 kube-scheduler asks in its serial loop, twice for every pod of the cluster, so what a request
-costs besides the answer is what we cost everybody. The ASGI edge does the same through a server
-that knows nothing of us: three times the CPU for a filter, four times for a held bind (0018).
+costs besides the answer is what we cost everybody. A server that knows nothing of us takes three
+times the CPU for a filter and four times for a held bind (0018).
 
 A connection carries one call at a time, as Go's client does it. Everything runs on the loop.
 """
@@ -18,7 +18,7 @@ import httptools
 
 from extender.web import wire
 from extender.web.hooks import BODY_LIMIT, NO_CALL, VERB_OF, Hooks
-from extender.web.pacing import Exits
+from extender.web.pacing import AnswerPacing
 
 #: kube-scheduler keeps idle connections for 90 s and does not resend a POST on one we closed.
 KEEP_ALIVE_S = 120.0
@@ -45,15 +45,15 @@ class HookPort:
         self.hooks = hooks
         self.loop = loop
         self.thread = threading.get_ident()
-        self.connections: set[Connection] = set()
-        self.exits = Exits(loop)
+        self.connections: set[HookConnection] = set()
+        self.pacing = AnswerPacing(loop)
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 
     async def listen(self, listening: socket.socket) -> None:
         """Begin to answer; called on the loop, which may not be left afterwards."""
         self.thread = threading.get_ident()
-        self._server = await self.loop.create_server(lambda: Connection(self), sock=listening)
+        self._server = await self.loop.create_server(lambda: HookConnection(self), sock=listening)
         self._sweep()
 
     async def close(self, grace_s: float) -> None:
@@ -62,7 +62,7 @@ class HookPort:
             self._server.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
-        self.exits.empty()
+        self.pacing.close()
         end = self.loop.time() + grace_s
         while any(each.is_asked for each in self.connections) and self.loop.time() < end:
             await asyncio.sleep(0.01)
@@ -77,13 +77,13 @@ class HookPort:
         self._sweeper = self.loop.call_later(_SWEEP_S, self._sweep)
 
 
-class Connection(asyncio.Protocol):
+class HookConnection(asyncio.Protocol):
     """One connection of kube-scheduler."""
 
     def __init__(self, port: HookPort) -> None:
         self._port = port
         self._hooks = port.hooks
-        self._exits = port.exits
+        self._pacing = port.pacing
         self._transport: Any = None
         self._parser = httptools.HttpRequestParser(self)
         self._url = b""
@@ -117,13 +117,13 @@ class Connection(asyncio.Protocol):
         """Begin."""
         self._transport = transport
         self._port.connections.add(self)
-        self._exits.idle.add(self)
+        self._pacing.idle.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the barrier if somebody was still waiting."""
         self._port.connections.discard(self)
         self._transport = None
-        self._exits.idle.discard(self)
+        self._pacing.idle.discard(self)
         if self._is_waiting:
             self._is_waiting = False
             self._hooks.peer_gone(self._call)
@@ -146,7 +146,7 @@ class Connection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         """A call begins."""
         self._is_reading = True
-        self._exits.idle.discard(self)
+        self._pacing.idle.discard(self)
         self._url = b""
         self._body.clear()
         self._size = 0
@@ -190,7 +190,7 @@ class Connection(asyncio.Protocol):
                 self._answer(200, self._hooks.answer(verb, body))
                 return
             self._is_waiting = True
-            self._exits.swap()
+            self._pacing.bind_came()
             self._call = self._hooks.bind(body, self._settled)
 
     # answers
@@ -208,9 +208,9 @@ class Connection(asyncio.Protocol):
         if error:
             self._end_bind(error)
         else:
-            self._exits.ask(self)
+            self._pacing.settled(self)
 
-    def leave(self) -> None:
+    def answer_now(self) -> None:
         """Answer a bind that succeeded, unless the caller has left."""
         if self._is_waiting:
             self._end_bind("")
@@ -222,7 +222,7 @@ class Connection(asyncio.Protocol):
     def _answer(self, status: int, body: bytes) -> None:
         if self._transport is None:
             return
-        self._exits.idle.add(self)
+        self._pacing.idle.add(self)
         self._transport.write(
             b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
             % (status, _REASONS[status], len(body), body)

@@ -1,6 +1,6 @@
-"""The four hooks: bytes in, bytes out, or a future of bytes for a bind that must wait.
+"""The four hooks: bytes in, bytes out; the answer to a bind that must wait is told later.
 
-They know nothing of HTTP; two thin edges mount them. Whatever goes wrong, kube-scheduler gets an
+They know nothing of HTTP, which the hook port speaks. Whatever goes wrong, kube-scheduler gets an
 `Error` it can show, and the server lives on.
 """
 
@@ -43,7 +43,7 @@ NO_CALL = CallId(0)
 BODY_LIMIT = 4 * 1024 * 1024
 
 
-class Barrier(Protocol):
+class TakesBinds(Protocol):
     """Where binds wait."""
 
     def bind(self, order: BindOrder, answer: TakeAnswer) -> CallId:
@@ -59,7 +59,7 @@ class Hooks:
     def __init__(
         self,
         gate: Gate,
-        barrier: Barrier,
+        barrier: TakesBinds,
         read_pod: PodReader,
         readiness: Readiness,
         clock: Clock,
@@ -115,10 +115,6 @@ class Hooks:
         finally:
             self._seconds["bind"].observe(self._clock.monotonic() - started)
         return NO_CALL
-
-    def idle_s(self) -> float:
-        """Tell how long kube-scheduler has asked nothing of its serial loop."""
-        return self._clock.monotonic() - self._asked_at
 
     def peer_gone(self, call: CallId) -> None:
         """Tell the barrier that the caller of a held bind went away."""

@@ -19,46 +19,46 @@ _IDLE = 2
 _LONGEST_S = 0.25
 
 
-class Leaver(Protocol):
+class Answerer(Protocol):
     """A connection with an answer to give."""
 
-    def leave(self) -> None:
+    def answer_now(self) -> None:
         """Give it."""
 
 
-class Exits:
-    """Lets answers out; everything happens on the loop."""
+class AnswerPacing:
+    """Says when each answer leaves; everything happens on the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         #: With the moment at which each goes in any case.
-        self._waiting: deque[tuple[float, Leaver]] = deque()
+        self._waiting: deque[tuple[float, Answerer]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         #: Open connections on which nothing is asked.
-        self.idle: set[Leaver] = set()
+        self.idle: set[Answerer] = set()
 
-    def ask(self, leaver: Leaver) -> None:
-        """Let *leaver* go now or soon."""
+    def settled(self, answerer: Answerer) -> None:
+        """Let *answerer* answer now or soon."""
         if len(self.idle) < _IDLE:
-            leaver.leave()
+            answerer.answer_now()
             return
-        self._waiting.append((self._loop.time() + _LONGEST_S, leaver))
+        self._waiting.append((self._loop.time() + _LONGEST_S, answerer))
         if self._timer is None:
             self._timer = self._loop.call_later(_LONGEST_S, self._overdue)
 
-    def swap(self) -> None:
-        """Hear that a bind has come in: one may go for it."""
+    def bind_came(self) -> None:
+        """Hear that a bind has come in: one answer may leave for it."""
         if self._waiting and len(self.idle) < _IDLE:
-            self._waiting.popleft()[1].leave()
+            self._waiting.popleft()[1].answer_now()
 
-    def empty(self) -> None:
-        """Let everybody go."""
+    def close(self) -> None:
+        """Let every answer leave."""
         while self._waiting:
-            self._waiting.popleft()[1].leave()
+            self._waiting.popleft()[1].answer_now()
 
     def _overdue(self) -> None:
         self._timer = None
         while self._waiting and self._waiting[0][0] <= self._loop.time():
-            self._waiting.popleft()[1].leave()
+            self._waiting.popleft()[1].answer_now()
         if self._waiting:
             self._timer = self._loop.call_at(self._waiting[0][0], self._overdue)

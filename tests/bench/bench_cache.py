@@ -26,7 +26,7 @@ from extender.cache.inflight import Stage
 from extender.kube.api.client import Access
 from extender.kube.decode.pods import pod as decode_pod
 from extender.kube.decode.pods import to_pod
-from extender.kube.watch.watches import Mirror
+from extender.kube.watch.watches import Watches
 from extender.model.pod import PodUid
 
 from .canned_api import Size, pod
@@ -85,13 +85,13 @@ def measure_typed(port: int, size: Size) -> dict[str, float]:
     }
 
 
-def start_mirror(port: int, *, streaming: bool) -> tuple[Mirror, Cluster, dict[str, float]]:
+def start_mirror(port: int, *, streaming: bool) -> tuple[Watches, Cluster, dict[str, float]]:
     """Start cold and wait until ready."""
     sys.setswitchinterval(0.0002)  # as the server does
     clock = WallClock()
     cluster = Cluster(clock)
     access = Access(host="127.0.0.1", port=port)
-    mirror = Mirror(access, cluster, clock, SCHEDULERS, streaming=streaming)
+    mirror = Watches(access, cluster, clock, SCHEDULERS, streaming=streaming)
     began, cpu = time.monotonic(), time.process_time()
     mirror.start()
     while cluster.readiness():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from extender.cache.assignment import QueuePolicy
 from extender.cache.changes import SeenPod, Upsert
 from extender.cache.cluster import Cluster
-from extender.cache.policy import QueuePolicy
 from extender.model.gang import GangKey, PodGroup
 from extender.model.membership import Membership
 from extender.model.node import Node
@@ -72,9 +72,9 @@ def pod(name: str, gang: str = "train", **rest: Any) -> SeenPod:
     return SeenPod(bare_pod(name, **rest), member_of(gang))
 
 
-def lone(name: str, **rest: Any) -> SeenPod:
-    """A pod that names nothing."""
-    membership = Membership(key=GangKey(f"a/pod:{name}"))
+def lone(name: str, queue: str = "", **rest: Any) -> SeenPod:
+    """A pod that names no gang."""
+    membership = Membership(key=GangKey(f"a/pod:{name}"), queue=queue)
     return SeenPod(bare_pod(name, **rest), membership)
 
 

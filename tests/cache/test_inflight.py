@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from extender.cache.changes import Delete, Kind, Upsert
-from extender.cache.inflight import SETTLED_S, Inflight, Stage
+from extender.cache.inflight import SETTLED_S, SOMEWHERE, Inflight, Stage
 from extender.model.gang import GangKey
 from extender.model.pod import HostPort, Shape, Status
 
@@ -271,48 +271,13 @@ def test_a_promise_on_a_node_nobody_knows_is_no_row() -> None:
     assert made.snapshot(NOW).nodes.used[:, 0].tolist() == [1000, 0]
 
 
-def test_tickets_nobody_used_lapse_and_name_their_gangs() -> None:
-    inflight = alone()
-    inflight.reserve(bare_pod("late"), GANG, "n", 10.0)
-    inflight.reserve(bare_pod("fresh"), OTHER, "n", 25.0)
-
-    assert [each.gang for each in inflight.expire(30.0, ticket_s=15.0)] == [GANG]
-    assert inflight.of(uid("late")) is None
-    assert inflight.of(uid("fresh")) is not None
-
-
-def test_a_stage_has_its_own_time() -> None:
-    clock = StoppedClock()
-    inflight = alone(clock)
-    inflight.reserve(bare_pod("w-0"), GANG, "n", clock.time)
-    clock.time += 14
-    inflight.advance(uid("w-0"), Stage.PASSED)
-    clock.time += 14
-
-    assert inflight.expire(clock.time, ticket_s=15.0) == []
-
-    clock.time += 2
-
-    assert [each.gang for each in inflight.expire(clock.time, ticket_s=15.0)] == [GANG]
-
-
-def test_a_held_bind_never_lapses_here() -> None:
-    inflight = alone()
-    inflight.reserve(bare_pod("w-0"), GANG, "n", 0.0, stage=Stage.HELD)
-
-    assert inflight.expire(10_000.0, ticket_s=1.0) == []
-    assert len(inflight) == 1
-
-
 def test_a_bind_without_any_outcome_is_taken_for_not_done() -> None:
     made = cluster(node("n"), group(), pod("w-0"))
     made.inflight.reserve(bare_pod("w-0"), GANG, "n", 0.0, stage=Stage.COMMITTING)
-    made.inflight.expire(SETTLED_S, ticket_s=1.0)
+    sent = made.inflight.of(uid("w-0"))
 
-    assert len(made.inflight) == 1
-
-    made.inflight.expire(SETTLED_S + 1, ticket_s=1.0)
-
+    assert not made.inflight.drop_unsettled(sent, SETTLED_S)
+    assert made.inflight.drop_unsettled(sent, SETTLED_S + 1)
     assert len(made.inflight) == 0
 
 
@@ -320,28 +285,75 @@ def test_a_confirmed_bind_is_kept_as_long_as_its_pod_exists() -> None:
     made = cluster(node("n"), group(), pod("seen"))
     for name in ("seen", "never-seen"):
         made.inflight.reserve(bare_pod(name), GANG, "n", 0.0, stage=Stage.BOUND)
-    made.inflight.expire(SETTLED_S + 1, ticket_s=1.0)
+    for each in made.inflight.of_gang(GANG):
+        made.inflight.drop_unsettled(each, SETTLED_S + 1)
 
     assert [each.name for each in made.inflight.of_gang(GANG)] == ["seen"]
 
 
-def test_unused_tickets_are_those_not_passed_since() -> None:
-    inflight = alone()
-    inflight.reserve(bare_pod("asleep"), GANG, "n", 1.0)
-    inflight.reserve(bare_pod("awake"), GANG, "n", 1.0, stage=Stage.PASSED)
-    inflight.reserve(bare_pod("new"), GANG, "n", 9.0)
-
-    assert [each.name for each in inflight.unused_since(5.0)] == ["asleep"]
-
-
 def test_a_gang_backs_off_until_its_time_has_come() -> None:
-    made = cluster(group())
-    made.inflight.back_off(GANG, NOW + 10)
+    clock = StoppedClock()
+    made = cluster(group(), clock=clock)
+    made.inflight.back_off(GANG, 10)
 
     assert made.snapshot(NOW).gangs[GANG].backing_off_until == NOW + 10
-    assert made.inflight.backing_off_until(GANG) == NOW + 10
+    assert made.inflight.backs_off_for(GANG) == 10
+
+    clock.time += 10
+
     assert made.snapshot(NOW + 10).gangs[GANG].backing_off_until == 0.0
-    assert made.inflight.backing_off_until(GANG) == 0.0
+    assert made.inflight.backs_off_for(GANG) == 0.0
+
+
+def test_how_long_a_gang_backs_off_does_not_depend_on_the_wall_clock() -> None:
+    clock = StoppedClock()
+    made = cluster(group(), clock=clock)
+    made.inflight.back_off(GANG, 10)
+    made.snapshot(NOW)
+
+    an_hour_back = NOW - 3600
+    assert made.snapshot(an_hour_back).gangs[GANG].backing_off_until == an_hour_back + 10
+
+
+def test_what_is_promised_since_the_last_turn_is_spent_by_its_queue() -> None:
+    made = cluster(node("n"), group(), pod("w-0"))
+    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 0.0, queue="q")
+    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0, queue="q")
+
+    assert made.inflight.spent() == {"q": bare_pod("w-0").requests}
+
+    made.snapshot(NOW)
+
+    assert made.inflight.spent() == {}
+
+
+def test_tickets_change_places_unless_one_of_them_has_been_used() -> None:
+    inflight = alone()
+    inflight.reserve(bare_pod("w-0"), GANG, "n-0", 0.0)
+    inflight.reserve(bare_pod("w-1"), GANG, "n-1", 0.0)
+
+    assert inflight.trade(uid("w-0"), uid("w-1"))
+    assert {each.name: each.node for each in inflight.of_gang(GANG)} == {
+        "w-0": "n-1",
+        "w-1": "n-0",
+    }
+    assert [each.name for each in inflight.on("n-1")] == ["w-0"]
+    assert inflight.reserved_on("n-0") == bare_pod("w-0").requests
+
+    inflight.advance(uid("w-1"), Stage.PASSED)
+    assert not inflight.trade(uid("w-0"), uid("w-1"))
+
+
+def test_a_place_somewhere_takes_no_room_of_any_node() -> None:
+    inflight = alone()
+    inflight.reserve(bare_pod("web"), GANG, SOMEWHERE, 0.0, stage=Stage.PASSED)
+
+    assert not inflight.reserved_nodes()
+    assert inflight.turn().steps == []
+
+    inflight.advance(uid("web"), Stage.COMMITTING, "n")
+
+    assert inflight.committed_on("n") == bare_pod("web").requests
 
 
 def test_room_that_comes_free_wakes_the_cycle_but_a_promise_does_not() -> None:

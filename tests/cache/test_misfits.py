@@ -2,34 +2,68 @@
 
 from __future__ import annotations
 
+from extender.cache.changes import Delete, Kind, Upsert
 from extender.cache.misfits import Misfits
-from extender.model.pod import Shape
-from tests.cache.building import SMALL, StoppedClock, cluster, node
+from extender.model.gang import GangKey
+from tests.cache.building import GANG, NOW, VOLCANO, StoppedClock, cluster, group, node, pod, uid
+
+OTHER = GangKey("a/other")
 
 
 def test_a_misfit_is_forgotten_when_its_time_is_over() -> None:
     clock = StoppedClock()
     misfits = Misfits(clock.monotonic)
-    misfits.note(SMALL, "n1", 30.0)
-    misfits.note(SMALL, "n2", 300.0)
-    assert misfits.by_shape() == {SMALL: {"n1", "n2"}}
+    misfits.note(GANG, "n1", 30.0)
+    misfits.note(GANG, "n2", 300.0)
+    assert misfits.by_gang() == {GANG: {"n1", "n2"}}
 
     clock.time += 31
-    assert misfits.by_shape() == {SMALL: {"n2"}}
+    assert misfits.by_gang() == {GANG: {"n2"}}
 
     clock.time += 300
-    assert misfits.by_shape() == {}
+    assert misfits.by_gang() == {}
 
 
-def test_only_pods_of_the_same_shape_are_kept_away() -> None:
-    misfits = Misfits(StoppedClock().monotonic)
-    misfits.note(SMALL, "n1", 30.0)
+def test_a_snapshot_bars_the_node_to_that_gang_alone() -> None:
+    mirror = cluster(node("n1"), group(), pod("p0"), group("other"), pod("q0", "other"))
+    mirror.misfits.note(GANG, "n1", 30.0)
 
-    assert Shape() not in misfits.by_shape()
+    seen = mirror.snapshot(NOW)
+
+    (mine,), (theirs,) = seen.gangs[GANG].pods, seen.gangs[OTHER].pods
+    assert seen.misfits == {mine.shape: {"n1"}}
+    assert theirs.shape not in seen.misfits
+    assert mirror.snapshot(NOW).gangs[GANG].pods[0].shape is mine.shape
 
 
-def test_a_snapshot_shows_them_to_the_plan() -> None:
-    mirror = cluster(node("n1"))
-    mirror.misfits.note(SMALL, "n1", 30.0)
+def test_when_it_is_over_its_pods_are_like_all_others_again() -> None:
+    clock = StoppedClock()
+    mirror = cluster(node("n1"), group(), pod("p0"), clock=clock)
+    before = mirror.snapshot(NOW).gangs[GANG].pods[0].shape
+    mirror.misfits.note(GANG, "n1", 30.0)
+    assert mirror.snapshot(NOW).gangs[GANG].pods[0].shape is not before
 
-    assert mirror.snapshot(0.0).misfits == {SMALL: {"n1"}}
+    clock.time += 31
+
+    seen = mirror.snapshot(NOW)
+    assert seen.misfits == {}
+    assert seen.gangs[GANG].pods[0].shape is before
+
+
+def test_a_gang_that_is_gone_takes_its_misfits_along() -> None:
+    for gone in (Delete(Kind.POD, uid("p0")), Delete(Kind.GROUP, GANG, VOLCANO)):
+        mirror = cluster(node("n1"), group(), pod("p0"))
+        mirror.misfits.note(GANG, "n1", 30.0)
+
+        mirror.apply(gone)
+
+        assert mirror.misfits.by_gang() == {}
+
+
+def test_a_group_made_anew_under_the_same_name_begins_without_any() -> None:
+    mirror = cluster(node("n1"), group(uid="first"), pod("p0"))
+    mirror.misfits.note(GANG, "n1", 30.0)
+
+    mirror.apply(Upsert(group(uid="second")))
+
+    assert mirror.misfits.by_gang() == {}

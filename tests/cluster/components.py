@@ -24,6 +24,7 @@ AUDIT_POLICY = {
     "omitStages": ["RequestReceived"],
     "rules": [{"level": "Metadata", "verbs": WRITES}, {"level": "None"}],
 }
+AUDIT_POLICY_WITH_READS = {**AUDIT_POLICY, "rules": [{"level": "Metadata"}]}
 
 
 def http_json(method: str, url: str, body: dict[str, Any] | None = None) -> Any:
@@ -108,9 +109,11 @@ class ApiServer(Program):
         tokens: Path,
         admin_token: str,
         audit: bool,
+        audit_reads: bool = False,
     ) -> None:
         super().__init__("kube-apiserver", logs)
         self.audit_log = logs / "audit.log" if audit else None
+        self._audit_policy = AUDIT_POLICY_WITH_READS if audit_reads else AUDIT_POLICY
         self._binary = binary
         self._certificates = folder / "apiserver"
         self._etcd = etcd
@@ -156,7 +159,7 @@ class ApiServer(Program):
         ]
         if self.audit_log is not None:
             policy = self.audit_log.with_name("audit-policy.yaml")
-            policy.write_text(json.dumps(AUDIT_POLICY))
+            policy.write_text(json.dumps(self._audit_policy))
             command += [f"--audit-policy-file={policy}", f"--audit-log-path={self.audit_log}"]
         return command
 

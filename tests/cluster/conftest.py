@@ -88,9 +88,13 @@ def gang_scheduler(plane: ControlPlane) -> Iterator[GangScheduler]:
         yield GangScheduler(extender, scheduler)
 
 
-@pytest.fixture
-def controllers(plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[ControllerManager]:
+@pytest.fixture(scope="session")
+def controllers_binary(request: pytest.FixtureRequest) -> None:
     _ensure(request.config, "kube-controller-manager")
+
+
+@pytest.fixture
+def controllers(plane: ControlPlane, controllers_binary: None) -> Iterator[ControllerManager]:
     # For one test only: it would overwrite what others write into the status of budgets.
     with plane.controllers() as manager:
         yield manager

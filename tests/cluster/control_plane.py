@@ -21,7 +21,7 @@ import yaml
 
 from .api import Api, Object
 from .binaries import ensure
-from .components import ApiServer, ControllerManager, Etcd, Kwok, Scheduler
+from .components import WRITES, ApiServer, ControllerManager, Etcd, Kwok, Scheduler
 from .extender_process import REPOSITORY, Extender
 from .objects import is_ready
 from .observer import BindObserver
@@ -54,13 +54,16 @@ class ControlPlane:
     apiserver: ApiServer
     kwok: Kwok
 
-    def __init__(self, folder: Path, *, audit: bool = True, kwok: bool = True) -> None:
+    def __init__(
+        self, folder: Path, *, audit: bool = True, audit_reads: bool = False, kwok: bool = True
+    ) -> None:
         self.folder = folder
         self.logs = folder / "logs"
         # All that ever ran here, also what has ended: the logs are wanted when a test has failed.
         self.programs: list[Program] = []
         self._runs_kwok = kwok
         self._audits = audit
+        self._audits_reads = audit_reads
         self._users = everyone()
         self._apis: list[Api] = []
 
@@ -95,6 +98,7 @@ class ControlPlane:
                 tokens=tokens,
                 admin_token=self._users["admin"].token,
                 audit=self._audits,
+                audit_reads=self._audits_reads,
             )
         )
         for role, user in self._users.items():
@@ -223,12 +227,15 @@ class ControlPlane:
 
     def writes(self, role: str) -> list[Object]:
         """The audit events of all that one user wrote so far."""
+        return [e for e in self.audited(self._users[role].name) if e["verb"] in WRITES]
+
+    def audited(self, user: str) -> list[Object]:
+        """The audit events of one user so far: of writes, and of reads where they are audited."""
         assert self.apiserver.audit_log is not None, "this control plane was started unaudited"
-        name = self._users[role].name
         with self.apiserver.audit_log.open() as lines:
             events = [json.loads(line) for line in lines if line.endswith("\n")]
         # A request that was refused before anybody knew who asked has a user without a name.
-        return [event for event in events if event["user"].get("username") == name]
+        return [event for event in events if event["user"].get("username") == user]
 
     def _name_for(self, program: str) -> str:
         """The same name the first time, then with a number: each has a log file of its own."""

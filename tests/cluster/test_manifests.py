@@ -8,10 +8,26 @@ import pytest
 import yaml
 
 from . import objects
-from .api import ApiError
+from .api import ApiError, Object
 from .control_plane import ControlPlane
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
+OVERLAY = MANIFESTS / "overlays" / "second-scheduler"
+RBAC = "rbac.authorization.k8s.io/v1"
+
+
+@pytest.fixture(scope="module")
+def overlay(plane: ControlPlane) -> list[Object]:
+    """What kustomize makes of the overlay; it moves and renames more than one asks it to."""
+    return [*yaml.safe_load_all(plane.kubectl("kustomize", OVERLAY))]
+
+
+def of_kind(things: list[Object], *kinds: str) -> list[Object]:
+    return [thing for thing in things if thing["kind"] in kinds]
+
+
+def place(thing: Object) -> tuple[str | None, str]:
+    return thing["metadata"].get("namespace"), thing["metadata"]["name"]
 
 
 @pytest.mark.parametrize("file", sorted(MANIFESTS.glob("crds/*.yaml")), ids=lambda file: file.stem)
@@ -20,11 +36,60 @@ def test_each_crd_is_good_for_kubectl_apply(plane: ControlPlane, file: Path) -> 
 
 
 def test_the_second_scheduler_overlay_is_accepted(plane: ControlPlane) -> None:
-    rendered = plane.kubectl("kustomize", MANIFESTS / "overlays" / "second-scheduler")
+    rendered = plane.kubectl("kustomize", OVERLAY)
 
     assert plane.kubectl(
         "apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=rendered
     )
+
+
+def test_every_binding_of_the_overlay_gives_a_role_that_exists_to_somebody_who_exists(
+    plane: ControlPlane, overlay: list[Object]
+) -> None:
+    accounts = [place(thing) for thing in of_kind(overlay, "ServiceAccount")]
+    bindings = of_kind(overlay, "RoleBinding", "ClusterRoleBinding")
+
+    assert bindings
+    for binding in bindings:
+        for subject in binding["subjects"]:
+            assert (subject["namespace"], subject["name"]) in accounts, binding
+        kind, name = binding["roleRef"]["kind"], binding["roleRef"]["name"]
+        namespace = place(binding)[0] if kind == "Role" else None
+        brought = [place(thing) for thing in of_kind(overlay, kind)]
+        # What we do not bring must be there from the start, in that very namespace.
+        stock = f"{kind.lower()}s.{RBAC}"
+        assert (namespace, name) in brought or plane.api.find(stock, name, namespace), binding
+
+
+def test_the_overlay_reads_how_to_authenticate_where_that_is_kept(overlay: list[Object]) -> None:
+    (binding,) = [
+        thing
+        for thing in of_kind(overlay, "RoleBinding")
+        if thing["roleRef"]["name"] == "extension-apiserver-authentication-reader"
+    ]
+
+    assert binding["metadata"]["namespace"] == "kube-system"
+
+
+def test_the_overlays_role_names_the_lease_that_its_scheduler_configuration_names(
+    overlay: list[Object],
+) -> None:
+    (config,) = of_kind(overlay, "ConfigMap")
+    election = yaml.safe_load(config["data"]["scheduler-config.yaml"])["leaderElection"]
+    roles = [r for r in of_kind(overlay, "Role") if r["rules"][0]["resources"] == ["leases"]]
+    named = [rule["resourceNames"] for r in roles for rule in r["rules"] if "resourceNames" in rule]
+
+    assert named == [[election["resourceName"]]]
+    assert [r["metadata"]["namespace"] for r in roles] == [election["resourceNamespace"]]
+
+
+def test_the_overlays_pod_mounts_the_config_map_that_it_brings(overlay: list[Object]) -> None:
+    (config,) = of_kind(overlay, "ConfigMap")
+    (deployment,) = of_kind(overlay, "Deployment")
+    volumes = deployment["spec"]["template"]["spec"]["volumes"]
+
+    assert config["metadata"]["namespace"] == deployment["metadata"]["namespace"]
+    assert [v["configMap"]["name"] for v in volumes if "configMap" in v] == [place(config)[1]]
 
 
 def test_the_example_gang_is_accepted(plane: ControlPlane, namespace: str) -> None:
@@ -42,7 +107,7 @@ def test_the_overlays_scheduler_configuration_is_what_our_command_prints(
 
     from extender.cli.main import main
 
-    shipped = MANIFESTS / "overlays" / "second-scheduler" / "scheduler-config.yaml"
+    shipped = OVERLAY / "scheduler-config.yaml"
     printed = CliRunner().invoke(main, ["scheduler-config", "--leader-elect"]).output
 
     assert shipped.read_text() == printed

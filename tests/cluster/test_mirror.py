@@ -5,7 +5,6 @@ from __future__ import annotations
 import selectors
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -18,8 +17,9 @@ from extender.cache.cluster import Cluster
 from extender.kube.api.client import Access
 from extender.kube.decode.watched import resources
 from extender.kube.watch.progress import Signal
-from extender.kube.watch.watches import Mirror
+from extender.kube.watch.watches import Watches
 from extender.model.gang import GangKey
+from extender.timing.clock import SystemClock
 
 from ..cache.test_convergence import as_figures
 from . import objects
@@ -31,14 +31,6 @@ SCHEDULERS = frozenset({"gang-scheduler"})
 GROUPS = objects.POD_GROUPS
 BURST = 5_000
 NOW = 1_000_000.0
-
-
-class SystemClock:
-    def now(self) -> float:
-        return time.time()
-
-    def monotonic(self) -> float:
-        return time.monotonic()
 
 
 class Wire:
@@ -121,7 +113,7 @@ class Watched:
             token=found.authorization,
         )
         self.cluster = Cluster(SystemClock())
-        self.mirror = Mirror(access, self.cluster, SystemClock(), SCHEDULERS, **rest)
+        self.watches = Watches(access, self.cluster, SystemClock(), SCHEDULERS, **rest)
 
     def is_ready(self) -> bool:
         return not self.cluster.readiness()
@@ -157,8 +149,8 @@ def watching(plane: ControlPlane, **rest: Any) -> Iterator[tuple[Watched, Wire]]
         wire = Wire(plane.apiserver.ports[0])
         running.callback(wire.close)
         watched = Watched(plane, wire, **({"absent_s": 0.2} | rest))
-        watched.mirror.start()
-        running.callback(watched.mirror.stop)
+        watched.watches.start()
+        running.callback(watched.watches.stop)
         wait_for(watched.is_ready, 30, "the mirror is ready", seeing=watched.cluster.readiness)
         yield watched, wire
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from extender.evictions.dispatch import BLOCKED_S, REFUSED_S, UNSEEN_S, Departures
-from extender.evictions.reprieves import Mercy
+from extender.evictions.dispatch import BLOCKED_S, REFUSED_S, UNSEEN_S, Dispatch
+from extender.evictions.reprieves import Reprieves
 from extender.metrics import Metrics
 from extender.model.gang import Gang, GangKey
 from extender.model.pod import PodUid, Status
@@ -32,7 +32,7 @@ OLD = gang("old", 2)
 
 @dataclass
 class Bench:
-    """Departures with everything around them recorded."""
+    """Dispatch with everything around them recorded."""
 
     dry_run: bool = False
     evictor: RecordingEvictor = field(default_factory=RecordingEvictor)
@@ -43,23 +43,23 @@ class Bench:
     pokes: int = 0
 
     def __post_init__(self) -> None:
-        self.departures = Departures(
+        self.dispatch = Dispatch(
             evictor=self.evictor,
             announcer=self.announcer,
             journal=self.journal,
             metrics=self.metrics,
             clock=self.clock,
-            poke=self._poke,
-            mercy=Mercy(rerun_s=60),
+            reprieves=Reprieves(rerun_s=60),
             dry_run=self.dry_run,
         )
+        self.dispatch.on_objection(self._poke)
 
     def _poke(self) -> None:
         self.pokes += 1
 
     def carry_out(self, *gangs: Gang, wanted: list[Eviction], **seen: Any) -> Snapshot:
         now = snapshot(*gangs, now=self.clock.now(), **seen)
-        self.departures.carry_out(now, Plan(evictions=tuple(wanted)))
+        self.dispatch.carry_out(now, Plan(evictions=tuple(wanted)))
         return now
 
     def counted(self, action: str, outcome: str) -> float:
@@ -131,11 +131,11 @@ def test_a_set_with_one_victim_that_may_not_go_does_not_go_at_all_and_the_plan_h
 
     assert bench.evictor.orders == []
     assert bench.counted("reclaim", "refused") == 1
-    assert bench.departures.spare(seen).spared == {
+    assert bench.dispatch.protect(seen).protected == {
         PodUid("uid-guarded-0"): "PodDisruptionBudget a/db allows 0 disruptions, not 1"
     }
     bench.clock.pass_(REFUSED_S)
-    assert bench.departures.spare(snapshot(now=bench.clock.now())).spared == {}
+    assert bench.dispatch.protect(snapshot(now=bench.clock.now())).protected == {}
 
 
 def test_a_blocked_victim_is_spared_and_another_plan_is_asked_for() -> None:
@@ -144,10 +144,10 @@ def test_a_blocked_victim_is_spared_and_another_plan_is_asked_for() -> None:
     seen = bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
 
     assert bench.pokes == 1
-    assert bench.departures.spare(seen).spared == {PodUid("uid-old-1"): "the budget says no"}
+    assert bench.dispatch.protect(seen).protected == {PodUid("uid-old-1"): "the budget says no"}
     assert bench.counted("reclaim", "blocked") == 1
     bench.clock.pass_(BLOCKED_S)
-    assert bench.departures.spare(snapshot(now=bench.clock.now())).spared == {}
+    assert bench.dispatch.protect(snapshot(now=bench.clock.now())).protected == {}
 
 
 def test_the_rest_of_a_set_is_awaited_after_one_was_blocked() -> None:
@@ -200,7 +200,7 @@ def test_a_gang_that_came_back_is_left_alone_for_a_while() -> None:
     back = snapshot(OLD, NEEDY, now=bench.clock.now())
     bench.journal.note(back, Plan(verdicts={GangKey("a/old"): verdict("a/old")}))
 
-    assert set(bench.departures.spare(back).spared) == {"uid-old-0", "uid-old-1"}
+    assert set(bench.dispatch.protect(back).protected) == {"uid-old-0", "uid-old-1"}
     bench.clock.pass_(61)
     later = snapshot(OLD, NEEDY, now=bench.clock.now())
-    assert bench.departures.spare(later).spared == {}
+    assert bench.dispatch.protect(later).protected == {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from extender.evictions.reprieves import LONGEST_S, MEMORY_S, Mercy
+from extender.evictions.reprieves import LONGEST_S, MEMORY_S, Reprieves
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid, Status
 from tests.evictions.scene import NOW, gang, pod, snapshot
@@ -10,55 +10,55 @@ from tests.evictions.scene import NOW, gang, pod, snapshot
 OLD = GangKey("a/old")
 
 
-def spared(mercy: Mercy, since: float | None, now: float = NOW) -> set[str]:
+def protected(reprieves: Reprieves, since: float | None, now: float = NOW) -> set[str]:
     seen = snapshot(gang("old", 2), now=now)
-    return set(mercy.spared(seen, {OLD: since}.get))
+    return set(reprieves.protected(seen, {OLD: since}.get))
 
 
-def test_nobody_is_spared_without_a_reason() -> None:
-    assert spared(Mercy(), since=NOW) == set()
+def test_nobody_is_protected_without_a_reason() -> None:
+    assert protected(Reprieves(), since=NOW) == set()
 
 
-def test_a_pod_is_spared_until_its_reprieve_ends() -> None:
-    mercy = Mercy()
-    mercy.spare(PodUid("uid-old-0"), "a budget forbids it", until=NOW + 10)
+def test_a_pod_is_protected_until_its_reprieve_ends() -> None:
+    reprieves = Reprieves()
+    reprieves.grant(PodUid("uid-old-0"), "a budget forbids it", until=NOW + 10)
 
     seen = snapshot(gang("old", 2))
-    assert mercy.spared(seen, {}.get) == {PodUid("uid-old-0"): "a budget forbids it"}
-    assert spared(mercy, None, now=NOW + 10) == set()
+    assert reprieves.protected(seen, {}.get) == {PodUid("uid-old-0"): "a budget forbids it"}
+    assert protected(reprieves, None, now=NOW + 10) == set()
 
 
 def test_a_gang_may_run_for_the_minimum_time_before_it_can_be_a_victim() -> None:
-    mercy = Mercy(min_run_s=30)
+    reprieves = Reprieves(min_run_s=30)
 
-    assert spared(mercy, since=NOW - 29) == {"uid-old-0", "uid-old-1"}
-    assert spared(mercy, since=NOW - 30) == set()
-    assert spared(mercy, since=None) == set()
+    assert protected(reprieves, since=NOW - 29) == {"uid-old-0", "uid-old-1"}
+    assert protected(reprieves, since=NOW - 30) == set()
+    assert protected(reprieves, since=None) == set()
 
 
-def test_only_members_on_a_node_are_spared() -> None:
-    mercy = Mercy(min_run_s=30)
+def test_only_members_on_a_node_are_protected() -> None:
+    reprieves = Reprieves(min_run_s=30)
     seen = snapshot(gang("old", [pod("old-0"), pod("old-1", Status.PENDING)]))
 
-    assert set(mercy.spared(seen, {OLD: NOW}.get)) == {"uid-old-0"}
+    assert set(reprieves.protected(seen, {OLD: NOW}.get)) == {"uid-old-0"}
 
 
 def test_a_gang_that_had_to_leave_is_left_alone_longer_each_time() -> None:
-    mercy = Mercy(rerun_s=60)
+    reprieves = Reprieves(rerun_s=60)
     allowed = []
     for _ in range(6):
-        mercy.made_to_leave(OLD, NOW)
-        allowed.append(mercy.undisturbed_s(OLD))
+        reprieves.made_to_leave(OLD, NOW)
+        allowed.append(reprieves.undisturbed_s(OLD))
 
     assert allowed == [60, 120, 240, 480, LONGEST_S, LONGEST_S]
-    assert spared(mercy, since=NOW - 599) == {"uid-old-0", "uid-old-1"}
-    assert spared(mercy, since=NOW - 600) == set()
+    assert protected(reprieves, since=NOW - 599) == {"uid-old-0", "uid-old-1"}
+    assert protected(reprieves, since=NOW - 600) == set()
 
 
 def test_what_happened_long_ago_is_forgotten() -> None:
-    mercy = Mercy(rerun_s=60)
-    mercy.made_to_leave(OLD, NOW)
+    reprieves = Reprieves(rerun_s=60)
+    reprieves.made_to_leave(OLD, NOW)
     later = NOW + MEMORY_S + 1
 
-    assert spared(mercy, since=later, now=later) == set()
-    assert mercy.undisturbed_s(OLD) == 0
+    assert protected(reprieves, since=later, now=later) == set()
+    assert reprieves.undisturbed_s(OLD) == 0

@@ -1,6 +1,6 @@
 """A town of nodes and jobs in virtual time: what is evicted comes back, as job controllers do it.
 
-Plans are made by the real planner and evictions are carried out by the real `Departures`; only
+Plans are made by the real planner and evictions are carried out by the real `Dispatch`; only
 the API server, kube-scheduler and the kubelets are played, each in a line or two.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from extender.evictions.dispatch import Departures
+from extender.evictions.dispatch import Dispatch
 from extender.kube.decode.dialects import VOLCANO
 from extender.metrics import Metrics
 from extender.model.gang import Gang, GangKey, Phase, PodGroup
@@ -68,13 +68,12 @@ class Town:
         self._made = 0
         self._shapes: dict[int, Shape] = {}
         self.journal = Journal()
-        self.departures = Departures(
+        self.dispatch = Dispatch(
             evictor=self,
             announcer=RecordingAnnouncer(),
             journal=self.journal,
             metrics=Metrics(),
             clock=self.clock,
-            poke=lambda: None,
         )
 
     def submit(self, *jobs: Job) -> None:
@@ -102,14 +101,14 @@ class Town:
 
     def run_a_cycle(self) -> None:
         self._stop_and_start_anew()
-        snapshot = self.departures.spare(self.snapshot())
+        snapshot = self.dispatch.protect(self.snapshot())
         plan = make_plan(snapshot)
         for ticket in plan.tickets.values():
             for uid, node in ticket.placements.items():
                 self.pods[uid] = replace(self.pods[uid], status=Status.RUNNING, node=node)
         self._phases = {key: verdict.phase for key, verdict in plan.verdicts.items()}
         self.journal.note(snapshot, plan)
-        self.departures.carry_out(snapshot, plan)
+        self.dispatch.carry_out(snapshot, plan)
         self._check_nobody_is_torn()
 
     def running(self) -> Counter[str]:

@@ -93,7 +93,7 @@ def test_the_deadline_refuses_everybody_and_backs_the_gang_off():
 
     text = Cause.DEADLINE.text(GANG)
     assert [each.result(0) for each in waiting] == [text, text]
-    assert scene.world.backoffs == [(GANG, 1_000_000.0 + 130.0 + 10.0)]
+    assert scene.world.backoffs == [(GANG, 10.0)]
     assert scene.notebook.ended == [("deadline", 30.0), ("deadline", 30.0)]
 
 

@@ -14,10 +14,8 @@ from hypothesis.stateful import (
 )
 
 from extender.cache.inflight import Stage
-from extender.gate import Gate
-from extender.plan.decision import OpenQueue, Plan
-from extender.promises.arrivals import Arrivals
-from tests.cache.building import StoppedClock, bare_pod, cluster, group, lone, member_of, node, pod
+from tests.cache.building import bare_pod, group, lone, member_of, node, pod
+from tests.promises.world import OPEN, World
 
 EXAMPLES = 100
 STEPS = 20
@@ -34,23 +32,17 @@ class FilterMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.clock = StoppedClock()
-        self.cluster = cluster(
+        self.world = World(
             *(node(name, cpu=2) for name in NODES),
             group("left", 3),
             group("right", 4),
             *(pod(name, gang) for name, gang in MEMBERS),
             lone("alone"),
-            clock=self.clock,
+            nodes=[],
+            plan=OPEN,
         )
-        self.arrivals = Arrivals(self.cluster, self.clock, grace_s=3.0)
-        plan = Plan(open_queues={"default": OpenQueue()})
-        self.arrivals.allowance.renew(plan)
-        self.gate = Gate(self.cluster, self.arrivals, lambda: plan, self.give_back)
+        self.cluster, self.gate = self.world.cluster, self.world.gate
         self.at_first = self.what_is_known()
-
-    def give_back(self, key):
-        self.cluster.inflight.give_back(key)
 
     @rule(call=st.sampled_from(list(product(MEMBERS, OFFERS))))
     def filter_member(self, call):
@@ -75,9 +67,8 @@ class FilterMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from((0.5, 6.0)))
     def time_passes(self, seconds):
-        self.clock.time += seconds
-        self.arrivals.settle()
-        self.cluster.inflight.expire(self.clock.time, TICKET_S)
+        self.world.wait(seconds)
+        self.world.arrivals.settle()
 
     @invariant()
     def only_promises_were_made(self):

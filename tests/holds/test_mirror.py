@@ -7,17 +7,18 @@ import pytest
 from extender.cache.changes import Delete, Kind, SeenPod, Upsert
 from extender.cache.cluster import Cluster
 from extender.cache.inflight import Stage
-from extender.cache.passers import Passers
 from extender.holds.barrier import Barrier
 from extender.holds.machine.book import Book
 from extender.holds.machine.cause import Cause
-from extender.holds.mirror import MirrorFacts, Promises, listen
+from extender.holds.mirror import MirrorFacts, listen
 from extender.model.gang import GangKey, PodGroup
 from extender.model.membership import Membership
 from extender.model.node import Node, Taint
 from extender.model.pod import Pod, PodUid, Shape, Status
 from extender.model.resources import CPU, NOTHING, PODS, Resources
 from extender.ports import BindOutcome, BindResult
+from extender.promises.answers import Answers
+from extender.promises.ledger import Ledger
 
 from .doubles import Call, Notebook, SpokenBinder, SpokenReader, SpokenUndo, TurnedClock
 
@@ -38,21 +39,26 @@ class Scene:
     def __init__(self) -> None:
         self.clock = TurnedClock()
         self.cluster = Cluster(self.clock)
-        self.passers = Passers()
+        self.ledger = Ledger(
+            self.cluster,
+            self.clock,
+            wake=lambda orders: None,
+            ticket_s=20.0,
+        )
         self.binder = SpokenBinder()
         self.reader = SpokenReader()
-        self.facts = MirrorFacts(self.cluster, self.passers)
+        self.facts = MirrorFacts(self.cluster, self.ledger)
         self.barrier = Barrier(
             Book(self.facts, chance=lambda: 0.0),
             binder=self.binder,
             groups=self.reader,
-            inflight=Promises(self.cluster, self.passers, self.clock),
+            inflight=self.ledger,
             undo=SpokenUndo(),
             timer=self.clock,
             clock=self.clock,
             observer=Notebook(),
         )
-        listen(self.cluster, self.passers, self.barrier)
+        listen(self.cluster, self.ledger, self.barrier)
         self.cluster.apply(Upsert(Node(name="n-1", allocatable=NOTHING)))
 
     def show(self, seen: Pod, membership: Membership = MEMBER) -> None:
@@ -233,7 +239,7 @@ def test_the_mirror_tells_of_a_sibling_that_vanished_before_it_came(scene):
 
 def test_a_bind_that_is_quicker_than_the_watch_knows_its_pod_from_filter(scene):
     lone = Membership(key=GangKey("team/pod:quick"))
-    scene.passers.note(pod("quick"), lone)
+    scene.ledger.answers.passed(pod("quick"), lone)
     waiting = Call(scene.barrier, "quick")
 
     assert scene.stage("quick") is Stage.COMMITTING
@@ -243,7 +249,7 @@ def test_a_bind_that_is_quicker_than_the_watch_knows_its_pod_from_filter(scene):
 
 def test_a_pod_that_filter_saw_and_the_watch_saw_go_is_gone(scene):
     lone = Membership(key=GangKey("team/pod:quick"))
-    scene.passers.note(pod("quick"), lone)
+    scene.ledger.answers.passed(pod("quick"), lone)
     scene.show(pod("quick"), lone)
     scene.cluster.apply(Delete(Kind.POD, "quick"))
     answer = Call(scene.barrier, "quick")
@@ -274,7 +280,7 @@ def test_a_gang_that_did_not_assemble_backs_off_in_the_mirror(scene):
     Call(scene.barrier, "w-0")
     scene.clock.turn(30)
 
-    assert scene.cluster.inflight.backing_off_until(GANG) == scene.clock.now() + 10
+    assert scene.cluster.inflight.backs_off_for(GANG) == 10
 
 
 def test_a_seated_member_seen_by_the_watch_is_a_success_at_once(scene):
@@ -290,7 +296,7 @@ def test_a_member_our_watch_has_not_shown_yet_is_held_and_bound_like_any_other()
     late = pod("p-2")
     for each in (pod("p-1"), late):
         scene.cluster.inflight.reserve(each, GANG, "n-1", 0.0)
-    scene.passers.note(late, MEMBER)
+    scene.ledger.answers.passed(late, MEMBER)
     waiting = [Call(scene.barrier, uid) for uid in ("p-1", "p-2")]
 
     scene.reader.confirm()
@@ -300,22 +306,33 @@ def test_a_member_our_watch_has_not_shown_yet_is_held_and_bound_like_any_other()
     assert [each.result(0) for each in waiting] == ["", ""]
 
 
-class _ShowsItself(Passers):
+class _ShowsItself(Answers):
     """A pod that the watch shows, and so makes forgotten, just when somebody asks for it."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__()
         self._scene = scene
 
-    def get(self, uid: PodUid) -> None:
+    def passer(self, uid: PodUid) -> None:
         self._scene.show(pod(uid))
 
 
 def test_a_pod_shown_by_the_watch_between_two_looks_is_seen_as_a_member() -> None:
-    scene = Scene()
-    facts = MirrorFacts(scene.cluster, _ShowsItself(scene))
+    for ask, answer in (("arriving", pod("p-1")), ("gang_of", GANG)):
+        scene = Scene()
+        scene.ledger.answers = _ShowsItself(scene)
 
-    assert facts.arriving(PodUid("p-1")) == pod("p-1")
+        assert getattr(scene.facts, ask)(PodUid("p-1")) == answer
+
+
+def test_an_ordinary_pod_whose_room_was_promised_away_since_filter_is_refused() -> None:
     scene = Scene()
-    facts = MirrorFacts(scene.cluster, _ShowsItself(scene))
-    assert facts.gang_of(PodUid("p-1")) == GANG
+    scene.cluster.apply(Upsert(Node(name="n-1", allocatable=Resources({"cpu": 1000, "pods": 9}))))
+    shape = Shape(requests=Resources({"cpu": 1000, "pods": 1}))
+    scene.ledger.answers.passed(pod("web", shape=shape), Membership(key=GangKey("team/pod:web")))
+    assert scene.ledger.promise(pod("w-0", shape=shape), GANG, "n-1", "default")
+
+    answer = Call(scene.barrier, "web")
+
+    assert answer.result(0) == Cause.ROOM_PROMISED.text()
+    assert scene.binder.batches == []

@@ -53,6 +53,8 @@ class World:
         self.nodes: dict[str, Node] = {}
         #: Pods with room in flight: uid -> (stage, node).
         self.flight: dict[PodUid, tuple[str, str]] = {}
+        #: Binds whose room was promised to others meanwhile.
+        self.promised_away: set[tuple[PodUid, str]] = set()
         self.backoffs: list[tuple[GangKey, float]] = []
 
     # Building
@@ -142,6 +144,9 @@ class World:
     def reserved_node(self, uid: PodUid) -> str | None:
         return self.flight[uid][1] if uid in self.flight else None
 
+    def may_bind(self, uid: PodUid, node: str) -> bool:
+        return (uid, node) not in self.promised_away
+
     def node(self, name: str) -> Node | None:
         return self.nodes.get(name)
 
@@ -191,8 +196,8 @@ class World:
     def release(self, uid: PodUid) -> None:
         self.flight.pop(uid, None)
 
-    def back_off(self, gang: GangKey, until: float) -> None:
-        self.backoffs.append((gang, until))
+    def back_off(self, gang: GangKey, span_s: float) -> None:
+        self.backoffs.append((gang, span_s))
 
 
 class Desk:
@@ -217,7 +222,7 @@ class Desk:
         self.world.take_note(instruction)
         match instruction:
             case BackOff(gang, span_s):
-                self.world.back_off(gang, self.now + span_s)
+                self.world.back_off(gang, span_s)
             case Answer(id):
                 assert id not in self.answers, "a call is answered once"
                 self.answers[id] = instruction

@@ -16,20 +16,27 @@ from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan, QueueFigures, Ticket, Verdict
-from extender.plan.policy import policies
+from extender.plan.planner import make_plan
+from extender.plan.plugin import Plugin
+from extender.plan.policy import plugin_register, policies
+from extender.plan.policy.options import Policy
+from extender.plan.room.state import GangState, QueueUse
 from extender.plan.verdict.explain import Ahead, Explanation, explain
 from extender.plan.verdict.shortfall import Near
 from tests.evictions.scene import NOW, evictions, gang, node_table, plan, pod, snapshot, verdict
 
 NO_ROOM = verdict("a/train", Reason.NOT_ENOUGH_ROOM)
+MINE = gang("train", status=Status.PENDING).group
 
 
 def waiting(name: str, members: int = 4, **rest: Any) -> Gang:
     return gang(name, members, status=Status.PENDING, **rest)
 
 
-def told(seen: Snapshot, decided: Plan, key: str = "a/train") -> Explanation:
-    explanation = explain(seen, decided, policies.DEFAULT, GangKey(key))
+def told(
+    seen: Snapshot, decided: Plan, key: str = "a/train", policy: Policy = policies.DEFAULT
+) -> Explanation:
+    explanation = explain(seen, decided, policy, GangKey(key))
     assert explanation is not None
     return explanation
 
@@ -80,6 +87,30 @@ def test_a_taken_host_port_keeps_a_node_out() -> None:
     assert (need.slots, need.obstacles) == (1, {"with a host port taken": 1})
 
 
+def test_a_node_that_kube_scheduler_refused_keeps_no_place() -> None:
+    mine = waiting("train")
+    seen = replace(
+        snapshot(mine, nodes=node_table([4, 4])), misfits={mine.pods[0].shape: frozenset({"n0"})}
+    )
+    need = told(seen, plan(NO_ROOM)).needs[0]
+
+    assert (need.slots, need.obstacles) == (4, {"refused by kube-scheduler": 1})
+
+
+def test_the_verdict_and_the_explanation_count_nodes_by_the_same_words() -> None:
+    table = changed(node_table([8, 8, 8]), "n2", unschedulable=True)
+    table.used[:2, 0] = 7000, 8000
+    seen = snapshot(waiting("train"), nodes=table)
+    decided = make_plan(seen)
+    said = decided.verdicts[GangKey("a/train")].message
+
+    assert said.endswith("1 slot free: 1 node cordoned, 1 short of cpu")
+    assert list(told(seen, decided).needs[0].obstacles.items()) == [
+        ("cordoned", 1),
+        ("short of cpu", 1),
+    ]
+
+
 def test_room_given_to_others_by_the_same_plan_is_gone() -> None:
     other = waiting("other", 2)
     seen = snapshot(waiting("train"), other, nodes=node_table([4]))
@@ -103,9 +134,11 @@ def test_every_shape_of_a_gang_is_looked_at() -> None:
     assert [(need.each["cpu"], need.slots) for need in needs] == [(1000, 5), (4000, 1)]
 
 
-def behind(*others: Gang, mine: Gang, **rest: Any) -> tuple[Ahead, ...]:
+def behind(
+    *others: Gang, mine: Gang, policy: Policy = policies.DEFAULT, **rest: Any
+) -> tuple[Ahead, ...]:
     said = [verdict(each.key, Reason.NOT_ENOUGH_ROOM) for each in (*others, mine)]
-    return told(snapshot(*others, mine, **rest), plan(*said)).ahead
+    return told(snapshot(*others, mine, **rest), plan(*said), policy=policy).ahead
 
 
 def test_a_gang_that_runs_with_too_few_members_is_ahead_of_all() -> None:
@@ -116,17 +149,19 @@ def test_a_gang_that_runs_with_too_few_members_is_ahead_of_all() -> None:
     )
 
 
-def test_in_one_queue_priority_goes_first_then_the_smaller_share_then_age() -> None:
+def test_in_one_queue_priority_goes_first_then_who_lacks_members_then_the_smaller_share() -> None:
     members = [pod("train-0", node="n0"), pod("train-1", Status.PENDING)]
     mine = gang("train", members, min_member=1, created=NOW)
     others = (
         waiting("vip", priority=10),
-        waiting("modest", created=NOW + 60),
+        waiting("new", created=NOW + 60),
+        waiting("modest", min_member=0, created=NOW + 60),
         waiting("minor", priority=-1),
     )
 
     assert behind(*others, mine=mine) == (
         Ahead(GangKey("a/vip"), "left", "it has priority 10, this one 0"),
+        Ahead(GangKey("a/new"), "left", "it has yet to start, this one could only grow"),
         Ahead(GangKey("a/modest"), "left", "it uses 0.0% of the cluster, this one 12.5%"),
     )
 
@@ -135,6 +170,137 @@ def test_between_equals_the_older_goes_first() -> None:
     ahead = behind(waiting("old", created=NOW - 60), mine=waiting("train"))
 
     assert [each.why for each in ahead] == ["it is 60 s older"]
+
+
+def policy(*plugins: str) -> Policy:
+    listed = ", ".join(f"{{name: {name}}}" for name in plugins)
+    return policies.parse(f"tiers: [{{plugins: [{listed}]}}]")
+
+
+def whys(*others: Gang, mine: Gang, by: Policy, **rest: Any) -> list[str]:
+    return [each.why for each in behind(*others, mine=mine, policy=by, **rest)]
+
+
+def test_priorities_are_no_reason_where_nobody_asks_for_them() -> None:
+    old, mine = waiting("old", created=NOW - 60, priority=-1), waiting("train")
+
+    assert whys(old, mine=mine, by=policy("gang")) == ["it is 60 s older"]
+
+
+def test_where_only_shares_count_only_shares_are_named() -> None:
+    members = [pod("train-0", node="n0"), pod("train-1", Status.PENDING)]
+    mine = gang("train", members, min_member=1, priority=9)
+
+    assert whys(waiting("new", created=NOW + 60), mine=mine, by=policy("drf")) == [
+        "it uses 0.0% of the cluster, this one 12.5%"
+    ]
+    assert whys(waiting("new", created=NOW + 60), mine=mine, by=policy("gang", "drf")) == [
+        "it has yet to start, this one could only grow"
+    ]
+
+
+def test_a_waiting_time_that_ends_earlier_is_the_reason_where_it_decides() -> None:
+    def patient(name: str, time: str) -> Gang:
+        return waiting(name, created=NOW, annotations={"sla-waiting-time": time})
+
+    soon, late, never = patient("soon", "1m"), patient("train", "2m"), waiting("train")
+
+    assert whys(soon, mine=late, by=policy("sla")) == ["its waiting time ends 60 s earlier"]
+    assert whys(soon, mine=never, by=policy("sla")) == ["its waiting time ends, this one has none"]
+
+
+STATED = [
+    Queue(name="left", deserved=Resources({"cpu": 2000}), created=5.0),
+    Queue(name="right", deserved=Resources({"cpu": 4000}), created=1.0),
+]
+
+
+def test_with_stated_dues_a_queue_goes_first_by_share_then_by_age() -> None:
+    by = policy("gang", "capacity")
+    mine = gang("train", [pod("train-0", node="n0"), pod("train-1", Status.PENDING)])
+
+    assert whys(waiting("other", queue="right"), mine=mine, by=by, queues=STATED) == [
+        "queue right uses 0% of its due, left 50%"
+    ]
+    assert whys(waiting("a", queue="right"), mine=waiting("train"), by=by, queues=STATED) == [
+        "queue right is 4 s older"
+    ]
+
+
+def test_in_a_tree_the_first_level_that_differs_is_named() -> None:
+    tree = [
+        Queue(name="root"),
+        Queue(name="east", parent="root", deserved=Resources({"cpu": 4000})),
+        Queue(name="west", parent="root", deserved=Resources({"cpu": 4000})),
+        Queue(name="e1", parent="east", deserved=Resources({"cpu": 4000})),
+        Queue(name="w1", parent="west", deserved=Resources({"cpu": 4000})),
+    ]
+    listed = "{name: gang}, {name: capacity, enableHierarchy: true}"
+    by = policies.parse(f"tiers: [{{plugins: [{listed}]}}]")
+    running = [pod("train-0", node="n0"), pod("train-1", Status.PENDING)]
+
+    mine = gang("train", running, queue="e1")
+    assert whys(waiting("other", queue="w1"), mine=mine, by=by, queues=tree) == [
+        "queue west uses 0% of its due, east 25%"
+    ]
+
+
+def test_in_a_tree_of_shares_the_tree_is_the_reason() -> None:
+    listed = "{name: gang}, {name: drf, enableHierarchy: true}"
+    by = policies.parse(f"tiers: [{{plugins: [{listed}]}}]")
+    mine = gang("train", [pod("train-0", node="n0"), pod("train-1", Status.PENDING)])
+
+    assert whys(waiting("other", queue="right"), mine=mine, by=by) == [
+        "queue right has less than left in the tree of shares"
+    ]
+
+
+class Alphabet(Plugin):
+    """Somebody else's plugin: the shorter name goes first."""
+
+    def gang_order(self, gang: GangState) -> int:
+        return len(gang.gang.group.name)
+
+    def queue_order(self, queue: QueueUse) -> int:
+        return len(queue.name)
+
+
+class Talkative(Alphabet):
+    def gang_order_words(self, ahead: GangState, behind: GangState) -> str:
+        return f"{ahead.gang.group.name} is a shorter name"
+
+
+def test_a_plugin_without_words_of_its_own_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(plugin_register._OURS, "alphabet", Alphabet)  # type: ignore[arg-type]
+
+    assert whys(waiting("z"), mine=waiting("train"), by=policy("alphabet")) == [
+        "plugin alphabet puts it first"
+    ]
+    other = waiting("other", queue="left")
+    queues = [Queue(name="left"), Queue(name="right")]
+    mine = waiting("train", queue="right")
+    assert whys(other, mine=mine, by=policy("alphabet"), queues=queues) == [
+        "plugin alphabet puts queue left first"
+    ]
+
+
+def test_a_plugin_may_say_why_in_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(plugin_register._OURS, "talk", Talkative)  # type: ignore[arg-type]
+
+    assert whys(waiting("z"), mine=waiting("train"), by=policy("talk")) == ["z is a shorter name"]
+
+
+def test_a_queues_priority_is_the_reason_only_where_a_plugin_asks_for_it() -> None:
+    left, right = Queue(name="left", priority=5, created=9.0), Queue(name="right", created=2.0)
+    here, there = waiting("here", queue="left"), waiting("there", queue="right")
+    both: dict[str, Any] = {"queues": [left, right]}
+
+    assert whys(here, mine=replace(there, group=MINE), by=policy("proportion"), **both) == [
+        "queue left has priority 5, right 0"
+    ]
+    assert whys(there, mine=replace(here, group=MINE), by=policy("gang"), **both) == [
+        "queue right is 7 s older"
+    ]
 
 
 def test_a_queue_that_uses_less_of_its_due_goes_first() -> None:
@@ -240,13 +406,13 @@ def test_the_nearest_node_is_named() -> None:
     )
 
 
-def test_spared_pods_are_counted_by_reason() -> None:
+def test_protected_pods_are_counted_by_reason() -> None:
     seen = replace(
         snapshot(waiting("train")),
-        spared={PodUid("x"): "a budget", PodUid("y"): "a budget", PodUid("z"): "too young"},
+        protected={PodUid("x"): "a budget", PodUid("y"): "a budget", PodUid("z"): "too young"},
     )
 
-    assert told(seen, plan(NO_ROOM)).spared == {"a budget": 2, "too young": 1}
+    assert told(seen, plan(NO_ROOM)).protected == {"a budget": 2, "too young": 1}
 
 
 def test_a_gang_nobody_knows_has_no_explanation() -> None:

@@ -10,32 +10,30 @@ from hypothesis import strategies as st
 from extender.model.gang import GangKey
 from extender.model.resources import CPU
 from extender.plan.planner import make_plan
-from extender.plan.queues.waterfill import Claim, divide
+from extender.plan.queues.waterfill import Bounds, divide
 from tests.builders import carried_out, cluster, gang, node, queue
 
-CLAIMS = st.lists(
+BOUNDS = st.lists(
     st.tuples(st.integers(1, 20), st.integers(0, 50), st.integers(0, 400)), min_size=1, max_size=6
 ).map(
     lambda rows: [
-        Claim(f"q{number}", weight, min(floor, ceiling), ceiling)
+        Bounds(f"q{number}", weight, min(floor, ceiling), ceiling)
         for number, (weight, floor, ceiling) in enumerate(rows)
     ]
 )
 
 
-def exactly(capacity: int, claims: list[Claim]) -> dict[str, Fraction]:
+def exactly(capacity: int, queues: list[Bounds]) -> dict[str, Fraction]:
     """Find the level by bisection over its break points, in exact fractions."""
 
     def taken(level: Fraction) -> dict[str, Fraction]:
         return {
-            claim.name: min(
-                Fraction(claim.ceiling), max(Fraction(claim.floor), claim.weight * level)
-            )
-            for claim in claims
+            each.name: min(Fraction(each.ceiling), max(Fraction(each.floor), each.weight * level))
+            for each in queues
         }
 
     points = sorted(
-        {Fraction(edge, claim.weight) for claim in claims for edge in (claim.floor, claim.ceiling)}
+        {Fraction(edge, each.weight) for each in queues for edge in (each.floor, each.ceiling)}
     )
     below = Fraction(0)
     for point in points:
@@ -44,45 +42,47 @@ def exactly(capacity: int, claims: list[Claim]) -> dict[str, Fraction]:
         below = point
     else:
         return taken(below)
-    moving = sum(
-        claim.weight for claim in claims if claim.floor <= claim.weight * below < claim.ceiling
-    )
+    moving = sum(each.weight for each in queues if each.floor <= each.weight * below < each.ceiling)
     rest = capacity - sum(taken(below).values())
     return taken(below + Fraction(rest) / moving) if moving and rest > 0 else taken(below)
 
 
-@given(st.integers(0, 1000), CLAIMS)
-def test_the_division_is_the_exact_one_to_within_a_unit(capacity: int, claims: list[Claim]) -> None:
-    exact = exactly(capacity, claims)
-    given_out = divide(capacity, claims)
+@given(st.integers(0, 1000), BOUNDS)
+def test_the_division_is_the_exact_one_to_within_a_unit(
+    capacity: int, queues: list[Bounds]
+) -> None:
+    exact = exactly(capacity, queues)
+    given_out = divide(capacity, queues)
 
-    for claim in claims:
-        assert abs(given_out[claim.name] - exact[claim.name]) <= 1
+    for each in queues:
+        assert abs(given_out[each.name] - exact[each.name]) <= 1
 
 
-@given(st.integers(0, 1000), CLAIMS)
-def test_nothing_is_idle_while_a_queue_still_wants_more(capacity: int, claims: list[Claim]) -> None:
-    given_out = divide(capacity, claims)
-    floors = sum(claim.floor for claim in claims)
-    wanted = sum(claim.ceiling for claim in claims)
+@given(st.integers(0, 1000), BOUNDS)
+def test_nothing_is_idle_while_a_queue_still_wants_more(
+    capacity: int, queues: list[Bounds]
+) -> None:
+    given_out = divide(capacity, queues)
+    floors = sum(each.floor for each in queues)
+    wanted = sum(each.ceiling for each in queues)
 
     assert sum(given_out.values()) == max(floors, min(capacity, wanted))
-    assert all(claim.floor <= given_out[claim.name] <= claim.ceiling for claim in claims)
+    assert all(each.floor <= given_out[each.name] <= each.ceiling for each in queues)
 
 
-@given(st.integers(0, 1000), CLAIMS)
+@given(st.integers(0, 1000), BOUNDS)
 def test_two_halves_of_a_queue_get_what_it_got_and_nobody_else_notices(
-    capacity: int, claims: list[Claim]
+    capacity: int, queues: list[Bounds]
 ) -> None:
-    doubled = [Claim(c.name, c.weight * 2, c.floor * 2, c.ceiling * 2) for c in claims]
+    doubled = [Bounds(c.name, c.weight * 2, c.floor * 2, c.ceiling * 2) for c in queues]
     first, *others = doubled
     halves = [
-        Claim(f"{first.name}-{half}", first.weight // 2, first.floor // 2, first.ceiling // 2)
+        Bounds(f"{first.name}-{half}", first.weight // 2, first.floor // 2, first.ceiling // 2)
         for half in "ab"
     ]
     whole, split = divide(capacity * 2, doubled), divide(capacity * 2, [*halves, *others])
 
-    assert all(abs(whole[claim.name] - split[claim.name]) <= 2 for claim in others)
+    assert all(abs(whole[each.name] - split[each.name]) <= 2 for each in others)
 
 
 def test_the_textbook_example_of_dominant_resource_fairness() -> None:

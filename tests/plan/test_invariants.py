@@ -14,6 +14,7 @@ from extender.model.pod import SEATED_SET
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import OpenQueue, Plan, Standing
 from extender.plan.planner import make_plan
+from extender.plan.queues.quota import TOP, Stake
 from tests.builders import carried_out, cluster
 from tests.strategies import snapshots
 
@@ -158,4 +159,6 @@ def test_a_plan_for_nothing_is_empty() -> None:
         generation=1,
         queues=make_plan(cluster([])).queues,
         open_queues={"default": OpenQueue()},
+        stakes=(Stake("default", TOP),),
+        total=make_plan(cluster([])).total,
     )

@@ -46,8 +46,10 @@ def test_a_budget_that_allows_enough_is_not() -> None:
     assert note(full(guarded(), VIP, budgets=[budget("keep", 3, app="db")])) == ""
 
 
-def test_spared_pods_are_named_with_their_reason() -> None:
-    seen = replace(full(guarded(), VIP), spared={PodUid("uid-old-0"): "it has only just started"})
+def test_protected_pods_are_named_with_their_reason() -> None:
+    seen = replace(
+        full(guarded(), VIP), protected={PodUid("uid-old-0"): "it has only just started"}
+    )
 
     assert note(seen) == "; left alone: 1 pod (it has only just started)"
 

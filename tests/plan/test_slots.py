@@ -28,10 +28,10 @@ def opened(before: Snapshot, chosen: Policy) -> tuple[Session, GangState]:
 def one_by_one(session: Session, waiting: GangState, kind: Shape, count: int) -> list[int]:
     rows: list[int] = []
     for member in waiting.gang.pods[:count]:
-        found = session.slots(kind).best(1)
+        found = session.places.slots(kind).best(1)
         if not found:
             break
-        session.ledger.place(waiting, [member], found)
+        session.room.place(waiting, [member], found)
         rows += found
     return rows
 
@@ -50,7 +50,7 @@ def test_many_at_once_is_the_same_as_one_after_the_other(  # type: ignore[no-unt
     before = cluster(members, [gang("a/train", count, cpu=cpu, memory=memory)])
     kind = shape(cpu=cpu, memory=memory)
     first, _ = opened(before, chosen)
-    at_once = first.slots(kind).best(count)
+    at_once = first.places.slots(kind).best(count)
     second, other = opened(before, chosen)
 
     assert at_once == one_by_one(second, other, kind, count)
@@ -62,12 +62,12 @@ def test_in_a_large_cluster_every_choice_still_fits() -> None:
     session, waiting = opened(before, policies.DEFAULT)
     kind = shape(cpu=1)
     left = list(waiting.gang.pods)
-    while left and (rows := session.slots(kind).best(len(left))):
-        session.ledger.place(waiting, left[: len(rows)], rows)
+    while left and (rows := session.places.slots(kind).best(len(left))):
+        session.room.place(waiting, left[: len(rows)], rows)
         left = left[len(rows) :]
 
     assert not left
-    assert (session.ledger.idle >= 0).all()
+    assert (session.room.idle >= 0).all()
 
 
 def test_packing_fills_one_node_after_the_other_and_spreading_does_not() -> None:
@@ -76,8 +76,8 @@ def test_packing_fills_one_node_after_the_other_and_spreading_does_not() -> None
     packed, _ = opened(before, PACK)
     spread, _ = opened(before, SPREAD)
 
-    assert len(set(packed.slots(shape(cpu=1)).best(4))) == 1
-    assert len(set(spread.slots(shape(cpu=1)).best(3))) == 3
+    assert len(set(packed.places.slots(shape(cpu=1)).best(4))) == 1
+    assert len(set(spread.places.slots(shape(cpu=1)).best(3))) == 3
 
 
 def test_a_host_port_goes_on_a_node_once() -> None:
@@ -90,30 +90,30 @@ def test_a_host_port_goes_on_a_node_once() -> None:
     )
     session, state = opened(before, policies.DEFAULT)
 
-    rows = session.slots(ported).best(3)
-    session.ledger.place(state, waiting[: len(rows)], rows)
+    rows = session.places.slots(ported).best(3)
+    session.room.place(state, waiting[: len(rows)], rows)
 
     assert sorted(rows) == [1, 2]
-    assert session.slots(ported).best(1) == []
-    assert not session.slots(ported).fits(1)
+    assert session.places.slots(ported).best(1) == []
+    assert not session.places.slots(ported).fits(1)
 
 
 def test_a_resource_no_node_has_leaves_no_slot() -> None:
     before = cluster(nodes(2), [gang("a/train", 1, cpu=1, gpu=1)])
     session, _ = opened(before, policies.DEFAULT)
 
-    assert session.slots(shape(cpu=1, gpu=1)).free == 0
+    assert session.places.slots(shape(cpu=1, gpu=1)).free == 0
 
 
 def test_room_on_its_way_is_found_when_there_is_none_now() -> None:
     leaving = gang("a/old", 1, on=["n2"], cpu=4, each={"status": _releasing()})
     before = cluster(nodes(2, cpu=4), [leaving, gang("a/new", 2, cpu=4)])
     session, state = opened(before, policies.DEFAULT)
-    session.ledger.place(state, list(state.gang.pods[:1]), [0])
+    session.room.place(state, list(state.gang.pods[:1]), [0])
 
-    assert session.slots(shape(cpu=4)).best(1) == []
-    assert session.slots(shape(cpu=4)).best_coming() == 1
-    assert np.array_equal(session.ledger.coming[0], [0, 0, 0])
+    assert session.places.slots(shape(cpu=4)).best(1) == []
+    assert session.places.slots(shape(cpu=4)).best_coming() == 1
+    assert np.array_equal(session.room.coming[0], [0, 0, 0])
 
 
 def _releasing():  # type: ignore[no-untyped-def]

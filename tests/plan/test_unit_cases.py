@@ -12,7 +12,7 @@ from extender.model.gang import Gang, Phase, PodGroup
 from extender.model.pod import Status
 from extender.model.resources import CPU, MEMORY
 from extender.plan.actions.backfill import in_order
-from extender.plan.arithmetic import Arithmetic, exceeds_somewhere, excess, within_somewhere
+from extender.plan.arithmetic import exceeds_somewhere, excess, within_somewhere
 from extender.plan.census import Census
 from extender.plan.policy import policies
 from extender.plan.policy.rules import VOLCANO
@@ -21,7 +21,7 @@ from extender.plan.verdict.phases import is_unschedulable, phase_after
 from tests.builders import pod, shape
 from tests.plan.case_objects import Case, cases, objects, policy_file
 
-MATHS = Arithmetic(VOLCANO)
+MATHS = VOLCANO.maths
 
 
 def vector(written: dict[str, Any] | None) -> dict[str, float]:
@@ -122,7 +122,7 @@ def test_scores_of_packing(case: Case, tmp_path: Any) -> None:
     shapes = {p.key: p.shape for g in session.snapshot.gangs.values() for p in g.pods}
 
     for key, expected in case["expect"]["node_scores"].items():
-        slots = session.slots(shapes[key])
+        slots = session.places.slots(shapes[key])
         scores = slots.scores(range(len(names)))
         assert dict(zip(names, scores, strict=True)) == pytest.approx(expected, abs=1e-6)
 

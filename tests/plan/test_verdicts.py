@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 
 from extender.model.gang import Gang, GangKey, Phase
-from extender.model.pod import Status
+from extender.model.pod import HostPort, Status
 from extender.model.reason import Problem, Reason
+from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import OpenQueue, Standing, Verdict
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
-from tests.builders import NOW, amounts, cluster, gang, lone, node, nodes, queue
+from tests.builders import NOW, amounts, cluster, gang, lone, node, nodes, pod, queue, shape
 
 
 def verdict(before: Snapshot, key: str = "a/train") -> Verdict:
@@ -52,6 +53,43 @@ def test_no_room_is_counted_by_what_is_in_the_way() -> None:
         Reason.NOT_ENOUGH_ROOM,
         "needs 2 x 4 cpu, 16Gi memory; 0 slots free: 1 node not ready, 1 cordoned, 1 tainted,"
         " 4 short of cpu, 1 short of memory",
+    )
+
+
+def test_a_node_that_lacks_several_things_is_counted_once_by_all_of_them() -> None:
+    members = [
+        node("n1", cpu=9, memory=9),
+        node("n2", cpu=9, memory=9),
+        node("n3", cpu=9, memory=9),
+    ]
+    taken = {"n1": amounts(cpu=8), "n2": amounts(cpu=8, memory=8), "n3": amounts(memory=8)}
+    before = cluster(members, [gang("a/train", 1, cpu=2, memory=2)], strangers=taken)
+
+    assert told(before)[1] == (
+        "needs 1 x 2 cpu, 2Gi memory; 0 slots free:"
+        " 1 node short of cpu, 1 short of memory, 1 short of cpu and memory"
+    )
+
+
+def test_a_taken_host_port_is_named_and_says_nothing_of_the_clusters_size() -> None:
+    ported = replace(shape(cpu=1), host_ports=(HostPort(80),))
+    train = gang("a/train", pods=[pod("train-0", ported)])
+    before = cluster(nodes(1), [train])
+    before = replace(before, nodes=replace(before.nodes, ports={"n1": (HostPort(80),)}))
+
+    assert told(before) == (
+        Reason.NOT_ENOUGH_ROOM,
+        "needs 1 x 1 cpu; 0 slots free: 1 node with a host port taken",
+    )
+
+
+def test_an_empty_cluster_has_a_host_port_once_on_every_node() -> None:
+    ported = replace(shape(cpu=1), host_ports=(HostPort(80),))
+    train = gang("a/train", pods=[pod(f"train-{number}", ported) for number in range(3)])
+
+    assert told(cluster(nodes(2), [train])) == (
+        Reason.EXCEEDS_CLUSTER,
+        "needs 3 x 1 cpu; the empty cluster has 2 such slots",
     )
 
 
@@ -181,15 +219,37 @@ def test_nobody_starts_without_a_cycle_where_a_plugin_must_be_asked_about_everyb
     assert make_plan(cluster(nodes(1), []), policies.parse(text)).open_queues == {}
 
 
-def test_without_a_cycle_no_more_may_start_than_a_queue_may_use() -> None:
-    limited = queue("limited", capability=amounts(cpu=2))
+def test_a_plan_says_what_queues_are_limited_to_and_used_before_it() -> None:
+    limited = queue("limited", capability=amounts(cpu=2), guarantee=amounts(cpu=1))
     family = [
         queue("parent", capability=amounts(cpu=2), parent="root"),
         queue("child", parent="parent"),
     ]
     running = gang("a/one", 1, queue="limited", on=["n1"], cpu=1)
-    left = make_plan(cluster(nodes(1), [running], [limited, *family])).open_queues
+    waiting = gang("a/two", 1, queue="limited", cpu=1)
+    plan = make_plan(cluster(nodes(1), [running, waiting], [limited, *family]))
+    stakes = {stake.name: stake for stake in plan.stakes}
 
-    assert left["limited"].left is not None
-    assert left["limited"].left.amount("cpu") == 1_000
-    assert "child" not in left
+    assert stakes["limited"].most.amount("cpu") == 2_000
+    assert stakes["limited"].least.amount("cpu") == 1_000
+    assert stakes["limited"].used.amount("cpu") == 1_000, "its own tickets are not counted"
+    assert stakes["child"].parent == "parent"
+
+
+def test_all_gpus_taken_close_no_queue_to_pods_that_ask_for_none() -> None:
+    cluster_of_three = [node("g1", cpu=64, gpu=8), node("c1", cpu=64), node("c2", cpu=64)]
+    runs = gang("a/train", 8, on=["g1"] * 8, cpu=1, gpu=1)
+    waits = gang("a/next", 8, cpu=1, gpu=1, created=5.0)
+
+    left = make_plan(cluster(cluster_of_three, [runs, waits])).open_queues["default"].left
+
+    assert left is not None
+    assert left.amount("cpu") > 0
+
+
+def test_a_ceiling_of_zero_for_one_resource_closes_no_queue_to_the_others() -> None:
+    none = queue("default", capability=Resources({"cpu": 100_000, "nvidia.com/gpu": 0}))
+
+    plan = make_plan(cluster(nodes(1), [], [none]))
+
+    assert "default" in plan.open_queues

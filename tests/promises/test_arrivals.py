@@ -2,48 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from extender.cache.changes import Delete, Kind, Upsert
-from extender.cache.inflight import Reservation
-from extender.model.gang import GangKey, PodGroup
-from extender.model.pod import Pod, Shape
+from extender.cache.inflight import Promise
+from extender.model.gang import PodGroup
+from extender.model.pod import HostPort, Shape
 from extender.model.resources import Resources
 from extender.plan.decision import OpenQueue, Plan
-from extender.promises.arrivals import MOST_MEMBERS, Arrivals
+from extender.promises.arrivals import MOST_MEMBERS
 from tests.cache.building import (
     GANG,
-    NOW,
-    StoppedClock,
     amounts,
     bare_pod,
-    cluster,
     group,
-    node,
     pod,
     uid,
 )
+from tests.promises import world as promises
+from tests.promises.world import GRACE_S, NODES, OPEN
 
-NODES = ["n1", "n2"]
-GRACE_S = 3.0
 
-
-class World:
-    """Two nodes with room for four pods each."""
+class World(promises.World):
+    """One whose queue is open as if a plan had said so."""
 
     def __init__(self, *items: Any, left: Resources | None = None) -> None:
-        self.clock = StoppedClock()
-        self.cluster = cluster(node("n1"), node("n2"), *items, clock=self.clock)
-        self.inflight = self.cluster.inflight
-        self.incomplete: list[GangKey] = []
-        self.arrivals = Arrivals(
-            self.cluster, self.clock, grace_s=GRACE_S, still_incomplete=self.incomplete.append
-        )
-        self.arrivals.allowance.renew(Plan(open_queues={"default": OpenQueue(left)}))
+        super().__init__(*items, plan=Plan(open_queues={"default": OpenQueue(left)}))
 
-    def see(self, *names: str) -> None:
-        for name in names:
-            self.cluster.apply(Upsert(pod(name)))
+    def see_members(self, *names: str) -> None:
+        self.see(*map(pod, names))
 
     def admit(
         self,
@@ -52,18 +40,13 @@ class World:
         *,
         queue: str = "default",
         offered: list[str] = NODES,
-        fences: dict[str, Resources] | None = None,
         **rest: Any,
-    ) -> Reservation | None:
+    ) -> Promise | None:
         made = PodGroup(namespace="a", name="train", min_member=min_member, **rest)
-        return self.arrivals.admit(bare_pod(name), made, queue, offered, fences or {})
+        return self.arrivals.admit(bare_pod(name), made, queue, offered)
 
-    def claim(self, name: str, **rest: Any) -> Reservation | None:
+    def claim(self, name: str, **rest: Any) -> Promise | None:
         return self.arrivals.claim(bare_pod(name, **rest), GANG)
-
-    @property
-    def kept(self) -> list[Pod]:
-        return [each.pod for each in self.inflight.of_gang(GANG) if each.pod.is_spare]
 
 
 def test_the_first_member_takes_places_for_the_whole_minimum() -> None:
@@ -80,25 +63,27 @@ def test_the_fullest_nodes_are_taken_first() -> None:
     world = World(pod("old", "other", on="n2"))
 
     assert world.admit("p0", 3)
-    assert {each.node for each in world.inflight.of_gang(GANG)} == {"n2"}
+    assert {each.node for each in world.table.of_gang(GANG)} == {"n2"}
 
 
 def test_nothing_is_taken_where_not_all_of_it_fits() -> None:
     world = World()
 
     assert world.admit("p0", 9) is None
-    assert len(world.inflight) == 0
+    assert len(world.table) == 0
     assert world.admit("p0", 5, offered=["n1"]) is None
-    assert world.admit("p0", 5, fences={"n1": amounts(cpu=4)}) is None
+    world.publish(replace(OPEN, fences={"n1": amounts(cpu=4)}))
+    assert world.admit("p0", 5) is None
+    world.publish(OPEN)
     assert world.admit("p0", 8)
 
 
 def test_a_host_port_is_needed_once_on_every_node() -> None:
     world = World()
-    shape = Shape(requests=amounts(), host_ports=(8080,))  # type: ignore[arg-type]
+    shape = Shape(requests=amounts(), host_ports=(HostPort(8080),))
     made = PodGroup(namespace="a", name="train", min_member=3)
 
-    assert world.arrivals.admit(bare_pod("p0", shape=shape), made, "default", NODES, {}) is None
+    assert world.arrivals.admit(bare_pod("p0", shape=shape), made, "default", NODES) is None
 
 
 def test_nobody_is_let_into_a_queue_that_is_not_open() -> None:
@@ -107,10 +92,10 @@ def test_nobody_is_let_into_a_queue_that_is_not_open() -> None:
 
 def test_where_somebody_waits_pods_may_start_in_what_is_left_over_but_no_gang() -> None:
     world = World()
-    world.arrivals.allowance.renew(Plan(open_queues={"default": OpenQueue(is_quiet=False)}))
+    world.publish(Plan(open_queues={"default": OpenQueue(is_quiet=False)}))
 
     assert world.admit("p0") is None
-    assert world.arrivals.allowance.take("default", amounts())
+    assert world.ledger.allowance.may_start("default", amounts())
 
 
 def test_a_queue_takes_no_more_than_is_left_until_a_plan_has_counted_it() -> None:
@@ -118,27 +103,23 @@ def test_a_queue_takes_no_more_than_is_left_until_a_plan_has_counted_it() -> Non
     assert world.admit("p0", 4)
 
     second = PodGroup(namespace="a", name="second", min_member=2)
-    ask = (bare_pod("q0"), second, "default", NODES, {})
+    ask = (bare_pod("q0"), second, "default", NODES)
     assert world.arrivals.admit(*ask) is None
 
-    world.arrivals.settle()
+    world.cluster.snapshot(world.clock.now())
     assert world.arrivals.admit(*ask) is None, "the plan that counts it is still being made"
-    world.arrivals.allowance.renew(
-        Plan(open_queues={"default": OpenQueue(amounts(cpu=2, memory=9, pods=9))})
-    )
+    world.publish(Plan(open_queues={"default": OpenQueue(amounts(cpu=2, memory=9, pods=9))}))
     assert world.arrivals.admit(*ask)
 
 
 def test_what_is_let_in_while_a_plan_is_made_counts_against_the_next_allowance() -> None:
     world = World(left=amounts(cpu=4, memory=50, pods=50))
-    world.arrivals.settle()
+    world.cluster.snapshot(world.clock.now())
     assert world.admit("p0", 2)
-    world.arrivals.allowance.renew(
-        Plan(open_queues={"default": OpenQueue(amounts(cpu=3, memory=9, pods=9))})
-    )
+    world.publish(Plan(open_queues={"default": OpenQueue(amounts(cpu=3, memory=9, pods=9))}))
 
-    assert not world.arrivals.allowance.take("default", amounts(cpu=2))
-    assert world.arrivals.allowance.take("default", amounts(cpu=1))
+    assert not world.ledger.allowance.may_start("default", amounts(cpu=2))
+    assert world.ledger.allowance.may_start("default", amounts(cpu=1))
 
 
 def test_roles_backoff_and_very_large_gangs_are_left_to_the_plan() -> None:
@@ -146,7 +127,7 @@ def test_roles_backoff_and_very_large_gangs_are_left_to_the_plan() -> None:
 
     assert world.admit("p0", min_by_role={"worker": 3}) is None
     assert world.admit("p0", MOST_MEMBERS + 1) is None
-    world.inflight.back_off(GANG, NOW + 1e6)
+    world.table.back_off(GANG, 1e6)
     assert world.admit("p0") is None
 
 
@@ -162,7 +143,7 @@ def test_a_gang_that_has_places_or_runs_is_not_let_in_twice() -> None:
 def test_later_members_take_over_the_places_kept() -> None:
     world = World()
     world.admit("p0", 3)
-    nodes = sorted(each.node for each in world.inflight.of_gang(GANG))
+    nodes = sorted(each.node for each in world.table.of_gang(GANG))
 
     for name in ("p1", "p2"):
         place = world.claim(name)
@@ -170,7 +151,7 @@ def test_later_members_take_over_the_places_kept() -> None:
         assert place.uid == uid(name)
 
     assert world.kept == []
-    assert sorted(each.node for each in world.inflight.of_gang(GANG)) == nodes
+    assert sorted(each.node for each in world.table.of_gang(GANG)) == nodes
     assert world.claim("p3") is None
 
 
@@ -178,7 +159,7 @@ def test_a_member_that_has_a_place_already_costs_its_siblings_none() -> None:
     world = World()
     world.admit("p0", 3)
 
-    assert world.claim("p0") == world.inflight.of(uid("p0"))
+    assert world.claim("p0") == world.table.of(uid("p0"))
 
     assert len(world.kept) == 2
     assert world.claim("p1")
@@ -196,15 +177,15 @@ def test_a_member_of_another_shape_takes_no_place_that_may_be_too_small() -> Non
 def test_before_a_snapshot_members_that_were_seen_take_their_places() -> None:
     world = World(group(min_member=3))
     world.admit("p0", 3)
-    world.see("p0", "p1")
+    world.see_members("p0", "p1")
 
-    claimed = world.arrivals.settle()
+    world.arrivals.settle()
 
-    assert [each.uid for each in claimed] == [uid("p1")]
+    assert world.table.of(uid("p1")) is not None
     assert len(world.kept) == 1
     snapshot = world.cluster.snapshot(world.clock.now())
     assert snapshot.gangs[GANG].ready == 3
-    assert snapshot.gangs[GANG].spares == 1
+    assert snapshot.gangs[GANG].placeholders == 1
 
 
 def test_a_gated_member_takes_no_place() -> None:
@@ -212,13 +193,15 @@ def test_a_gated_member_takes_no_place() -> None:
     world.admit("p0", 3)
     world.cluster.apply(Upsert(pod("p1", gated=True)))
 
-    assert world.arrivals.settle() == []
+    world.arrivals.settle()
+
+    assert world.table.of(uid("p1")) is None
 
 
 def test_places_nobody_comes_for_are_given_back() -> None:
     world = World(group(min_member=3))
     world.admit("p0", 3)
-    world.see("p0")
+    world.see_members("p0")
     world.clock.time += GRACE_S / 2
     world.claim("p1")
     world.clock.time += GRACE_S / 2 + 1
@@ -230,41 +213,41 @@ def test_places_nobody_comes_for_are_given_back() -> None:
 
     assert world.kept == []
     assert not world.arrivals.is_arriving(GANG)
-    assert {each.uid for each in world.inflight.of_gang(GANG)} == {uid("p0"), uid("p1")}
+    assert {each.uid for each in world.table.of_gang(GANG)} == {uid("p0"), uid("p1")}
     assert world.incomplete == [GANG]
 
 
 def test_a_gang_that_did_not_come_whole_is_let_in_again_only_when_more_of_it_exists() -> None:
     world = World(group(min_member=3))
     world.admit("p0", 3)
-    world.see("p0")
+    world.see_members("p0")
     world.clock.time += GRACE_S + 1
     world.arrivals.settle()
-    world.inflight.give_back(GANG)
+    world.table.give_back(GANG)
 
     assert world.admit("p0", 3) is None
-    world.see("p1")
+    world.see_members("p1")
     assert world.admit("p1", 3)
 
 
 def test_a_gang_that_is_gone_is_forgotten() -> None:
     world = World(group(min_member=3))
     world.admit("p0", 3)
-    world.see("p0")
+    world.see_members("p0")
     world.clock.time += GRACE_S + 1
     world.arrivals.settle()
-    world.inflight.give_back(GANG)
+    world.table.give_back(GANG)
     world.cluster.apply(Delete(Kind.POD, uid("p0")))
     world.arrivals.settle()
 
-    world.see("p0")
+    world.see_members("p0")
     assert world.admit("p0", 3)
 
 
 def test_places_are_given_back_when_the_minimum_shrinks_or_everybody_is_gone() -> None:
     world = World(group(min_member=4))
     world.admit("p0", 4)
-    world.see("p0")
+    world.see_members("p0")
     world.cluster.apply(Upsert(group(min_member=2)))
     world.arrivals.settle()
     assert len(world.kept) == 1
@@ -281,13 +264,3 @@ def test_a_member_kube_scheduler_saw_before_our_watch_keeps_its_siblings_places(
     world.arrivals.settle()
 
     assert len(world.kept) == 2
-
-
-def test_what_was_taken_since_the_snapshot_is_known() -> None:
-    world = World()
-    world.admit("p0", 2, offered=["n2"])
-    assert world.arrivals.taken == {"n2"}
-
-    world.arrivals.settle()
-    assert not world.arrivals.taken
-    assert world.arrivals.is_arriving(GangKey("a/train"))

@@ -24,7 +24,7 @@ def told() -> tuple[HoldNews, Metrics, Announced]:
     clock = TurnedClock()
     cluster, metrics, announced = Cluster(clock), Metrics(), Announced()
     cluster.apply(Upsert(GROUP))
-    return HoldNews(metrics, cluster, announced, clock), metrics, announced
+    return HoldNews(metrics, cluster, announced, clock, bind_timeout_s=45), metrics, announced
 
 
 def value(metrics: Metrics, name: str) -> float | None:
@@ -52,6 +52,10 @@ def test_a_learnt_timeout_is_shown_until_it_is_forgotten():
     news, metrics, _ = told()
     news.learnt_timeout(5.0)
     assert value(metrics, "gang_extender_hold_learnt_timeout_seconds") == 5.0
+    assert news.notes() == [
+        "binds: kube-scheduler gives up after 5 s; set httpTimeout of its bind entry to 45s"
+    ]
     news.learnt_timeout(None)
 
     assert value(metrics, "gang_extender_hold_learnt_timeout_seconds") == 0.0
+    assert news.notes() == []

@@ -10,7 +10,7 @@ import pytest
 from extender.errors import ApiError
 from extender.metrics import Metrics
 from extender.model.gang import Gang, Phase
-from extender.model.pod import PodUid, Status
+from extender.model.pod import PLACEHOLDER, PodUid, Status
 from extender.model.queue import Queue
 from extender.model.reason import Reason
 from extender.model.resources import Resources
@@ -204,8 +204,8 @@ def test_a_gang_that_arrives_in_a_group_made_long_before_costs_one_write_more_an
     desk = Desk()
     missing = verdict("a/train", Reason.NOT_ENOUGH_MEMBERS, message="has 0 of 2")
     desk.report((gang("train", 0, min_member=2, created=NEW), missing), wait_s=60)
-    spare = replace(pod("to-come", Status.ALLOCATED), uid=PodUid("spare:a/train:0"))
-    arriving = gang("train", [pod("x", Status.ALLOCATED), spare], min_member=2, created=NEW)
+    place = replace(pod("to-come", Status.ALLOCATED), uid=PodUid(f"{PLACEHOLDER}a/train:0"))
+    arriving = gang("train", [pod("x", Status.ALLOCATED), place], min_member=2, created=NEW)
 
     desk.report((arriving, replace(missing, message="has 1 of 2")), wait_s=0.3)
     desk.report((RUNS, RUNNING), wait_s=5)

@@ -7,104 +7,106 @@ from math import inf
 import pytest
 
 from extender.reporting.contents import WAITING_PAUSES_S, Content
-from extender.reporting.schedule import LAST_PAUSE_S, PATIENCE_S, RETRY_S, Draft
+from extender.reporting.schedule import LAST_PAUSE_S, PATIENCE_S, RETRY, Schedule
 
 
 def content(head: str, detail: int = 0, settle_s: float = 0.25) -> Content:
     return Content((head,), {"head": head, "detail": detail}, settle_s)
 
 
-def written(head: str, at: float = 0.0) -> Draft:
-    draft = Draft()
-    draft.want(content(head), at)
-    draft.wrote({}, content(head), at)
-    return draft
+def written(head: str, at: float = 0.0) -> Schedule:
+    schedule = Schedule()
+    schedule.want(content(head), at)
+    schedule.wrote({}, content(head), at)
+    return schedule
 
 
 def test_news_settles_before_it_is_written() -> None:
-    draft = written("Pending")
-    draft.want(content("Running"), 10.0)
+    schedule = written("Pending")
+    schedule.want(content("Running"), 10.0)
 
-    assert draft.due() == 10.25
-    assert draft.wanted() == content("Running")
+    assert schedule.due() == 10.25
+    assert schedule.wanted() == content("Running")
 
 
 def test_news_that_keeps_changing_is_written_all_the_same() -> None:
-    draft = written("Pending")
+    schedule = written("Pending")
     for step in range(20):
-        draft.want(content(f"head {step}"), 10 + step / 10)
+        schedule.want(content(f"head {step}"), 10 + step / 10)
 
-    assert draft.due() == 10 + PATIENCE_S + 0.25
+    assert schedule.due() == 10 + PATIENCE_S + 0.25
 
 
 def test_what_turns_back_before_it_was_written_is_never_written() -> None:
-    draft = written("Pending")
-    draft.want(content("Running"), 10.0)
-    draft.want(content("Pending"), 10.1)
+    schedule = written("Pending")
+    schedule.want(content("Running"), 10.0)
+    schedule.want(content("Pending"), 10.1)
 
-    assert draft.due() == inf
-    assert draft.wanted() is None
+    assert schedule.due() == inf
+    assert schedule.wanted() is None
 
 
 def test_what_is_written_is_not_written_again() -> None:
-    draft = written("Pending")
-    draft.want(content("Pending"), 5.0)
+    schedule = written("Pending")
+    schedule.want(content("Pending"), 5.0)
 
-    assert draft.due() == inf
-    assert draft.wanted() is None
+    assert schedule.due() == inf
+    assert schedule.wanted() is None
 
 
 def test_details_wait_longer_each_time_and_start_anew_after_news() -> None:
-    draft = written("Pending", at=0.0)
+    schedule = written("Pending", at=0.0)
     pauses, now = [], 0.0
     for detail in range(1, 10):
         wanted = content("Pending", detail)
-        draft.want(wanted, now)
-        pauses.append(draft.due() - now)
-        now = draft.due()
-        draft.wrote({}, wanted, now)
+        schedule.want(wanted, now)
+        pauses.append(schedule.due() - now)
+        now = schedule.due()
+        schedule.wrote({}, wanted, now)
 
     assert pauses[:4] == pytest.approx([WAITING_PAUSES_S * 2**step for step in range(4)])
     assert pauses[-1] == pytest.approx(LAST_PAUSE_S)
-    draft.want(content("Running"), now)
-    draft.wrote({}, content("Running"), now)
-    draft.want(content("Running", 1), now)
-    assert draft.due() - now == pytest.approx(WAITING_PAUSES_S)
+    schedule.want(content("Running"), now)
+    schedule.wrote({}, content("Running"), now)
+    schedule.want(content("Running", 1), now)
+    assert schedule.due() - now == pytest.approx(WAITING_PAUSES_S)
 
 
 def test_what_was_there_before_us_is_not_written_again() -> None:
-    draft = Draft()
-    draft.want(content("Pending"), 0.0)
-    draft.found({"theirs": 1}, Content(("Pending",), {**content("Pending").body, "theirs": 1}), 1.0)
+    schedule = Schedule()
+    schedule.want(content("Pending"), 0.0)
+    schedule.found(
+        {"theirs": 1}, Content(("Pending",), {**content("Pending").body, "theirs": 1}), 1.0
+    )
 
-    assert draft.due() == inf
-    assert draft.known == {"theirs": 1}
+    assert schedule.due() == inf
+    assert schedule.known == {"theirs": 1}
 
 
 def test_a_write_that_failed_is_tried_again_later() -> None:
-    draft = written("Pending")
-    draft.want(content("Running"), 10.0)
-    draft.failed(10.3)
+    schedule = written("Pending")
+    schedule.want(content("Running"), 10.0)
+    schedule.failed(10.3)
 
-    assert draft.due() == 10.3 + RETRY_S + 0.25
+    assert schedule.due() == 10.3 + RETRY.first_s + 0.25
 
 
 def test_a_write_that_keeps_failing_is_tried_ever_more_seldom() -> None:
-    draft = written("Pending")
-    draft.want(content("Running"), 0.0)
+    schedule = written("Pending")
+    schedule.want(content("Running"), 0.0)
     pauses = []
     for _ in range(8):
-        draft.failed(0.0)
-        pauses.append(draft.due() - 0.25)
+        schedule.failed(0.0)
+        pauses.append(schedule.due() - 0.25)
 
     assert pauses == [2, 4, 8, 16, 32, LAST_PAUSE_S, LAST_PAUSE_S, LAST_PAUSE_S]
 
 
 def test_what_changed_while_it_was_being_written_is_written_next() -> None:
-    draft = written("Pending")
-    draft.want(content("Running"), 10.0)
-    draft.want(content("Completed"), 10.3)
-    draft.wrote({}, content("Running"), 10.4)
+    schedule = written("Pending")
+    schedule.want(content("Running"), 10.0)
+    schedule.want(content("Completed"), 10.3)
+    schedule.wrote({}, content("Running"), 10.4)
 
-    assert draft.wanted() == content("Completed")
-    assert draft.due() == 10.3 + 0.25
+    assert schedule.wanted() == content("Completed")
+    assert schedule.due() == 10.3 + 0.25

@@ -1,4 +1,4 @@
-"""The hooks behind all doors: Flask, the ASGI edge and the hook port, on a simulated cluster."""
+"""The hooks behind their port, on a simulated cluster."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
+from extender.embedded import embed, read_group
 from extender.settings import Settings
 from extender.sim.cluster import SimCluster
 from extender.sim.story import _node, _pod, _pod_group
-from extender.web.app import create_app
+from extender.timing.clock import SystemClock
 from extender.web.hookport import HookPort
-from extender.wiring import Runtime, SystemClock, embed, read_group
+from extender.wiring import Runtime
 
-HOOKS, OPS = 8888, 8889
 #: About a pod of ours; while there is no plan yet, the answer is that we are not ready.
 _QUESTION = json.dumps({"Pod": _pod("early", None), "NodeNames": []}).encode()
 
@@ -46,10 +46,7 @@ class World:
         self.cluster = SimCluster(read_group, SystemClock())
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
-        settings = Settings(
-            listen=f"127.0.0.1:{HOOKS}", ops_listen=f"127.0.0.1:{OPS}", config=config
-        )
-        self.runtime: Runtime = embed(settings, self.loop, self.cluster)
+        self.runtime: Runtime = embed(Settings(config=config), self.loop, self.cluster)
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.hook_port: int = self._listening.getsockname()[1]
         self.port = HookPort(self.runtime.hooks, self.loop)
@@ -95,71 +92,18 @@ def world() -> Iterator[World]:
         yield made
 
 
-@pytest.fixture(params=["flask", "asgi", "port"])
-def call(request: pytest.FixtureRequest, world: World) -> Door:
-    """Call a hook through one of the three doors: `call("filter", body)`."""
-    doors = {"flask": through_flask, "asgi": through_asgi, "port": through_port}
-    return doors[request.param](world)
+@pytest.fixture
+def call(world: World) -> Door:
+    """Call a hook as kube-scheduler does: `call("filter", body)`."""
 
-
-def through_flask(world: World) -> Door:
-    client = create_app(hooks=world.runtime.hooks).test_client()
-
-    def call(verb: str, body: bytes | Any, method: str = "POST") -> Reply:
-        reply = client.open(f"/{verb}", method=method, data=_bytes(body))
-        return Reply(reply.status_code, reply.data)
-
-    return call
-
-
-def through_port(world: World) -> Door:
-    def call(verb: str, body: bytes | Any, method: str = "POST") -> Reply:
+    def call(verb: str, body: bytes | Any) -> Reply:
         connection = http.client.HTTPConnection("127.0.0.1", world.hook_port, timeout=20)
         with closing(connection):
-            connection.request(method, f"/{verb}", _bytes(body))
+            connection.request("POST", f"/{verb}", _bytes(body))
             reply = connection.getresponse()
             return Reply(reply.status, reply.read())
 
     return call
-
-
-def through_asgi(world: World, port: int = HOOKS) -> Door:
-    def call(verb: str, body: bytes | Any, method: str = "POST") -> Reply:
-        conversation = _converse(world.runtime.edge, f"/{verb}", method, _bytes(body), port)
-        return asyncio.run_coroutine_threadsafe(conversation, world.loop).result(20)
-
-    return call
-
-
-async def _converse(edge: Any, path: str, method: str, body: bytes, port: int) -> Reply:
-    sent: list[dict[str, Any]] = []
-    chunks = [body[i : i + 65536] for i in range(0, len(body), 65536)] or [b""]
-    silence = asyncio.Event()
-
-    async def receive() -> dict[str, Any]:
-        if not chunks:
-            await silence.wait()
-        return {"type": "http.request", "body": chunks.pop(0), "more_body": bool(chunks)}
-
-    async def send(message: dict[str, Any]) -> None:
-        sent.append(message)
-
-    scope = {
-        "type": "http",
-        "http_version": "1.1",
-        "scheme": "http",
-        "method": method,
-        "root_path": "",
-        "path": path,
-        "query_string": b"",
-        "headers": [],
-        "server": ("127.0.0.1", port),
-    }
-    await edge(scope, receive, send)
-    headers = dict(sent[0]["headers"])
-    answer = b"".join(message.get("body", b"") for message in sent[1:])
-    assert int(headers[b"content-length"]) == len(answer)
-    return Reply(sent[0]["status"], answer)
 
 
 def eventually(is_true: Callable[[], bool]) -> None:

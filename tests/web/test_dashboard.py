@@ -10,7 +10,7 @@ from flask.testing import FlaskClient
 
 from extender.plan.policy import policies
 from extender.reporting.journal import Journal
-from extender.web.dashboard import Dashboard
+from extender.web.app import Dashboard
 from extender.web.ops import Ops
 
 from .test_api import DECIDED, SEEN

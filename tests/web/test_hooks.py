@@ -1,4 +1,4 @@
-"""What kube-scheduler is told, through either door."""
+"""What kube-scheduler is told."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.waiting import wait_for
-from tests.web.conftest import Door, World, through_asgi
+from tests.web.conftest import Door, World
 
 NODES = ["node-0", "node-1"]
 
@@ -179,13 +179,3 @@ def test_a_large_pod_is_read(world: World, call: Door) -> None:
 
 def test_hooks_also_answer_under_v1(world: World, call: Door) -> None:
     assert call("v1/filter", ask(world.pod("web"))).json["NodeNames"] == NODES
-
-
-def test_the_operations_port_answers_no_hooks(world: World) -> None:
-    edge = through_asgi(world, port=1)
-
-    assert edge("filter", b"").status == 404
-
-
-def test_a_get_of_a_hook_is_405(world: World) -> None:
-    assert through_asgi(world)("filter", b"", method="GET").status == 405

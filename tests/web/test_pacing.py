@@ -8,24 +8,24 @@ from typing import Any, cast
 
 import pytest
 
-from extender.web.pacing import Exits
+from extender.web.pacing import AnswerPacing
 
 
 class Caller:
     """A connection whose bind is done; idle again once it was answered."""
 
-    def __init__(self, exits: Exits) -> None:
-        self._exits = exits
+    def __init__(self, pacing: AnswerPacing) -> None:
+        self._pacing = pacing
         self.answered = False
 
-    def leave(self) -> None:
+    def answer_now(self) -> None:
         self.answered = True
-        self._exits.idle.add(self)
+        self._pacing.idle.add(self)
 
     def call(self) -> None:
         """Ask for the next bind on the same connection."""
-        self._exits.idle.discard(self)
-        self._exits.swap()
+        self._pacing.idle.discard(self)
+        self._pacing.bind_came()
 
 
 class Loop:
@@ -59,14 +59,14 @@ def loop() -> Loop:
 
 
 @pytest.fixture
-def exits(loop: Any) -> Exits:
-    return Exits(cast(asyncio.AbstractEventLoop, loop))
+def pacing(loop: Any) -> AnswerPacing:
+    return AnswerPacing(cast(asyncio.AbstractEventLoop, loop))
 
 
-def settle(exits: Exits, count: int) -> list[Caller]:
-    callers = [Caller(exits) for _ in range(count)]
+def settle(pacing: AnswerPacing, count: int) -> list[Caller]:
+    callers = [Caller(pacing) for _ in range(count)]
     for caller in callers:
-        exits.ask(caller)
+        pacing.settled(caller)
     return callers
 
 
@@ -74,40 +74,40 @@ def answered(callers: list[Caller]) -> int:
     return sum(each.answered for each in callers)
 
 
-def test_an_answer_leaves_at_once_while_its_connection_would_be_kept(exits):
-    assert answered(settle(exits, 2)) == 2
+def test_an_answer_leaves_at_once_while_its_connection_would_be_kept(pacing):
+    assert answered(settle(pacing, 2)) == 2
 
 
-def test_of_a_gang_only_as_many_leave_as_connections_are_kept(exits):
-    assert answered(settle(exits, 20)) == 2
+def test_of_a_gang_only_as_many_leave_as_connections_are_kept(pacing):
+    assert answered(settle(pacing, 20)) == 2
 
 
-def test_every_bind_that_comes_in_lets_one_go(exits):
-    first, second, *others = settle(exits, 20)
+def test_every_bind_that_comes_in_lets_one_go(pacing):
+    first, second, *others = settle(pacing, 20)
     first.call()
     assert answered(others) == 1
     second.call()
     assert answered(others) == 2
 
 
-def test_a_bind_on_a_connection_that_was_just_dialled_lets_nobody_go(exits):
-    callers = settle(exits, 20)
-    Caller(exits).call()
+def test_a_bind_on_a_connection_that_was_just_dialled_lets_nobody_go(pacing):
+    callers = settle(pacing, 20)
+    Caller(pacing).call()
 
     assert answered(callers) == 2
 
 
-def test_they_leave_in_the_order_in_which_they_were_settled(exits):
-    callers = settle(exits, 5)
+def test_they_leave_in_the_order_in_which_they_were_settled(pacing):
+    callers = settle(pacing, 5)
     callers[0].call()
 
     assert [each.answered for each in callers] == [True, True, True, False, False]
 
 
-def test_nobody_waits_longer_than_a_moment(exits, loop):
-    early = settle(exits, 5)
+def test_nobody_waits_longer_than_a_moment(pacing, loop):
+    early = settle(pacing, 5)
     loop.turn(0.2)
-    late = settle(exits, 5)
+    late = settle(pacing, 5)
     loop.turn(0.1)
     assert (answered(early), answered(late)) == (5, 0)
     loop.turn(0.2)
@@ -115,8 +115,8 @@ def test_nobody_waits_longer_than_a_moment(exits, loop):
     assert answered(late) == 5
 
 
-def test_everybody_leaves_when_the_door_closes(exits):
-    callers = settle(exits, 20)
-    exits.empty()
+def test_everybody_leaves_when_the_door_closes(pacing):
+    callers = settle(pacing, 20)
+    pacing.close()
 
     assert answered(callers) == 20

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.web.conftest import OPS, World, eventually, through_asgi
+from tests.web.conftest import World, eventually
 
 
 def metric(world: World, name: str) -> float:
-    text = through_asgi(world, port=OPS)("metrics", b"", method="GET").body.decode()
+    text = world.runtime.pages.test_client().get("/metrics").text
     line = next(line for line in text.splitlines() if line.startswith(f"{name} "))
     return float(line.split()[1])
 
@@ -17,18 +17,22 @@ def test_a_policy_file_that_cannot_be_used_is_told_by_probe_and_metric(tmp_path:
     file = tmp_path / "policy.yaml"
     file.write_text("actions: allocate")
     with World(config=str(file)) as world:
-        ask = through_asgi(world, port=OPS)
+        pages = world.runtime.pages.test_client()
         assert metric(world, "gang_extender_policy_refused") == 0
 
         file.write_text("actions: alocate")
         world.node("node-0")
         eventually(lambda: metric(world, "gang_extender_policy_refused") == 1)
 
-        ready = ask("readyz", b"", method="GET")
-        assert ready.status == 200
-        assert b"alocate" in ready.body
+        ready = pages.get("/readyz")
+        assert ready.status_code == 200
+        assert "alocate" in ready.text
 
         file.write_text("actions: allocate, backfill")
         world.node("node-1")
         eventually(lambda: metric(world, "gang_extender_policy_refused") == 0)
-        assert b"policy" not in ask("readyz", b"", method="GET").body
+        assert "policy" not in pages.get("/readyz").text
+
+
+def test_the_operations_port_answers_no_hooks(world: World) -> None:
+    assert world.runtime.pages.test_client().post("/filter", data=b"{}").status_code == 404

@@ -78,7 +78,11 @@ class Calls:
             return Present() if bound_to == order.node else Refuse(Cause.POD_ELSEWHERE)
         if hold is None and len(self._table.holds) >= self._table.max_holds:
             return Refuse(Cause.TABLE_FULL)
-        return self._judge_wait(order.uid, verdict, now) if isinstance(verdict, Wait) else verdict
+        if isinstance(verdict, Wait):
+            verdict = self._judge_wait(order.uid, verdict, now)
+        if isinstance(verdict, BindNow) and not self._facts.may_bind(order.uid, order.node):
+            return Refuse(Cause.ROOM_PROMISED, verdict.gang)
+        return verdict
 
     def _judge_wait(self, uid: PodUid, verdict: Wait, now: float) -> Entry:
         gang = verdict.group.key

@@ -38,6 +38,7 @@ class Cause(Enum):
     SUPERSEDED = "superseded"
     BACKING_OFF = "backing_off"
     NO_TICKET = "no_ticket"
+    ROOM_PROMISED = "room_promised"
     TABLE_FULL = "table_full"
     SHUT_DOWN = "shut_down"
     LEASE_LOST = "lease_lost"
@@ -80,6 +81,7 @@ _SENTENCES = {
     Cause.NODE_FULL: "the chosen node has no room for it any more",
     Cause.POD_GONE: "the pod is gone or being deleted",
     Cause.POD_CHANGED: "the pod was gated or moved to another gang while its bind waited",
+    Cause.ROOM_PROMISED: "the room on the chosen node, or in the queue, is promised to others",
     Cause.POD_ELSEWHERE: "the pod is already on another node",
     Cause.PEER_GONE: "the caller went away before the answer",
     Cause.SUPERSEDED: "a newer bind call for the same pod took its place",

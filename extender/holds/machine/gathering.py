@@ -20,7 +20,7 @@ from extender.holds.machine.assembly import (
 from extender.holds.machine.cause import Cause
 from extender.holds.machine.limits import Patience
 from extender.holds.machine.messages import Facts, Free, Instruction, Verified, Verify, VerifyFailed
-from extender.holds.machine.standing import crowded_out, fits_no_node, group_objection, objection
+from extender.holds.machine.standing import crowded_out, group_objection, objection
 from extender.holds.machine.table import Table
 from extender.model.gang import PodGroup
 from extender.model.pod import Pod, PodUid
@@ -198,7 +198,7 @@ class Gathering:
             return
         self._table.enrol(assembly, ((pod.uid, ""),))
         assembly.siblings[pod.uid] = pod.refusal
-        if fits_no_node(pod) and not quorum.waits_for_victims(pod, self._facts):
+        if pod.fits_no_node and not quorum.waits_for_victims(pod, self._facts):
             assembly.stuck.add(pod.uid)
         else:
             assembly.stuck.discard(pod.uid)

@@ -142,6 +142,9 @@ class Facts(Protocol):
     def reserved_node(self, uid: PodUid) -> str | None:
         """Give the node on which room is kept for this pod, None without any."""
 
+    def may_bind(self, uid: PodUid, node: str) -> bool:
+        """Ask whether a pod that waits for nobody finds its room there, promised to nobody else."""
+
     def node(self, name: str) -> Node | None:
         """Give a node as last seen."""
 

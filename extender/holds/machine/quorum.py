@@ -11,14 +11,6 @@ from extender.model.gang import PodGroup
 from extender.model.pod import Pod, Status
 
 
-def role_minima(group: PodGroup) -> dict[str, int]:
-    """Give the minima that count: none when they add up to more than minMember (as in Volcano)."""
-    if not group.min_by_role:
-        return {}
-    minima = {role: least for role, least in group.min_by_role.items() if least > 0}
-    return minima if sum(minima.values()) <= group.min_member else {}
-
-
 def is_same_promise(one: PodGroup | None, other: PodGroup | None) -> bool:
     """Ask whether nothing changed that a gang is judged by; most changes are of status only."""
     if one is None or other is None:
@@ -36,14 +28,14 @@ def seats(group: PodGroup, facts: Facts) -> Seats:
     key = group.key
     return Seats(
         facts.seated(key),
-        {role: facts.seated_in_role(key, role) for role in role_minima(group)},
+        {role: facts.seated_in_role(key, role) for role in group.role_minima},
     )
 
 
 def is_satisfied(group: PodGroup, seated: Seats) -> bool:
     """Ask whether the gang runs already, so that further members need not wait."""
     return seated.total >= group.min_member and all(
-        seated.by_role[role] >= least for role, least in role_minima(group).items()
+        seated.by_role[role] >= least for role, least in group.role_minima.items()
     )
 
 
@@ -63,7 +55,7 @@ def is_complete(assembly: Assembly) -> bool:
 
 
 def _has_all_roles(group: PodGroup, coming: Iterable[str], seated: Seats) -> bool:
-    minima = role_minima(group)
+    minima = group.role_minima
     if not minima:
         return True
     roles = Counter(coming)

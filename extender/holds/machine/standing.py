@@ -18,7 +18,6 @@ from extender.holds.machine.messages import Facts
 from extender.model.gang import GangKey, PodGroup
 from extender.model.node import Node, Taint
 from extender.model.pod import Pod, Status
-from extender.model.reason import Reason
 from extender.plan.room.node_match import is_hard, tolerates
 from extender.ports import BindOrder
 
@@ -27,9 +26,6 @@ UNSEATED_SET = frozenset({Status.PENDING, Status.PIPELINED, Status.ALLOCATED, St
 #: The taints by which the API server says the same a moment later.
 _NOT_READY = Taint("node.kubernetes.io/not-ready")
 _CORDONED = Taint("node.kubernetes.io/unschedulable")
-
-#: How our own refusals begin inside kube-scheduler's words.
-_OUR_WORDS = tuple(f"{reason.value}:" for reason in Reason)
 
 
 class Refuse(msgspec.Struct, frozen=True):
@@ -81,7 +77,7 @@ def _judge_member(pod: Pod, gang: GangKey, facts: Facts) -> Entry:
         return Refuse(Cause.GROUP_GONE, gang)
     if group.problem:
         return Refuse(Cause.GROUP_UNUSABLE, gang)
-    if group.min_member <= 1 and not quorum.role_minima(group):
+    if group.min_member <= 1 and not group.role_minima:
         return BindNow()  # it promises nothing that a single bind could break
     if facts.seated(gang) >= group.min_member and quorum.is_satisfied(
         group, quorum.seats(group, facts)
@@ -110,16 +106,6 @@ def crowded_out(holds: Iterable[Hold], facts: Facts) -> Iterator[Hold]:
     for node, there in by_node.items():
         if not facts.fits(node, [hold.uid for hold in there]):
             yield from there
-
-
-def fits_no_node(pod: Pod) -> bool:
-    """Ask whether kube-scheduler itself found no node for a pod.
-
-    One that we refused is not lost: it is woken when its turn comes.
-    """
-    if pod.status is not Status.PENDING or not pod.refusal:
-        return False
-    return not any(word in pod.refusal for word in _OUR_WORDS)
 
 
 def group_objection(group: PodGroup | None, uid: str) -> Cause | None:

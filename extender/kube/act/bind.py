@@ -17,8 +17,11 @@ import msgspec
 
 from extender.kube.api.connection import Exchange, Reply
 from extender.kube.api.pipeline import Pipeline, pod_path
+from extender.kube.decode import pods
+from extender.kube.decode.raw import RawPod
 from extender.logs import event
 from extender.ports import BindOrder, BindOutcome, BindResult, Settle
+from extender.timing.pause import Pause
 
 log = logging.getLogger(__name__)
 
@@ -31,10 +34,7 @@ REFUSED = BindOutcome(BindResult.FAILED, "the API server refused the binding; se
 TIMED_OUT = BindOutcome(BindResult.FAILED, "the API server did not take the binding in time")
 UNKNOWN = BindOutcome(BindResult.UNKNOWN, "the API server does not answer")
 
-#: Besides 5xx: unsent, a token that ran out, a connection the server was about to close, load.
-_PASSING = (0, 401, 408, 429)
-_PAUSE_S = 0.05
-_MAX_PAUSE_S = 1.0
+_PAUSE = Pause(0.05, 1.0)
 
 
 class _Name(msgspec.Struct):
@@ -54,23 +54,7 @@ class _Binding(msgspec.Struct, rename="camel"):
     api_version: str = "v1"
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    uid: str = ""
-    deletion_timestamp: str | None = None
-
-
-class _Spec(msgspec.Struct, rename="camel"):
-    node_name: str = ""
-    scheduling_gates: list[msgspec.Raw] = []
-
-
-class _Pod(msgspec.Struct):
-    metadata: _Metadata
-    spec: _Spec
-
-
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(_Pod).decode
 
 
 class _Batch:
@@ -89,13 +73,13 @@ class _Errand:
     *asking* while a question is unanswered; *unsure* once one may have taken effect unseen.
     """
 
-    __slots__ = ("_settle", "asking", "attempts", "batch", "order", "unsure")
+    __slots__ = ("_settle", "asking", "batch", "failures", "order", "unsure")
 
     def __init__(self, order: BindOrder, settle: Settle) -> None:
         self.order = order
         self._settle = settle
         self.batch: _Batch | None = None
-        self.attempts = 0
+        self.failures = 0
         self.asking = False
         self.unsure = False
 
@@ -115,23 +99,17 @@ class _Errand:
 
 
 class PipelinedBinder:
-    """The `Binder` of the real cluster; every order has its outcome within *budget_s*.
-
-    *may_send* is asked before every binding that was not written yet, and before every repetition:
-    whoever has lost the lease must not write any more, only find out what became of what it wrote.
-    """
+    """The `Binder` of the real cluster; every order has its outcome within *budget_s*."""
 
     def __init__(
         self,
         pipeline: Pipeline,
         *,
         budget_s: float = 10.0,
-        may_send: Callable[[], bool] = lambda: True,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._pipeline = pipeline
         self._budget_s = budget_s
-        self._may_send = may_send
         self._chance = chance
 
     def bind(self, orders: Sequence[BindOrder], settle: Settle) -> None:
@@ -153,11 +131,8 @@ class PipelinedBinder:
         path = pod_path(order.namespace, order.name, "/binding")
         errand.asking = True
         request = self._pipeline.frame(b"POST", path, body)
-        return Exchange(request, partial(self._answered, errand), partial(self._is_wanted, errand))
-
-    def _is_wanted(self, errand: _Errand) -> bool:
         # Once its time is up, kube-scheduler was told "no": the binding must not go out then.
-        return errand.is_open() and self._may_send()
+        return Exchange(request, partial(self._answered, errand), errand.is_open)
 
     def _answered(self, errand: _Errand, reply: Reply) -> None:
         status = reply.status
@@ -167,19 +142,15 @@ class PipelinedBinder:
             errand.finish(BOUND)
         elif status in (404, 409) or (status == 0 and reply.sent):
             self._look(errand)
-        elif status in _PASSING or status >= 500:
+        elif reply.may_pass:
             self._again(errand, reply, self._repeat)
         else:
             event(log, logging.WARNING, "binding refused", **_facts(errand, reply))
             errand.finish(REFUSED)
 
     def _repeat(self, errand: _Errand) -> None:
-        if not errand.is_open():
-            return
-        if self._may_send():
+        if errand.is_open():
             self._pipeline.send((self._binding(errand),))
-        else:
-            errand.finish(UNKNOWN if errand.unsure else TIMED_OUT)
 
     def _look(self, errand: _Errand) -> None:
         errand.asking = True
@@ -192,7 +163,7 @@ class PipelinedBinder:
             errand.finish(GONE)
         elif reply.status != 200:
             self._again(errand, reply, self._look)
-        elif (outcome := _shown(errand.order, _decode(reply.body))) is not None:
+        elif (outcome := _shown(errand.order, pods.pod(reply.body))) is not None:
             errand.finish(outcome)
         else:
             self._again(errand, reply, self._repeat)
@@ -200,9 +171,9 @@ class PipelinedBinder:
     def _again(self, errand: _Errand, reply: Reply, step: Callable[[_Errand], None]) -> None:
         if reply.status == 401:
             self._pipeline.renew()
-        pause = min(_PAUSE_S * 2**errand.attempts, _MAX_PAUSE_S) * (0.5 + 0.5 * self._chance())
-        errand.attempts += 1
-        self._pipeline.later(pause, partial(step, errand))
+        errand.failures += 1
+        pause_s = _PAUSE.after(errand.failures, self._chance())
+        self._pipeline.later(pause_s, partial(step, errand))
 
 
 def _time_is_up(errands: list[_Errand]) -> None:
@@ -210,7 +181,7 @@ def _time_is_up(errands: list[_Errand]) -> None:
         errand.finish(UNKNOWN if errand.unsure or errand.asking else TIMED_OUT)
 
 
-def _shown(order: BindOrder, pod: _Pod) -> BindOutcome | None:
+def _shown(order: BindOrder, pod: RawPod) -> BindOutcome | None:
     """Say what a pod itself shows, None when it may still be bound."""
     if pod.metadata.uid != order.uid:
         return GONE

@@ -9,21 +9,21 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
 from uuid import uuid4
 
+from cachetools import LRUCache
+
 from extender.errors import ApiError, Gone
-from extender.kube.act.status import VERSIONS
-from extender.kube.api.client import Access
-from extender.kube.api.pace import Pace
+from extender.kube.api.client import MERGE, Access
 from extender.logs import event
 from extender.metrics import Metrics
+from extender.model.dialect import VERSIONS
 from extender.ports import Notice, Subject
+from extender.timing.clock import timestamp
+from extender.timing.pace import Pace
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,6 @@ _WAITING = 2_000
 _REMEMBERED = 4_096
 _LONGEST_MESSAGE = 1_024
 _COMPONENT = "gang-extender"
-_MERGE = "application/merge-patch+json"
 
 
 @dataclass(slots=True)
@@ -65,8 +64,9 @@ class ApiAnnouncer:
         self._stopping = threading.Event()
         self._wait = wait or self._stopping.wait
         self._notices: queue.Queue[Notice | None] = queue.Queue(_WAITING)
-        self._told: OrderedDict[tuple[str, str], _Told] = OrderedDict()
-        self._talk: OrderedDict[str, Pace] = OrderedDict()
+        # Both belong to the thread.
+        self._told: LRUCache[tuple[str, str], _Told] = LRUCache(_REMEMBERED)
+        self._talk: LRUCache[str, Pace] = LRUCache(_REMEMBERED)
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
 
     def start(self) -> None:
@@ -113,22 +113,19 @@ class ApiAnnouncer:
         if told is None or not self._again(notice, told):
             told = self._create(notice)
         self._told[key] = told
-        _keep_latest(self._told, key)
         self._count("written")
 
     def _is_too_much(self, subject: Subject) -> bool:
-        pace = self._talk.get(subject.uid)
-        if pace is None:
-            pace = self._talk[subject.uid] = Pace(1 / QUIET_S, TALKATIVE)
-        _keep_latest(self._talk, subject.uid)
-        return not pace.may_go()
+        if subject.uid not in self._talk:
+            self._talk[subject.uid] = Pace(1 / QUIET_S, TALKATIVE)
+        return not self._talk[subject.uid].may_go()
 
     def _create(self, notice: Notice) -> _Told:
         about = notice.subject
         # Events about what belongs to no namespace live in the default one.
         namespace = about.namespace or "default"
         name = f"{about.name[:200]}.{uuid4().hex[:16]}"
-        at = _time(notice.at)
+        at = timestamp(notice.at)
         body = {
             "apiVersion": "v1",
             "kind": "Event",
@@ -152,11 +149,11 @@ class ApiAnnouncer:
         change = {
             "count": told.count + 1,
             "message": notice.message[:_LONGEST_MESSAGE],
-            "lastTimestamp": _time(notice.at),
+            "lastTimestamp": timestamp(notice.at),
         }
         path = f"{_path(notice.subject.namespace or 'default')}/{told.name}"
         try:
-            self._access.request("PATCH", path, change, content_type=_MERGE)
+            self._access.request("PATCH", path, change, content_type=MERGE)
         except Gone:
             return False
         told.count += 1
@@ -164,12 +161,6 @@ class ApiAnnouncer:
 
     def _count(self, outcome: str) -> None:
         self._metrics.status_writes.labels("Event", outcome).inc()
-
-
-def _keep_latest(memory: OrderedDict[Any, Any], key: object) -> None:
-    memory.move_to_end(key)
-    if len(memory) > _REMEMBERED:
-        memory.popitem(last=False)
 
 
 def _path(namespace: str) -> str:
@@ -187,7 +178,3 @@ def _reference(subject: Subject) -> dict[str, str]:
     if subject.namespace:
         reference["namespace"] = subject.namespace
     return reference
-
-
-def _time(epoch: float) -> str:
-    return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

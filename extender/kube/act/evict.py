@@ -9,24 +9,27 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from extender.errors import ApiError, Gone
-from extender.kube.api.client import Access
-from extender.kube.api.identity import is_another
-from extender.kube.api.pace import Pace
+from extender.kube.api.client import Access, is_another
+from extender.kube.api.pipeline import pod_path
 from extender.logs import event
 from extender.ports import EvictOrder, EvictOutcome, EvictResult
+from extender.timing.clock import timestamp
+from extender.timing.pace import Pace
+from extender.timing.pause import Pause
 
 log = logging.getLogger(__name__)
 
-#: Pauses between attempts while a budget, or the API server itself, asks for patience.
-PAUSES_S = (0.25, 0.5, 1.0, 1.0)
+#: Between attempts while a budget, or the API server itself, asks for patience.
+PAUSE = Pause(0.25, 1.0)
+ATTEMPTS = 5
 PER_S = 50.0
 BURST = 100
 _WORKERS = 4
@@ -81,11 +84,16 @@ class ApiEvictor:
             "status": "True" if leaving else "False",
             "reason": "PreemptionByScheduler",
             "message": order.why if leaving else "it could not be evicted and stays",
-            "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "lastTransitionTime": timestamp(time.time()),
         }
         patch = {"metadata": {"uid": order.uid}, "status": {"conditions": [condition]}}
         try:
-            self._access.request("PATCH", _path(order, "/status"), patch, content_type=_STRATEGIC)
+            self._access.request(
+                "PATCH",
+                pod_path(order.namespace, order.name, "/status"),
+                patch,
+                content_type=_STRATEGIC,
+            )
         except Gone:
             return False
         except ApiError as error:
@@ -97,11 +105,11 @@ class ApiEvictor:
         return True
 
     def _ask_until_answered(self, order: EvictOrder) -> EvictOutcome:
-        for pause in PAUSES_S:
+        for attempt in range(1, ATTEMPTS):
             outcome, final = self._ask(order)
             if final:
                 return outcome
-            self._wait(pause)
+            self._wait(PAUSE.after(attempt))
         return self._ask(order)[0]
 
     def _ask(self, order: EvictOrder) -> tuple[EvictOutcome, bool]:
@@ -113,7 +121,9 @@ class ApiEvictor:
             "deleteOptions": {"preconditions": {"uid": order.uid}},
         }
         try:
-            self._access.request("POST", _path(order, "/eviction"), eviction)
+            self._access.request(
+                "POST", pod_path(order.namespace, order.name, "/eviction"), eviction
+            )
         except Gone:
             return _GONE, True
         except ApiError as error:
@@ -133,17 +143,13 @@ class ApiEvictor:
 
     def _is_there(self, order: EvictOrder) -> bool:
         try:
-            _, body = self._access.request("GET", _path(order))
+            _, body = self._access.request("GET", pod_path(order.namespace, order.name))
         except Gone:
             return False
         except ApiError:
             return True
         pod: Any = msgspec.json.decode(body)
         return bool(pod["metadata"]["uid"] == order.uid)
-
-
-def _path(order: EvictOrder, subresource: str = "") -> str:
-    return f"/api/v1/namespaces/{order.namespace}/pods/{order.name}{subresource}"
 
 
 def _said(error: ApiError) -> str:

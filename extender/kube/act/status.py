@@ -14,23 +14,15 @@ from typing import Any
 import msgspec
 
 from extender.errors import ApiError, Gone
-from extender.kube.api.client import Access
-from extender.kube.api.identity import is_another
-from extender.kube.api.pace import Pace
-from extender.kube.decode.dialects import COSCHEDULING, KUBE_BATCH, KUBE_BATCH_INCUBATOR, VOLCANO
+from extender.kube.api.client import MERGE, Access, is_another
+from extender.model.dialect import VERSIONS
 from extender.ports import Subject
+from extender.timing.pace import Pace
 
 PER_S = 50.0
 BURST = 100
 _WORKERS = 4
-_MERGE = "application/merge-patch+json"
 
-VERSIONS = {
-    VOLCANO: "v1beta1",
-    COSCHEDULING: "v1alpha1",
-    KUBE_BATCH: "v1alpha2",
-    KUBE_BATCH_INCUBATOR: "v1alpha1",
-}
 _PLURALS = {"PodGroup": "podgroups", "Queue": "queues"}
 
 Status = Mapping[str, Any]
@@ -106,7 +98,7 @@ class ApiStatusWriter:
 
     def _ask(self, method: str, path: str, body: object = None) -> tuple[int, bytes]:
         try:
-            return self._access.request(method, path, body, content_type=_MERGE)
+            return self._access.request(method, path, body, content_type=MERGE)
         except ApiError as error:
             if error.status == 401:
                 self._access.renew()

@@ -10,28 +10,14 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
-import msgspec
-
 from extender.kube.api.connection import Reply
 from extender.kube.api.pipeline import Pipeline, pod_path
-from extender.kube.decode.raw import RawOwner
+from extender.kube.decode import pods
 from extender.logs import event
 from extender.model.gang import GangKey
 from extender.ports import Evictor, EvictOrder
 
 log = logging.getLogger(__name__)
-
-
-class _Metadata(msgspec.Struct, rename="camel"):
-    uid: str = ""
-    owner_references: list[RawOwner] = []
-
-
-class _Pod(msgspec.Struct):
-    metadata: _Metadata
-
-
-_decode = msgspec.json.Decoder(_Pod).decode
 
 
 class CautiousUndo:
@@ -87,5 +73,6 @@ def _may_go(order: EvictOrder, reply: Reply) -> bool:
         return True
     if reply.status != 200:
         return False
-    metadata = _decode(reply.body).metadata
-    return metadata.uid != order.uid or any(owner.controller for owner in metadata.owner_references)
+    about = pods.pod(reply.body).metadata
+    owners = about.owner_references or ()
+    return about.uid != order.uid or any(owner.controller for owner in owners)

@@ -16,20 +16,19 @@ from functools import partial
 import msgspec
 
 from extender.kube.api.connection import Exchange, Reply
-from extender.kube.api.pace import Pace
 from extender.kube.api.pipeline import MERGE_PATCH, Pipeline, pod_path
 from extender.logs import event
 from extender.model.pod import PodUid
 from extender.ports import WakeOrder
+from extender.timing.pace import Pace
+from extender.timing.pause import Pause
 
 log = logging.getLogger(__name__)
 
 WOKEN = "gang-extender.io/woken"
 
 _ATTEMPTS = 5
-#: Besides 5xx: no answer, a token that ran out, a connection the server was about to close, load.
-_PASSING = (0, 401, 408, 429)
-_PAUSE_S = 0.2
+_PAUSE = Pause(0.2, 1.6)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -77,7 +76,7 @@ class PipelinedWaker:
         return False
 
     def _send(self, uids: Sequence[PodUid]) -> None:
-        # Two patches of one pod on two lanes could overtake each other.
+        # Two patches of one pod on two connections could overtake each other.
         self._overdue.update(uid for uid in uids if uid in self._under_way)
         free = [self._queued.pop(uid) for uid in uids if uid not in self._under_way]
         if free:
@@ -102,7 +101,7 @@ class PipelinedWaker:
             self._send([order.uid])
         elif reply.status in (200, 404, 409, 422):
             return  # awake, or gone, or another pod by now (whose uid cannot be changed)
-        elif attempt < _ATTEMPTS and (reply.status in _PASSING or reply.status >= 500):
+        elif attempt < _ATTEMPTS and reply.may_pass:
             self._retry_later(order, attempt, reply)
         else:
             event(
@@ -117,7 +116,7 @@ class PipelinedWaker:
     def _retry_later(self, order: WakeOrder, attempt: int, reply: Reply) -> None:
         if reply.status == 401:
             self._pipeline.renew()
-        pause_s = _PAUSE_S * 2 ** (attempt - 1) * (0.5 + 0.5 * self._chance())
+        pause_s = _PAUSE.after(attempt, self._chance())
         self._pipeline.later(pause_s, lambda: self._retry(order, attempt + 1))
 
     def _retry(self, order: WakeOrder, attempt: int) -> None:

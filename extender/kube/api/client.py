@@ -20,6 +20,8 @@ TOKEN_AGE_S = 60.0
 #: How often the whole configuration may be read again because we were not let in.
 RENEWAL_PAUSE_S = 5.0
 
+MERGE = "application/merge-patch+json"
+
 _CONNECT_S = 5.0
 _REQUEST_S = 15.0
 #: Every watch has a connection of its own.
@@ -171,6 +173,14 @@ def refusal(method: str, path: str, status: int, body: bytes) -> ApiError:
     """Translate an answer that is not 2xx; its message is the API server's own."""
     kind = _REFUSALS.get(status, ApiError)
     return kind(f"{method} {path}: {status}: {_message(body)}", status=status)
+
+
+def is_another(error: ApiError) -> bool:
+    """Ask whether *error* means that the name belongs to another object by now.
+
+    Custom resources answer 409 to a uid that does not match; pods call it an immutable field.
+    """
+    return error.status == 409 or (error.status == 422 and "metadata.uid" in str(error))
 
 
 def _message(body: bytes) -> str:

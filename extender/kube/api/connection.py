@@ -25,6 +25,14 @@ class Reply(NamedTuple):
     body: bytes = b""
     sent: bool = True
 
+    @property
+    def may_pass(self) -> bool:
+        """Ask whether trying again may help.
+
+        Besides 5xx: no answer, a token that ran out, a connection about to be closed, load.
+        """
+        return self.status >= 500 or self.status in (0, 401, 408, 429)
+
 
 UNSENT = Reply(0, sent=False)
 UNANSWERED = Reply(0)
@@ -44,7 +52,7 @@ class Exchange:
 Connector: TypeAlias = Callable[[asyncio.Protocol], Coroutine[Any, Any, object]]
 
 
-class Lane(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """Connects when there is something to send, and again after every loss."""
 
     def __init__(
@@ -64,7 +72,7 @@ class Lane(asyncio.Protocol):
 
     @property
     def load(self) -> int:
-        """Count the requests under way; a lane that must connect first counts one more."""
+        """Count the requests under way; one that must connect first counts one more."""
         busy = len(self._unanswered) + len(self._unsent)
         return 2 * busy if self._transport else 2 * busy + 1
 
@@ -169,7 +177,7 @@ class Lane(asyncio.Protocol):
         self._body.clear()
         self._progress_at = self._loop.time()
         if not self._unanswered:
-            # Nobody asked: Go's server says "408 Request Timeout" before it closes an idle lane.
+            # Nobody asked: Go's server says "408 Request Timeout" before it closes an idle one.
             return
         exchange = self._unanswered.popleft()
         if not parser.should_keep_alive() and self._transport is not None:

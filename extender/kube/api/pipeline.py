@@ -1,4 +1,4 @@
-"""Requests to the API server from the event loop: a few lanes, many requests on each.
+"""Requests to the API server from the event loop: a few connections, many requests on each.
 
 Lean on purpose: a bind costs one small write and one small read of our CPU, no more. Not a
 general client: no redirects, no streaming, bodies of a few kilobytes.
@@ -12,23 +12,23 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from extender.kube.api.client import Access
-from extender.kube.api.connection import Exchange, Lane, Reply
+from extender.kube.api.client import MERGE, Access
+from extender.kube.api.connection import Connection, Exchange, Reply
 from extender.logs import event
 
 log = logging.getLogger(__name__)
 
 JSON = b"application/json"
-MERGE_PATCH = b"application/merge-patch+json"
+MERGE_PATCH = MERGE.encode()
 
 _SILENCE_S = 5.0
 
 
 class Pipeline:
-    """*size* lanes; a batch is spread over them in runs, each written at once.
+    """*size* connections; a batch is spread over them in runs, each written at once.
 
     The API server works on the requests of one connection one after the other, so the number of
-    lanes is the parallelism of a batch (and what etcd can commit together).
+    connections is the parallelism of a batch (and what etcd can commit together).
     """
 
     def __init__(
@@ -41,7 +41,9 @@ class Pipeline:
     ) -> None:
         self.loop = loop
         self._access = access
-        self._lanes = [Lane(loop, self._connect, silence_s=silence_s) for _ in range(size)]
+        self._connections = [
+            Connection(loop, self._connect, silence_s=silence_s) for _ in range(size)
+        ]
         self._authorization: str | None = None
         self._headers = self._write_headers()
         self._reachable = True
@@ -57,14 +59,14 @@ class Pipeline:
     def send(self, exchanges: Sequence[Exchange]) -> None:
         """Send a batch; only on the loop."""
         if len(exchanges) == 1:
-            min(self._lanes, key=_load).send(exchanges)
+            min(self._connections, key=_load).send(exchanges)
             return
-        run = -(-len(exchanges) // len(self._lanes))
-        for index, lane in enumerate(sorted(self._lanes, key=_load)):
+        run = -(-len(exchanges) // len(self._connections))
+        for index, connection in enumerate(sorted(self._connections, key=_load)):
             part = exchanges[index * run : (index + 1) * run]
             if not part:
                 return
-            lane.send(part)
+            connection.send(part)
 
     def ask(self, request: bytes, done: Callable[[Reply], None]) -> None:
         """Send one request; only on the loop."""
@@ -99,7 +101,7 @@ class Pipeline:
 
     async def aclose(self) -> None:
         """Break all connections."""
-        await asyncio.gather(*(lane.aclose() for lane in self._lanes))
+        await asyncio.gather(*(connection.aclose() for connection in self._connections))
 
     async def _connect(self, protocol: asyncio.Protocol) -> None:
         access = self._access
@@ -136,8 +138,8 @@ def pod_path(namespace: str, name: str, part: str = "") -> str:
     return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}{part}"
 
 
-def _load(lane: Lane) -> int:
-    return lane.load
+def _load(connection: Connection) -> int:
+    return connection.load
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

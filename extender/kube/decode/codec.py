@@ -25,7 +25,7 @@ _OBJECT_EVENTS = frozenset({"ADDED", "MODIFIED", "DELETED"})
 _INITIAL_END = "k8s.io/initial-events-end"
 
 
-class Line(NamedTuple):
+class WatchLine(NamedTuple):
     """What one line of a watch says."""
 
     #: ADDED, MODIFIED, DELETED, BOOKMARK, ERROR, or empty for what is no event at all.
@@ -100,38 +100,38 @@ class Codec(Generic[Raw]):
         except Exception as error:
             return self._make_do(data, error)
 
-    def line(self, line: bytes) -> Line:
+    def line(self, line: bytes) -> WatchLine:
         """Read one line of a watch."""
         try:
             heard = self._event.decode(line)
             meta = heard.object.metadata
             if heard.type == "DELETED":
-                return Line(heard.type, meta.resource_version, self._gone(meta))
+                return WatchLine(heard.type, meta.resource_version, self._gone(meta))
             if heard.type in _OBJECT_EVENTS:
                 change = Upsert(self._read(heard.object), self.dialect)
-                return Line(heard.type, meta.resource_version, change)
+                return WatchLine(heard.type, meta.resource_version, change)
         except Exception:
             return self._odd_line(line)
         return self._odd_line(line)
 
-    def _odd_line(self, line: bytes) -> Line:
+    def _odd_line(self, line: bytes) -> WatchLine:
         """Read a bookmark, an error, or an object that is not what it should be."""
         try:
             heard = _odd_event.decode(line)
             odd = _odd_object.decode(heard.object)
         except msgspec.DecodeError:
-            return Line("")
+            return WatchLine("")
         meta = odd.metadata
         if heard.type == "BOOKMARK":
             is_end = _INITIAL_END in (meta.annotations or {})
-            return Line(heard.type, meta.resource_version, is_end_of_list=is_end)
+            return WatchLine(heard.type, meta.resource_version, is_end_of_list=is_end)
         if heard.type == "ERROR":
-            return Line(heard.type, code=odd.code, message=odd.message or "")
+            return WatchLine(heard.type, code=odd.code, message=odd.message or "")
         if heard.type == "DELETED":
-            return Line(heard.type, meta.resource_version, self._gone(meta))
+            return WatchLine(heard.type, meta.resource_version, self._gone(meta))
         item = self.item(heard.object)
         change = Upsert(item, self.dialect) if item is not None else None
-        return Line(heard.type, meta.resource_version, change)
+        return WatchLine(heard.type, meta.resource_version, change)
 
     def _gone(self, meta: Any) -> Delete:
         if self.kind is Kind.POD:

@@ -6,7 +6,7 @@ loop, so it shares whatever pods have in common: shapes, labels, names of nodes 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from sys import intern
 
@@ -15,13 +15,13 @@ import msgspec
 from extender.errors import BadQuantity, MalformedCall
 from extender.kube.decode.membership import membership_of
 from extender.kube.decode.raw import Labels, RawMarks, RawPod, RawPodSpec, RawPodStatus
+from extender.kube.decode.requests import ONE_POD
 from extender.kube.decode.shapes import Shapes
 from extender.model.gang import GangKey
 from extender.model.membership import SHADOW, Membership
 from extender.model.pod import NO_LABELS, Pod, PodUid, Shape, Status
-from extender.model.requests import ONE_POD
 
-__all__ = ["RawPod", "pod", "spoilt_pod", "to_pod", "uid"]
+__all__ = ["RawPod", "pod", "reader", "spoilt_pod", "to_pod", "uid"]
 
 _ROLE = "volcano.sh/task-spec"
 _PREEMPTABLE = "volcano.sh/preemptable"
@@ -69,6 +69,21 @@ def uid(data: bytes | msgspec.Raw) -> PodUid:
         return PodUid(_identity.decode(data).metadata.uid)
     except msgspec.DecodeError as error:
         raise MalformedCall(f"this is not a Pod: {error}") from error
+
+
+def reader(
+    schedulers: frozenset[str], seen: Callable[[PodUid], tuple[Pod, Membership] | None]
+) -> Callable[[bytes], tuple[Pod, Membership]]:
+    """Read the pod of a hook call just as the watch reads it, unless the watch has *seen* it."""
+
+    def read(raw: bytes) -> tuple[Pod, Membership]:
+        # What decides about a pod that waits does not change; reading it again is dear.
+        known = seen(uid(raw))
+        if known is not None and known[0].status is Status.PENDING and not known[0].gated:
+            return known
+        return to_pod(pod(raw), schedulers=schedulers)
+
+    return read
 
 
 def to_pod(raw: RawPod, *, schedulers: frozenset[str]) -> tuple[Pod, Membership]:

@@ -21,9 +21,9 @@ from extender.kube.decode.raw import (
     RawResources,
     RawToleration,
 )
+from extender.kube.decode.requests import pod_requests
 from extender.model.pod import HostPort, NodeTerm, Requirement, Shape, Toleration
 from extender.model.quantity import LARGEST
-from extender.model.requests import pod_requests
 from extender.model.resources import NOTHING, Resources
 
 #: More different shapes than any cluster has; when they are reached, the memory starts afresh.
@@ -125,12 +125,7 @@ def _read(pod: RawPod, ours: bool) -> Shape:
         selector=tuple(sorted((spec.node_selector or {}).items())),
         affinity=_required(affinity),
         preferred=_preferred(affinity),
-        tolerations=tuple(
-            Toleration(
-                each.key or "", each.operator or "Equal", each.value or "", each.effect or ""
-            )
-            for each in spec.tolerations or ()
-        ),
+        tolerations=tuple(map(_toleration, spec.tolerations or ())),
         host_ports=host_ports,
     )
 

@@ -10,6 +10,7 @@ from extender.cache.changes import Kind, SeenPod
 from extender.kube.decode import dialects, objects
 from extender.kube.decode.codec import Codec, OddMeta
 from extender.kube.decode.pods import RawPod, spoilt_pod, to_pod
+from extender.model.dialect import COSCHEDULING, VERSIONS
 from extender.model.queue import Queue
 
 
@@ -46,13 +47,9 @@ def resources(schedulers: frozenset[str]) -> tuple[Resource, ...]:
             "/apis/policy/v1/poddisruptionbudgets",
             Codec(Kind.BUDGET, objects.RawBudget, objects.to_budget),
         ),
-        _groups(dialects.VOLCANO, "v1beta1"),
-        _groups(dialects.COSCHEDULING, "v1alpha1"),
-        _groups(dialects.KUBE_BATCH, "v1alpha2"),
-        _groups(dialects.KUBE_BATCH_INCUBATOR, "v1alpha1"),
-        _queues(dialects.VOLCANO, "v1beta1"),
-        _queues(dialects.KUBE_BATCH, "v1alpha2"),
-        _queues(dialects.KUBE_BATCH_INCUBATOR, "v1alpha1"),
+        *(_optional("podgroups", groups(dialect)) for dialect in VERSIONS),
+        # Coscheduling has no queues.
+        *(_optional("queues", queues(dialect)) for dialect in VERSIONS if dialect != COSCHEDULING),
     )
 
 
@@ -90,9 +87,6 @@ def _spoilt_queue(meta: OddMeta, why: str) -> Queue:
     return dialects.spoilt_queue(meta.name, meta.uid, why)
 
 
-def _groups(dialect: str, version: str) -> Resource:
-    return Resource(f"/apis/{dialect}/{version}/podgroups", groups(dialect), is_optional=True)
-
-
-def _queues(dialect: str, version: str) -> Resource:
-    return Resource(f"/apis/{dialect}/{version}/queues", queues(dialect), is_optional=True)
+def _optional(plural: str, codec: Codec[Any]) -> Resource:
+    version = VERSIONS[codec.dialect]
+    return Resource(f"/apis/{codec.dialect}/{version}/{plural}", codec, is_optional=True)

@@ -15,21 +15,22 @@ from extender.cache.changes import Delete, Item, Upsert
 from extender.cache.cluster import Cluster
 from extender.errors import ApiError, ExtenderError, Unreachable
 from extender.kube.api.client import Access, refusal
-from extender.kube.api.pause import Pause
 from extender.kube.decode.watched import Resource
-from extender.kube.watch.lines import lines
-from extender.kube.watch.progress import Heard, Mode, Progress, Request, Signal, Step
+from extender.kube.watch.progress import Heard, Mode, Progress, Request, Signal, Step, lines
 from extender.logs import event
 from extender.ports import Clock
+from extender.timing.pause import Pause, spread
 
 log = logging.getLogger(__name__)
 
 #: A watch that brings nothing, not even a bookmark, for this long is taken for dead.
 SILENCE_S = 75.0
-#: Watches end by themselves after about this long, so that load finds its way to new servers.
-WATCH_S = 360
+#: Watches end by themselves by then, so that load finds its way to new servers.
+WATCH_S = 540
 #: How often we look whether a resource that was not installed is there now.
 ABSENT_S = 10.0
+#: After a failure, or a watch that ended at once.
+_PAUSE = Pause(0.1, 15.0)
 #: A watch that ends sooner than this is followed by a pause.
 _HASTE_S = 1.0
 _CHUNK = 1 << 16
@@ -56,7 +57,9 @@ class Follower:
         self._absent_s = absent_s
         self._silence_s = silence_s
         self._progress = Progress(resource.codec, streaming=streaming)
-        self._pause = Pause(random.random)
+        self._chance = random.random
+        #: In a row; a watch that ended at once counts as one.
+        self._failures = 0
         self._stopping = threading.Event()
         self._response: urllib3.BaseHTTPResponse | None = None
         self._was_listed = False
@@ -113,7 +116,7 @@ class Follower:
             self._watch(self._listen(response))
 
     def _next_request(self) -> Request:
-        return self._progress.next_request(int(self._pause.spread(WATCH_S)))
+        return self._progress.next_request(int(spread(WATCH_S, self._chance())))
 
     def _open(self, request: Request) -> urllib3.BaseHTTPResponse:
         path = self._resource.path
@@ -136,7 +139,7 @@ class Follower:
         began = time.monotonic()
         self._cluster.replace(codec.kind, objects, codec.dialect)
         self._cluster.freshness.listed(name, self._clock.monotonic())
-        self._pause.reset()
+        self._failures = 0
         self._was_listed = True
         took_s = round(time.monotonic() - began, 3)
         event(log, logging.INFO, "listed", resource=name, took_s=took_s)
@@ -178,9 +181,9 @@ class Follower:
             elif each in (Signal.EXPIRED, Signal.BROKEN):
                 event(log, logging.INFO, each.value, resource=self._resource.name)
                 break
-            self._pause.reset()
+            self._failures = 0
         if self._progress.is_listed and time.monotonic() - began < _HASTE_S:
-            self._wait(self._pause.next_s())
+            self._wait_before_retry()
 
     def _recover(self, error: ApiError) -> None:
         step = self._progress.refused(error.status) if error.status else Step.RETRY
@@ -197,7 +200,7 @@ class Follower:
     def _complain(self, why: str) -> None:
         self._cluster.freshness.failed(self._resource.name, why)
         event(log, logging.WARNING, "not heard", resource=self._resource.name, error=why)
-        self._wait(self._pause.next_s())
+        self._wait_before_retry()
 
     def _is_absent(self, step: Step, status: int) -> bool:
         """Ask whether there is nothing for us here; what we were never shown counts, too."""
@@ -208,13 +211,17 @@ class Follower:
         self._cluster.replace(codec.kind, (), codec.dialect)
         self._cluster.freshness.listed(name, self._clock.monotonic())
         event(log, logging.DEBUG, "not installed", resource=name, error=str(error))
-        self._wait(self._pause.spread(self._absent_s))
+        self._wait(spread(self._absent_s, self._chance()))
 
     def _renew(self) -> None:
         try:
             self._access.renew()
         except ExtenderError as error:
             event(log, logging.ERROR, "credentials cannot be read", error=str(error))
+
+    def _wait_before_retry(self) -> None:
+        self._failures += 1
+        self._wait(_PAUSE.after(self._failures, self._chance()))
 
     def _wait(self, seconds: float) -> None:
         self._stopping.wait(seconds)

@@ -8,7 +8,7 @@ for the `next_request`, hands over what came back, and does what the answer says
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeAlias
@@ -175,3 +175,18 @@ class Progress:
         self._refusals += 1
         if self._refusals >= _PATIENCE:
             self.start_over()
+
+
+def lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Cut *chunks* at newlines; an unfinished last line is the mark of a broken stream: dropped."""
+    begun: list[bytes] = []
+    for chunk in chunks:
+        first, *rest = chunk.split(b"\n")
+        begun.append(first)
+        if not rest:
+            continue
+        line = b"".join(begun)
+        if line:
+            yield line
+        yield from filter(None, rest[:-1])
+        begun = [rest[-1]]

@@ -1,4 +1,4 @@
-"""The mirror's ears: follows everything the plan depends on, one thread per resource."""
+"""Follows everything the plan depends on, one thread per resource."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from extender.kube.watch.follow import ABSENT_S, SILENCE_S, Follower
 from extender.ports import Clock
 
 
-class Mirror:
+class Watches:
     """Keeps *cluster* equal to what the API server shows; pods of *schedulers* are ours."""
 
     def __init__(

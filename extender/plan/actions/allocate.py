@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from extender.model.pod import Pod, Shape
 from extender.model.reason import Problem, Reason
-from extender.plan.demand import Wish, needed_pods
-from extender.plan.plugin import Stage
+from extender.plan.demand import Demand, needed_pods
+from extender.plan.plugin import Round
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
 from extender.plan.starvation import fence, starving_longest, without_its_fence
@@ -22,10 +22,10 @@ QUEUE_HAS_ENOUGH = Problem(Reason.QUEUE_OVER_DESERVED, "")
 
 def allocate(session: Session) -> None:
     """Hand out idle room: first to everybody within their due, then what is left."""
-    stages = (Stage.DUE, Stage.REST) if session.rules.may_overshoot else (Stage.DUE,)
-    for session.stage in stages:
+    rounds = (Round.DUE, Round.REST) if session.rules.may_overshoot else (Round.DUE,)
+    for session.round in rounds:
         _hand_out(session)
-    session.stage = Stage.CLAIMS
+    session.round = Round.CLAIMS
 
 
 def _contenders(session: Session) -> list[GangState]:
@@ -36,11 +36,11 @@ def _contenders(session: Session) -> list[GangState]:
         given = len(gang.placed) + len(gang.pipelined)
         if gang.is_pending or given == len(gang.gang.waiting):
             continue
-        problem = session.problem_of(gang)
+        problem = session.opinions.problem_of(gang)
         if problem is not None:
             gang.blocked = problem
             continue
-        gang.runs = _worth_a_node(session, session.waiting_runs(gang))
+        gang.runs = _worth_a_node(gang, session.waiting_runs(gang))
         if gang.runs:
             contenders.append(gang)
     return contenders
@@ -55,39 +55,38 @@ def _serve_starving(session: Session, contenders: list[GangState]) -> set[str]:
     """
     held: set[str] = set()
     for gang in starving_longest(session, contenders)[: session.policy.starvation.gangs]:
-        wish = Wish(gang, needed_pods(session, gang))
-        if not wish.pods:
+        demand = Demand(gang, needed_pods(session, gang))
+        if not demand.pods:
             continue
-        preferred = _may_be_preferred(session, wish)
+        preferred = _may_be_preferred(session, demand)
         with without_its_fence(session, gang):
             started = preferred and _take_turn(session, gang, alone=False)
-        gang.runs = _worth_a_node(session, session.waiting_runs(gang))
+        gang.runs = _worth_a_node(gang, session.waiting_runs(gang))
         if started or gang.pipelined or gang.key in session.fenced:
             continue
-        if preferred or (session.stage is Stage.REST and session.is_entitled(gang, wish.total)):
-            fence(session, wish)
-        elif session.is_entitled(gang, wish.total):
+        entitled = session.opinions.is_entitled(gang, demand.total)
+        if preferred or (session.round is Round.REST and entitled):
+            fence(session, demand)
+        elif entitled:
             held.add(gang.queue.name)
     return held
 
 
-def _may_be_preferred(session: Session, wish: Wish) -> bool:
+def _may_be_preferred(session: Session, demand: Demand) -> bool:
     """Ask whether nobody could rightly take the room back at once.
 
     As long as queues are served within their due, only a gang that stays within its own.
     """
-    if not wish.is_allowed(session):
+    if not demand.is_allowed(session):
         return False
-    if session.stage is Stage.REST:
+    if session.round is Round.REST:
         return True
-    return session.is_preemptive(wish.gang, Shape(requests=wish.total))
+    return session.opinions.is_preemptive(demand.gang, Shape(requests=demand.total))
 
 
-def _worth_a_node(session: Session, runs: list[list[Pod]]) -> list[list[Pod]]:
-    """Leave members without requests to backfill where they count without a node."""
-    if session.rules.members_need_nodes:
-        return runs
-    return [run for run in runs if not session.is_empty(run[0].shape)]
+def _worth_a_node(gang: GangState, runs: list[list[Pod]]) -> list[list[Pod]]:
+    """Leave members that count without a node to backfill."""
+    return [run for run in runs if run[0] not in gang.empty] if gang.empty else runs
 
 
 def _hand_out(session: Session) -> None:
@@ -102,45 +101,42 @@ def _hand_out(session: Session) -> None:
         ],
     )
     for gang in turns:
-        if session.is_overused(gang.queue):
+        if session.opinions.is_overused(gang.queue):
             for each in (gang, *turns.drop(gang.queue)):
                 each.blocked = each.blocked or QUEUE_HAS_ENOUGH
             continue
-        alone = turns.is_over and session.limits_every_task
+        alone = turns.is_over and session.opinions.limit_every_task
         if _take_turn(session, gang, alone=alone) and gang.runs:
             turns.come_back(gang)
 
 
 def _may_have_a_turn(session: Session, gang: GangState) -> bool:
-    """Leave out who has everything, waits for room already, or has room kept for it.
-
-    In Volcano the rest of a gang that waits for room goes on looking for some.
-    """
-    waits = gang.pipelined and session.rules.gangs_leave_whole and session.lacking(gang)
+    """Leave out who has everything, waits for room already, or has room kept for it."""
+    waits = gang.pipelined and session.rules.promised_gangs_wait and session.opinions.lacking(gang)
     return bool(gang.runs) and not waits and gang.key not in session.fenced
 
 
 def _take_turn(session: Session, gang: GangState, *, alone: bool) -> bool:
     """Try *gang*; True when it may start (or grow)."""
     gang.blocked = None
-    lacking = session.lacking(gang)
-    allowed = session.allowance(gang, gang.runs[0][0].shape)
+    lacking = session.opinions.lacking(gang)
+    allowed = session.opinions.allowance(gang, gang.runs[0][0].shape)
     if _is_hopeless(session, gang, lacking, allowed):
         return False
-    with session.ledger.trial(gang) as trial:
+    with session.room.trial(gang) as trial:
         _place(session, gang, allowed, alone=alone)
-        if session.is_ready(gang):
+        if session.opinions.is_ready(gang):
             gang.commit()
             trial.keep()
             return True
-        if session.is_pipelined(gang):
+        if session.opinions.is_pipelined(gang):
             trial.keep()
     return False
 
 
 def _is_hopeless(session: Session, gang: GangState, lacking: int, allowed: int | Problem) -> bool:
     """See cheaply that a gang of identical members cannot find room for its minimum."""
-    if lacking <= 1 or len(gang.runs) > 1 or not session.minds_pipelining:
+    if lacking <= 1 or len(gang.runs) > 1 or not session.opinions.mind_pipelining:
         return False  # where nobody minds, a gang keeps even a part of its room until the end
     if isinstance(allowed, Problem):
         gang.blocked = allowed
@@ -148,8 +144,8 @@ def _is_hopeless(session: Session, gang: GangState, lacking: int, allowed: int |
     if allowed < lacking:
         gang.blocked = QUEUE_HAS_ENOUGH
         return True
-    slots = session.slots(gang.runs[0][0].shape)
-    return slots.free < lacking and not session.ledger.anything_coming
+    slots = session.places.slots(gang.runs[0][0].shape)
+    return slots.free < lacking and not session.room.anything_coming
 
 
 def _place(session: Session, gang: GangState, first_allowed: int | Problem, *, alone: bool) -> None:
@@ -161,37 +157,37 @@ def _place(session: Session, gang: GangState, first_allowed: int | Problem, *, a
         if isinstance(allowed, Problem):
             gang.blocked = allowed
         elif not run[0].role or run[0].role not in failed_roles:
-            is_growing = alone and session.is_ready(gang)
-            wanted = len(run) if is_growing else max(1, session.lacking(gang))
+            is_growing = alone and session.opinions.is_ready(gang)
+            wanted = len(run) if is_growing else max(1, session.opinions.lacking(gang))
             count = _give_nodes(session, gang, run[: min(wanted, allowed)])
             if count < len(run) and count:
                 runs.insert(0, run[count:])
-            if count and session.is_ready(gang) and not alone:
+            if count and session.opinions.is_ready(gang) and not alone:
                 break
             if not count:
                 failed_roles.add(run[0].role)
                 if not _may_go_on(gang, failed_roles):
                     break
         if runs:
-            allowed = session.allowance(gang, runs[0][0].shape)
+            allowed = session.opinions.allowance(gang, runs[0][0].shape)
 
 
 def _give_nodes(session: Session, gang: GangState, pods: list[Pod]) -> int:
     """Give *pods* of one shape idle rows, as many as are found at once, or pipeline one of them."""
-    slots = session.slots(pods[0].shape)
+    slots = session.places.slots(pods[0].shape)
     nominated = session.snapshot.nodes.facts.index.get(pods[0].nominated, -1)
     if nominated >= 0 and slots.fits(nominated):
-        session.ledger.place(gang, pods[:1], [nominated])
+        session.room.place(gang, pods[:1], [nominated])
         return 1
     rows = slots.best(len(pods))
     if rows:
-        session.ledger.place(gang, pods[: len(rows)], rows)
+        session.room.place(gang, pods[: len(rows)], rows)
         return len(rows)
     row = nominated if nominated >= 0 and slots.fits(nominated, coming=True) else None
     row = slots.best_coming() if row is None else row
     if row is None:
         return 0
-    session.ledger.pipeline(gang, pods[0], row)
+    session.room.pipeline(gang, pods[0], row)
     return 1
 
 
@@ -199,9 +195,8 @@ def _may_go_on(gang: GangState, failed_roles: set[str]) -> bool:
     """Ask whether the gang can still become ready after members of *failed_roles* found no node."""
     if gang.min_member >= len(gang.gang.pods):
         return False
-    minimums = gang.gang.group.min_by_role
-    if gang.min_member < sum(minimums.values()):
+    if any(gang.gang.group.min_by_role.values()) and not gang.role_minima:
         left = sum(pod.role not in failed_roles for pod in gang.gang.waiting) - len(gang.placed)
         return gang.ready + left >= gang.min_member
     have = gang.ready_by_role
-    return all(have.get(role, 0) >= minimums.get(role, 0) for role in failed_roles)
+    return all(have.get(role, 0) >= gang.role_minima.get(role, 0) for role in failed_roles)

@@ -10,14 +10,13 @@ from extender.plan.session import Session
 def backfill(session: Session) -> None:
     """Place best-effort members of gangs that may start, queue by queue, gang by gang."""
     for gang, pods in in_order(session):
-        with session.ledger.trial(gang) as trial:
+        with session.room.trial(gang) as trial:
             for pod in pods:
-                _place(session, gang, pod)
-            if session.is_ready(gang):
+                if session.opinions.may_take(gang, pod.shape):
+                    place(session, gang, pod)
+            if session.opinions.is_ready(gang):
                 gang.commit()
                 trial.keep()
-            elif not session.rules.members_need_nodes:
-                trial.keep()  # in Volcano they keep the place until the cycle ends
 
 
 def in_order(session: Session) -> list[tuple[GangState, list[Pod]]]:
@@ -25,7 +24,9 @@ def in_order(session: Session) -> list[tuple[GangState, list[Pod]]]:
     gangs = [
         gang
         for gang in session.census.contenders.values()
-        if not gang.is_pending and _has_empty(session, gang) and session.problem_of(gang) is None
+        if not gang.is_pending
+        and _has_empty(session, gang)
+        and session.opinions.problem_of(gang) is None
     ]
     gangs.sort(key=lambda gang: (session.queue_key(gang.queue), session.gang_key(gang)))
     found = []
@@ -48,13 +49,11 @@ def _stop_waiting_for_room(session: Session, gang: GangState) -> None:
     for pod, row in list(gang.pipelined):
         if session.is_empty(pod.shape):
             counts = not session.rules.members_need_nodes
-            session.ledger.unpipeline(gang, pod, row, counts=counts)
+            session.room.unpipeline(gang, pod, row, counts=counts)
 
 
-def _place(session: Session, gang: GangState, pod: Pod) -> None:
-    # Volcano does not ask the queue here: not even a closed one keeps such pods from starting.
-    if session.rules.members_need_nodes and not session.may_take(gang, pod.shape):
-        return
-    rows = session.slots(pod.shape).best(1)
+def place(session: Session, gang: GangState, pod: Pod) -> None:
+    """Give *pod* the best place there is, if there is one."""
+    rows = session.places.slots(pod.shape).best(1)
     if rows:
-        session.ledger.place(gang, [pod], rows)
+        session.room.place(gang, [pod], rows)

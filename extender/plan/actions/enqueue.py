@@ -16,7 +16,7 @@ def enqueue(session: Session) -> None:
 
 def _let_in(session: Session, gang: GangState) -> None:
     if gang.gang.group.min_resources is not None:
-        gang.blocked = session.refusal_to_enqueue(gang)
+        gang.blocked = session.opinions.refusal_to_enqueue(gang)
     if gang.blocked is None:
-        session.tell_enqueued(gang)
+        session.opinions.tell_enqueued(gang)
         gang.let_in()

@@ -7,46 +7,51 @@ is room, and gives back what exceeds its due when others, within theirs, need it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from extender.model.pod import Shape
 from extender.model.reason import Problem, Reason
 from extender.model.resources import PODS, Resources
 from extender.plan.arithmetic import Vector, exceeds_somewhere, excess, within_somewhere
 from extender.plan.census import without_gated
-from extender.plan.plugin import Candidate, Claim, Plugin, Stage, Vote
+from extender.plan.plugin import Candidate, Claim, Plugin, Round, View, Vote
 from extender.plan.policy.arguments import Arguments
 from extender.plan.queues import ceiling
 from extender.plan.queues.entitlement import Entitlement, Entitlements
-from extender.plan.room.state import GangState, QueueState
-
-if TYPE_CHECKING:
-    from extender.plan.session import Session
+from extender.plan.room.state import GangState, QueueUse
 
 
 class Capacity(Plugin):
     """Stated entitlements, flat or as a tree (`enableHierarchy`)."""
 
+    _entitlements = Entitlements
+
     def __init__(self, arguments: Arguments, *, hierarchy: bool = False) -> None:
         super().__init__(arguments, hierarchy=hierarchy)
         self._reclaim_level = max(0, int(arguments.number("ancestorReclaimLevel", 0)))
 
-    def open(self, session: Session) -> None:
+    def open(self, session: View) -> None:
         """Read the entitlements of all queues."""
         super().open(session)
         self._maths = session.maths
-        self._known = Entitlements(session, tree=self.hierarchy)
+        self._known = self._entitlements(session, tree=self.hierarchy)
         self._level = self._reclaim_level if self.hierarchy else 0
         if self.hierarchy:
             self.victim_queue_order = self._victim_queue_order
 
-    def deserved(self, queue: QueueState) -> Vector:
+    def deserved(self, queue: QueueUse) -> Vector:
         """Give what *queue* deserves."""
         return self._of(queue).deserved
 
-    def queue_order(self, queue: QueueState) -> tuple[Any, ...]:
+    def queue_order(self, queue: QueueUse) -> tuple[Any, ...]:
         """Put higher priority first, then who is furthest below its due, level by level."""
         return (-queue.queue.priority, *self._known.places(queue))
+
+    def queue_order_words(self, ahead: QueueUse, behind: QueueUse) -> str:
+        """Name both priorities, or what differs on the first level that tells them apart."""
+        levels = zip(self._known.places(ahead), self._known.places(behind), strict=False)
+        differs = (one.why_before(other) for one, other in levels if one != other)
+        return ahead.rank_over(behind) or next(differs, f"{behind.name} is below {ahead.name}")
 
     def allocatable(self, gang: GangState, shape: Shape) -> int | Problem:
         """Count the pods of *shape* that the queue and all above it may still take."""
@@ -64,17 +69,17 @@ class Capacity(Plugin):
             least = min(least, times)
         return least
 
-    def _keeps_to_due(self, queue: QueueState) -> bool:
+    def _keeps_to_due(self, queue: QueueUse) -> bool:
         """Ask whether *queue* may not exceed its due now.
 
         It may when others within theirs have been served, or make room for itself if it has no
         due at all; otherwise whoever it displaces would come back before it.
         """
-        if not self.session.rules.may_overshoot or self.session.stage is Stage.REST:
+        if self.session.round is Round.REST:
             return False
-        return self.session.stage is Stage.DUE or bool(self.deserved(queue))
+        return self.session.round is Round.DUE or bool(self.deserved(queue))
 
-    def _within_due(self, queue: QueueState, asked: Resources) -> int | Problem:
+    def _within_due(self, queue: QueueUse, asked: Resources) -> int | Problem:
         """Count the pods that keep *queue* and all above it within what they deserve."""
         due = self.deserved(queue)
         named = Resources({n: a for n, a in asked.items() if a > 0 and due.get(n, 0) > 0})
@@ -97,7 +102,7 @@ class Capacity(Plugin):
             return False
         due = {n: amount for n, amount in entitled.deserved.items() if needs.amount(n) > 0}
         if not due:
-            return self.session.stage is Stage.REST
+            return self.session.round is Round.REST
         return all(entitled.used.amount(name) < amount for name, amount in due.items())
 
     def preemptive(self, gang: GangState, shape: Shape) -> bool:
@@ -144,10 +149,10 @@ class Capacity(Plugin):
         for entitled in self._known.line(gang.queue):
             entitled.inqueue = entitled.inqueue + without_gated(gang.gang, least)
 
-    def _of(self, queue: QueueState) -> Entitlement:
+    def _of(self, queue: QueueUse) -> Entitlement:
         return self._known.of(queue)
 
-    def _cannot_start(self, queue: QueueState, *, closed_matters: bool = True) -> Problem | None:
+    def _cannot_start(self, queue: QueueUse, *, closed_matters: bool = True) -> Problem | None:
         problem = self._known.broken.get(queue.name)
         if problem is None and closed_matters:
             problem = ceiling.closed(queue.queue)
@@ -163,7 +168,7 @@ class Capacity(Plugin):
         if not within_somewhere(self._maths, after, entitled.deserved, asked):
             return False
         named = {name: asked.amount(name) for name in entitled.deserved}
-        return not (self.session.rules.exact and excess(after, entitled.deserved, named))
+        return not excess(after, entitled.deserved, named)
 
     def _gives(self, claim: Claim, candidate: Candidate, rest: dict[str, Resources]) -> bool:
         asked, given = claim.pod.requests, candidate.pod.requests
@@ -191,8 +196,7 @@ class Capacity(Plugin):
     def _has_too_much(self, entitled: Entitlement, rest: Resources, given: Resources) -> bool:
         if not self._concerns(given, entitled.deserved):
             return True
-        used = entitled.used if self.session.rules.exact else rest
-        return exceeds_somewhere(self._maths, used, entitled.deserved, given)
+        return exceeds_somewhere(self._maths, entitled.used, entitled.deserved, given)
 
     def _concerns(self, amounts: Resources, deserved: Vector) -> bool:
         """Ask whether *amounts* and *deserved* have a resource in common."""
@@ -216,11 +220,11 @@ class Capacity(Plugin):
             if each.name != "root" and not (depth < len(ours) and ours[depth] is each)
         ]
 
-    def _above(self, queue: QueueState) -> list[Entitlement]:
+    def _above(self, queue: QueueUse) -> list[Entitlement]:
         line = self._known.line(queue)[1 : self._level + 1]
         return [each for each in line if each.name != "root"]
 
-    def _victim_queue_order(self, queue: QueueState, claimant: QueueState) -> int:
+    def _victim_queue_order(self, queue: QueueUse, claimant: QueueUse) -> int:
         """Take from the nearest relatives first."""
         return -self._known.common_depth(queue, claimant)
 

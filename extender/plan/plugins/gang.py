@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from extender.model.pod import Status
+from extender.model.pod import Pod, Status
 from extender.model.reason import Problem, Reason
 from extender.plan.plugin import Candidate, Claim, Plugin, Vote
 from extender.plan.room.state import GangState
@@ -15,25 +15,26 @@ class GangMinimum(Plugin):
 
     def gang_valid(self, gang: GangState) -> Problem | None:
         """Say which members are missing for the gang ever to be complete."""
-        pending = len(gang.gang.by_status.get(Status.PENDING, ()))
-        gated = pending - len(gang.gang.waiting)
         # Those given a node in this cycle count among the ready already.
-        present = gang.ready + pending - len(gang.placed)
-        if self.session.rules.members_need_nodes:
-            present -= gated
+        present = gang.ready + len(self._coming(gang)) - len(gang.placed)
         if present < gang.min_member:
-            return _missing(present, gang.min_member, gated)
+            pending = len(gang.gang.by_status.get(Status.PENDING, ()))
+            return _missing(present, gang.min_member, pending - len(gang.gang.waiting))
         return self._missing_role(gang)
+
+    def _coming(self, gang: GangState) -> Sequence[Pod]:
+        """List the members without a node that could complete the gang."""
+        return gang.gang.waiting
 
     def gang_ready(self, gang: GangState) -> int:
         """Count the members still to be placed, at the least."""
         lacking = gang.min_member - gang.ready - len(gang.empty)
-        if gang.role_minimums:
+        if gang.role_minima:
             have = gang.ready_by_role
             empty = _by_role(gang)
             by_role = sum(
                 max(0, least - have.get(role, 0) - empty.get(role, 0))
-                for role, least in gang.role_minimums.items()
+                for role, least in gang.role_minima.items()
             )
             lacking = max(lacking, by_role)
         return max(0, lacking)
@@ -43,9 +44,9 @@ class GangMinimum(Plugin):
         count = gang.ready + len(gang.pipelined) + len(gang.empty)
         if count < gang.min_member:
             return Vote.REJECT
-        if gang.role_minimums:
+        if gang.role_minima:
             have, coming, empty = gang.ready_by_role, gang.pipelined_by_role(), _by_role(gang)
-            for role, least in gang.role_minimums.items():
+            for role, least in gang.role_minima.items():
                 if have.get(role, 0) + coming.get(role, 0) + empty.get(role, 0) < least:
                     return Vote.REJECT
         return Vote.PERMIT
@@ -58,27 +59,25 @@ class GangMinimum(Plugin):
         """Put gangs that do not run yet before those that could only grow."""
         return gang.ready + len(gang.empty) >= gang.min_member
 
-    def preemptable(self, claim: Claim, candidates: Sequence[Candidate]) -> Iterable[Candidate]:
-        """Spare the minimum of every gang."""
-        if self.session.rules.gangs_leave_whole:
-            # Whoever chooses victims takes surplus members or whole gangs, nothing between.
-            return candidates
-        return _surplus(candidates)
+    def gang_order_words(self, ahead: GangState, behind: GangState) -> str:
+        """Say who could start and who only grow."""
+        return "it has yet to start, this one could only grow"
+
+    def preemptable(self, claim: Claim, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        """Allow all: whoever chooses takes surplus members or whole gangs, nothing between."""
+        return candidates
 
     reclaimable = preemptable
 
     def _missing_role(self, gang: GangState) -> Problem | None:
-        if not gang.role_minimums:
+        if not gang.role_minima:
             return None
         present = dict(gang.ready_by_role)
-        counted = gang.gang.waiting
-        if not self.session.rules.members_need_nodes:
-            counted = gang.gang.by_status.get(Status.PENDING, ())
         placed = {pod.uid for pod, _ in gang.placed}
-        for pod in counted:
+        for pod in self._coming(gang):
             if pod.uid not in placed:
                 present[pod.role] = present.get(pod.role, 0) + 1
-        for role, least in sorted(gang.role_minimums.items()):
+        for role, least in sorted(gang.role_minima.items()):
             if present.get(role, 0) < least:
                 message = f"has {present.get(role, 0)} of at least {least} members of role {role!r}"
                 return Problem(Reason.NOT_ENOUGH_ROLES, message)
@@ -97,16 +96,3 @@ def _by_role(gang: GangState) -> dict[str, int]:
     for pod in gang.empty:
         counts[pod.role] = counts.get(pod.role, 0) + 1
     return counts
-
-
-def _surplus(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Take from each gang, in the order given, as many as it has beyond its minimum."""
-    left: dict[str, int] = {}
-    allowed = []
-    for candidate in candidates:
-        gang = candidate.gang
-        ready = left.setdefault(gang.key, gang.ready)
-        if ready > gang.min_member:
-            left[gang.key] = ready - 1
-            allowed.append(candidate)
-    return allowed

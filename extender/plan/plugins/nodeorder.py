@@ -42,12 +42,13 @@ class NodeOrder(Plugin):
 
     def _preferences(self, shape: Shape, facts: NodeFacts) -> Scores:
         key = ("preferences", self._affinity, self._taints, shape)
-        if key not in facts.memo:
-            wanted = _scaled(_affinity(shape, facts)) * self._affinity
-            avoided = _scaled(_avoided(shape, facts)) * self._taints
-            score = wanted - avoided
-            facts.memo[key] = score if score.any() else _NONE
-        return facts.memo[key]  # type: ignore[return-value]
+        return facts.memo.recall(key, lambda: self._prefer(shape, facts))
+
+    def _prefer(self, shape: Shape, facts: NodeFacts) -> Scores:
+        wanted = _scaled(_affinity(shape, facts)) * self._affinity
+        avoided = _scaled(_avoided(shape, facts)) * self._taints
+        score: Scores = wanted - avoided
+        return score if score.any() else _NONE
 
 
 _NONE: Scores = np.zeros(0)
@@ -72,12 +73,11 @@ def _avoided(shape: Shape, facts: NodeFacts) -> Scores:
 
 def _with_soft_taints(facts: NodeFacts) -> list[int]:
     """List the few nodes with taints that ask to be avoided; remembered until a node changes."""
-    key = "soft taints"
-    if key not in facts.memo:
-        facts.memo[key] = [
-            row for row, node in enumerate(facts.nodes) if any(map(_is_soft, node.taints))
-        ]
-    return facts.memo[key]  # type: ignore[return-value]
+    nodes = facts.nodes
+    return facts.memo.recall(
+        "soft taints",
+        lambda: [row for row, node in enumerate(nodes) if any(map(_is_soft, node.taints))],
+    )
 
 
 def _is_soft(taint: Taint) -> bool:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from extender.model.gang import Phase
 from extender.model.reason import Problem, Reason
 from extender.model.resources import NOTHING, Resources
 from extender.plan.arithmetic import Vector, excess
 from extender.plan.census import awaited, without_gated
-from extender.plan.plugin import Plugin, Vote
+from extender.plan.plugin import Plugin, View, Vote
 from extender.plan.policy.arguments import Arguments
 from extender.plan.room.state import GangState
-
-if TYPE_CHECKING:
-    from extender.plan.session import Session
 
 _USUAL = 1.2
 
@@ -27,7 +22,7 @@ class Overcommit(Plugin):
         factor = arguments.number("overcommit-factor", _USUAL)
         self._factor = factor if factor >= 1 else _USUAL
 
-    def open(self, session: Session) -> None:
+    def open(self, session: View) -> None:
         """Add up what is idle and what was promised."""
         super().open(session)
         table = session.snapshot.nodes

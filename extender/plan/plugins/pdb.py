@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from extender.model.pod import Pod, PodUid
 from extender.model.snapshot import DisruptionBudget, LabelSelector
-from extender.plan.plugin import Candidate, Claim, Plugin
-
-if TYPE_CHECKING:
-    from extender.plan.session import Session
+from extender.plan.plugin import Candidate, Claim, Plugin, View
 
 
 class Pdb(Plugin):
     """Allows as many victims as the budgets that select them have left."""
 
-    def open(self, session: Session) -> None:
+    def open(self, session: View) -> None:
         """Sort the budgets by where they hold: most namespaces have none."""
         super().open(session)
         self._by_namespace: dict[str, list[int]] = {}
@@ -26,13 +22,11 @@ class Pdb(Plugin):
 
     def preemptable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Count the budgets down in the order of *candidates*, after whoever leaves already."""
-        if not self._by_namespace and self.session.rules.exact:
+        if not self._by_namespace:
             return list(candidates)
         left = self._left()
         allowed = []
         for candidate in candidates:
-            if not candidate.pod.labels and not self.session.rules.exact:
-                continue  # Volcano leaves pods without labels out of the victims
             budgets = self._budgets_of(candidate.pod)
             for budget in budgets:
                 left[budget] -= 1
@@ -47,7 +41,7 @@ class Pdb(Plugin):
         left = {number: budget.allowed for number, budget in enumerate(budgets)}
         if not left:
             return left
-        for departure in self.session.ledger.departures:
+        for departure in self.session.room.departures:
             for number in self._budgets_of(departure.pod):
                 left[number] -= 1
         return left
@@ -64,11 +58,12 @@ class Pdb(Plugin):
         return known
 
     def _covers(self, budget: DisruptionBudget, pod: Pod) -> bool:
-        if pod.name in budget.disrupted:
-            return False
-        if not budget.selector.requirements:
-            return self.session.rules.exact  # in Volcano an empty selector selects nobody
-        return selects(budget.selector, pod.labels)
+        return covers(budget, pod)
+
+
+def covers(budget: DisruptionBudget, pod: Pod) -> bool:
+    """Ask whether evicting *pod* would use up some of *budget*."""
+    return pod.name not in budget.disrupted and selects(budget.selector, pod.labels)
 
 
 def selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:

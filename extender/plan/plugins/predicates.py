@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import numpy as np
-import numpy.typing as npt
 
-from extender.model.node import Node, NodeFacts, Taint
+from extender.model.node import Mask, Node, NodeFacts, Taint
 from extender.model.pod import Shape
 from extender.plan.plugin import Plugin
 from extender.plan.policy.arguments import Arguments
 from extender.plan.room.node_match import is_hard, matches, tolerates
-
-Mask = npt.NDArray[np.bool_]
 
 _CORDONED = Taint(key="node.kubernetes.io/unschedulable")
 
@@ -60,9 +57,7 @@ def _tainted(shape: Shape, facts: NodeFacts) -> Mask:
 
 
 def _shared(facts: NodeFacts, key: str, ask: Callable[[Node], bool]) -> Mask:
-    if key not in facts.memo:
-        facts.memo[key] = _mask(facts.nodes, ask)
-    return facts.memo[key]  # type: ignore[return-value]
+    return facts.memo.recall(key, lambda: _mask(facts.nodes, ask))
 
 
 def _mask(nodes: Iterable[Node], ask: Callable[[Node], bool]) -> Mask:

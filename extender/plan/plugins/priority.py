@@ -16,6 +16,10 @@ class Priority(Plugin):
         """Put higher priority first."""
         return -gang.gang.priority
 
+    def gang_order_words(self, ahead: GangState, behind: GangState) -> str:
+        """Name both priorities."""
+        return f"it has priority {ahead.gang.priority}, this one {behind.gang.priority}"
+
     def task_order(self, pod: Pod) -> int:
         """Put higher priority first."""
         return -pod.priority

@@ -6,27 +6,23 @@ is split among the others. Guarantees are kept in any case, capabilities are nev
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING
 
 from extender.model.pod import Shape
 from extender.model.reason import Problem
 from extender.model.resources import NOTHING, PODS, Resources
 from extender.plan.arithmetic import Vector, excess
 from extender.plan.census import without_gated
-from extender.plan.plugin import Candidate, Claim, Plugin, Stage, Vote
-from extender.plan.queues import ceiling, volcano_deserved, waterfill
-from extender.plan.room.state import GangState, QueueState
-
-if TYPE_CHECKING:
-    from extender.plan.session import Session
+from extender.plan.plugin import Candidate, Claim, Plugin, Round, View, Vote
+from extender.plan.queues import ceiling, waterfill
+from extender.plan.room.state import GangState, QueueUse
 
 
 class Proportion(Plugin):
     """Weighted queues with guarantee and capability."""
 
-    def open(self, session: Session) -> None:
+    def open(self, session: View) -> None:
         """Work out what every queue deserves."""
         super().open(session)
         self._maths = session.maths
@@ -38,30 +34,33 @@ class Proportion(Plugin):
         #: What a shape asks for that counts here.
         self._asked: dict[Shape, Resources] = {}
 
-    def _limit(self, state: QueueState, guarantees: Resources) -> Vector:
+    def _limit(self, state: QueueUse, guarantees: Resources) -> Vector:
         """Give what a queue may use; of what nobody limits, as much as there is room for."""
         limit = ceiling.real_capability(state.queue, self.session.total, guarantees)
-        if not self.session.rules.exact:
-            return limit
         stated = ceiling.stated(state.queue.capability)
         return {
             name: amount if name in stated or guarantees.amount(name) else inf
             for name, amount in limit.items()
         }
 
-    def deserved(self, queue: QueueState) -> Vector:
+    def deserved(self, queue: QueueUse) -> Vector:
         """Give what *queue* deserves; nothing when it has no gangs."""
         return self._deserved.get(queue.name, NOTHING)
 
-    def share(self, queue: QueueState) -> float:
+    def share(self, queue: QueueUse) -> float:
         """Give how much of its due *queue* uses, in the resource where it is most."""
         return self._maths.share(queue.allocated, self.deserved(queue))
 
-    def queue_order(self, queue: QueueState) -> tuple[int, float]:
+    def queue_order(self, queue: QueueUse) -> tuple[int, float]:
         """Put higher priority first, then who is furthest below its due."""
         return (-queue.queue.priority, self.share(queue))
 
-    def overused(self, queue: QueueState) -> bool:
+    def queue_order_words(self, ahead: QueueUse, behind: QueueUse) -> str:
+        """Name both priorities, or how much of their dues they use."""
+        used = f"queue {ahead.name} uses {self.share(ahead):.0%} of its due"
+        return ahead.rank_over(behind) or f"{used}, {behind.name} {self.share(behind):.0%}"
+
+    def overused(self, queue: QueueUse) -> bool:
         """Ask whether *queue* has all it deserves."""
         return self._maths.within(self.deserved(queue), queue.allocated)
 
@@ -96,19 +95,17 @@ class Proportion(Plugin):
         return not excess(after, self.deserved(gang.queue), shape.requests)
 
     def reclaimable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Allow victims of queues that use more than they deserve."""
-        if self.session.rules.exact:
-            needs = [n for n, a in claim.pod.requests.items() if a > 0 and n != PODS]
-            return self._owing(needs, candidates)
-        rest: dict[str, Resources] = {}
-        allowed = []
-        for candidate in candidates:
-            queue = candidate.gang.queue
-            used = rest.setdefault(queue.name, queue.allocated)
-            if not self._maths.within(used, self.deserved(queue)):
-                rest[queue.name] = used - candidate.pod.requests
-                allowed.append(candidate)
-        return allowed
+        """Allow whoever uses something the claimant needs of which their queue has too much."""
+        needs = [name for name, amount in claim.pod.requests.items() if amount > 0 and name != PODS]
+        surplus: dict[str, list[str]] = {}
+        for queue in {one.gang.queue.name: one.gang.queue for one in candidates}.values():
+            due, used = self.deserved(queue), queue.allocated
+            surplus[queue.name] = [n for n in needs if used.amount(n) > due.get(n, 0)]
+        return [
+            one
+            for one in candidates
+            if any(one.pod.requests.amount(name) > 0 for name in surplus[one.gang.queue.name])
+        ]
 
     def protects(self, action: str, claim: Claim, gang: GangState) -> bool:
         """Spare queues that have no more than their due of anything the claimant needs."""
@@ -148,7 +145,7 @@ class Proportion(Plugin):
             queue = gang.queue
             queue.inqueue = queue.inqueue + without_gated(gang.gang, least)
 
-    def _within_due(self, queue: QueueState, asked: Resources) -> int | Problem:
+    def _within_due(self, queue: QueueUse, asked: Resources) -> int | Problem:
         due = self.deserved(queue)
         times, name = ceiling.how_many(queue.allocated, due, asked)
         if times:
@@ -168,53 +165,46 @@ class Proportion(Plugin):
             used = queue.allocated.amount(name)
             return ceiling.at_capability(queue.name, name, used, limited[name], limit.get(name, 0))
         within = self._within_due(queue, asked)
-        if self.session.stage is not Stage.REST:
+        if self.session.round is not Round.REST:
             return within if isinstance(within, Problem) else min(most, within)
         due, others = self.deserved(queue), queue.allocated - gang.trying
         begins_below = all(others.amount(n) < due.get(n, 0) for n, a in asked.items() if a > 0)
         return most if begins_below else within
 
-    def _owing(self, needs: list[str], candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Keep candidates that use something needed of which their queue has too much."""
-        surplus: dict[str, list[str]] = {}
-        for queue in {one.gang.queue.name: one.gang.queue for one in candidates}.values():
-            due, used = self.deserved(queue), queue.allocated
-            surplus[queue.name] = [n for n in needs if used.amount(n) > due.get(n, 0)]
-        return [
-            one
-            for one in candidates
-            if any(one.pod.requests.amount(name) > 0 for name in surplus[one.gang.queue.name])
-        ]
-
-    def _divide(self, queues: dict[str, QueueState]) -> dict[str, Vector]:
-        if not self.session.rules.exact:
-            return self._divide_as_volcano(queues)
+    def _divide(self, queues: Mapping[str, QueueUse]) -> dict[str, Vector]:
         deserved: dict[str, dict[str, int]] = {name: {} for name in queues}
         for resource, amount in self.session.total.items():
             if not self._maths.counts(resource):
                 continue
-            claims = [self._claim(state, resource) for state in queues.values()]
-            for name, part in waterfill.divide(amount, claims).items():
+            bounds = [self._bounds(state, resource) for state in queues.values()]
+            rest = max(0, amount - self._unused_guarantee(resource))
+            for name, part in waterfill.divide(rest, bounds).items():
                 deserved[name][resource] = part
         return {name: Resources(parts) for name, parts in deserved.items()}
 
-    def _claim(self, state: QueueState, resource: str) -> waterfill.Claim:
+    def _unused_guarantee(self, resource: str) -> int:
+        """Add up what is kept for queues that do not want all they are guaranteed."""
+        return sum(
+            max(0, state.queue.guarantee.amount(resource) - state.requested.amount(resource))
+            for state in self.session.queues.values()
+            if state.queue.guarantee and not _is_below_a_guarantee(state, resource)
+        )
+
+    def _bounds(self, state: QueueUse, resource: str) -> waterfill.Bounds:
         wanted = state.requested.amount(resource)
-        return waterfill.Claim(
+        return waterfill.Bounds(
             name=state.name,
             weight=state.queue.weight,
             floor=min(wanted, state.queue.guarantee.amount(resource)),
             ceiling=int(min(wanted, self._limits[state.name].get(resource, 0))),
         )
 
-    def _divide_as_volcano(self, queues: dict[str, QueueState]) -> dict[str, Vector]:
-        claims = {
-            name: volcano_deserved.Claim(
-                weight=state.queue.weight,
-                requested=state.requested,
-                ceiling=self._limits[name],
-                guarantee=state.queue.guarantee,
-            )
-            for name, state in queues.items()
-        }
-        return volcano_deserved.divide(self.session.total, claims)
+
+def _is_below_a_guarantee(state: QueueUse, resource: str) -> bool:
+    """Ask whether a queue above is guaranteed some of it too: then that is what is kept."""
+    line = state.parent
+    while line is not None:
+        if line.queue.guarantee.amount(resource):
+            return True
+        line = line.parent
+    return False

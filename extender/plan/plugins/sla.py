@@ -23,6 +23,13 @@ class Sla(Plugin):
         patience = self._patience(gang)
         return gang.created + patience if patience is not None else inf
 
+    def gang_order_words(self, ahead: GangState, behind: GangState) -> str:
+        """Say by how much its waiting time ends earlier."""
+        earlier = self.gang_order(behind) - self.gang_order(ahead)
+        if earlier == inf:
+            return "its waiting time ends, this one has none"
+        return f"its waiting time ends {earlier:.0f} s earlier"
+
     def enqueueable(self, gang: GangState) -> Vote:
         """Permit who has waited long enough; have no opinion on the others."""
         patience = self._patience(gang)

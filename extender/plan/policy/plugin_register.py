@@ -26,6 +26,8 @@ from extender.plan.plugins.proportion import Proportion
 from extender.plan.plugins.sla import Sla
 from extender.plan.policy.arguments import Arguments
 from extender.plan.policy.options import PluginOption
+from extender.plan.policy.rules import OURS, VOLCANO, Rules
+from extender.plan.volcano.plugins import PLUGINS as VOLCANOS
 
 ENTRY_POINTS = "gang_extender.plugins"
 
@@ -50,11 +52,14 @@ def names() -> tuple[str, ...]:
     return (*_OURS, *_brought())
 
 
-def make(option: PluginOption, place: str) -> Plugin:
+def make(option: PluginOption, place: str, rules: Rules = OURS) -> Plugin:
     """Build the plugin *option* names; *place* is where errors say it stands."""
     arguments = Arguments(place, option.arguments)
-    kind = _OURS.get(option.name) or _load(option.name, place)
-    return kind(arguments, hierarchy=option.hierarchy)
+    known = {**_OURS, **VOLCANOS} if rules is VOLCANO else _OURS
+    kind = known.get(option.name) or _load(option.name, place)
+    plugin = kind(arguments, hierarchy=option.hierarchy)
+    plugin.name = option.name
+    return plugin
 
 
 def _load(name: str, place: str) -> type[Plugin]:

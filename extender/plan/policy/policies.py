@@ -76,12 +76,14 @@ def parse(text: str, source: str = "policy") -> Policy:
     if rules is OURS:
         # In Volcano the order of the plugins settles who divides.
         _check_hierarchy(tiers, source)
+    patience = _read_starvation(document.get("starvation"), source)
     return Policy(
         actions=_read_actions(document["actions"], source) if "actions" in document else ACTIONS,
         tiers=tiers,
         configurations=_read_configurations(document.get("configurations"), source),
         rules=rules,
-        starvation=_read_starvation(document.get("starvation"), source),
+        # In Volcano nobody has room kept.
+        starvation=patience if rules is OURS else Starvation(after_s=0.0),
     )
 
 

@@ -4,17 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import NamedTuple
 
 from extender.model.queue import ROOT_QUEUE, Queue
 from extender.model.reason import Problem, Reason
 from extender.model.resources import CPU, MEMORY, NOTHING, Resources
 from extender.plan.arithmetic import Vector
+from extender.plan.plugin import View
 from extender.plan.queues import ceiling
-from extender.plan.room.state import QueueState
+from extender.plan.room.state import QueueUse
 
-if TYPE_CHECKING:
-    from extender.plan.session import Session
+
+class Place(NamedTuple):
+    """Where a queue stands among those beside it; the smaller goes first."""
+
+    #: How much of its due it uses; one without any due counts as full.
+    share: float
+    lacks_due: bool
+    created: float
+    name: str
+
+    def why_before(self, other: Place) -> str:
+        """Say what differs first."""
+        if self.share != other.share:
+            used = f"queue {self.name} uses {self.share:.0%} of its due"
+            return f"{used}, {other.name} {other.share:.0%}"
+        if self.lacks_due != other.lacks_due:
+            return f"queue {self.name} has a due of its own, {other.name} none"
+        if self.created != other.created:
+            return f"queue {self.name} is {other.created - self.created:.0f} s older"
+        return f"queue {self.name} is equal in all and first by name"
 
 
 class Entitlement:
@@ -22,7 +41,7 @@ class Entitlement:
 
     __slots__ = ("deserved", "elastic", "guarantee", "inqueue", "limit", "name", "state", "tree")
 
-    def __init__(self, state: QueueState, *, tree: bool) -> None:
+    def __init__(self, state: QueueUse, *, tree: bool) -> None:
         self.state = state
         self.name = state.name
         self.tree = tree
@@ -41,7 +60,7 @@ class Entitlement:
 class Entitlements:
     """All queues by name, with their lines up to the root."""
 
-    def __init__(self, session: Session, *, tree: bool) -> None:
+    def __init__(self, session: View, *, tree: bool) -> None:
         self._session = session
         self._tree = tree
         self._all = {name: Entitlement(state, tree=tree) for name, state in session.queues.items()}
@@ -55,21 +74,21 @@ class Entitlements:
         self._count_promises()
         self._shares_at_open = {name: self._share(each) for name, each in self._all.items()}
 
-    def of(self, queue: QueueState) -> Entitlement:
+    def of(self, queue: QueueUse) -> Entitlement:
         """Give the entitlement of *queue*."""
         return self._all[queue.name]
 
-    def line(self, queue: QueueState) -> list[Entitlement]:
+    def line(self, queue: QueueUse) -> list[Entitlement]:
         """List *queue* and, in a tree, everything above it, upwards."""
         return self._lines[queue.name]
 
-    def places(self, queue: QueueState) -> tuple[Any, ...]:
+    def places(self, queue: QueueUse) -> tuple[Place, ...]:
         """Give the order of *queue* among all: in a tree from the top down."""
         line = self._lines[queue.name]
         path = [each for each in reversed(line) if each.name != ROOT_QUEUE] or line
         return tuple(self._place(each, is_leaf=each is line[0]) for each in path)
 
-    def common_depth(self, one: QueueState, other: QueueState) -> int:
+    def common_depth(self, one: QueueUse, other: QueueUse) -> int:
         """Count how many ancestors two queues have in common, from the root down."""
         ours = list(reversed(self._lines[one.name][1:]))
         theirs = list(reversed(self._lines[other.name][1:]))
@@ -80,11 +99,14 @@ class Entitlements:
             depth += 1
         return max(depth, 1)
 
-    def _place(self, each: Entitlement, *, is_leaf: bool) -> tuple[Any, ...]:
-        live = is_leaf or self._session.rules.exact
-        # Volcano keeps the shares of inner queues as they were when the cycle began.
-        share = self._share(each) if live else self._shares_at_open[each.name]
-        return (share, not self._names(each.deserved), each.state.queue.created, each.name)
+    def _place(self, each: Entitlement, *, is_leaf: bool) -> Place:
+        is_live = self._is_live(is_leaf=is_leaf)
+        share = self._share(each) if is_live else self._shares_at_open[each.name]
+        return Place(share, not self._names(each.deserved), each.state.queue.created, each.name)
+
+    def _is_live(self, *, is_leaf: bool) -> bool:
+        """Ask whether a share is the present one, not the one when the cycle began."""
+        return True
 
     def _share(self, each: Entitlement) -> float:
         """Give how much of its due a queue uses; one without any due counts as full."""
@@ -104,22 +126,22 @@ class Entitlements:
             )
             if problem is not None:
                 broken[name] = problem
-        if not self._session.rules.exact and (broken or ROOT_QUEUE not in self._all):
-            # One bad queue stops Volcano's plugin altogether.
-            worst = next(iter(broken.values()), _no_root())
-            return dict.fromkeys(self._all, worst)
         return broken
 
     def _misplaced(self, queue: Queue) -> Problem | None:
         state = self._all[queue.name].state
         if not queue.parent or queue.name == ROOT_QUEUE or state.parent is not None:
             return None
-        if queue.parent == ROOT_QUEUE and self._session.rules.exact:
+        if self._is_at_top(queue):
             return None
         known = queue.parent in self._all
         wrong = "which is itself below it" if known else "which does not exist"
         message = f"queue {queue.name} names the parent {queue.parent}, {wrong}"
         return Problem(Reason.QUEUE_NOT_FOUND, message)
+
+    def _is_at_top(self, queue: Queue) -> bool:
+        """Ask whether *queue* hangs on a root that nobody wrote."""
+        return queue.parent == ROOT_QUEUE
 
     def _limit_each(self) -> None:
         session = self._session
@@ -183,10 +205,6 @@ def _with_gangs(name: str, *, is_inner: bool, is_busy: bool) -> Problem | None:
         return None
     message = f"queue {name} has queues below it; a gang must name one without"
     return Problem(Reason.QUEUE_NOT_ALLOWED, message)
-
-
-def _no_root() -> Problem:
-    return Problem(Reason.QUEUE_NOT_FOUND, "there is no queue named root")
 
 
 def _sum(vectors: Iterable[Vector]) -> Vector:

@@ -7,15 +7,12 @@ The path and weights of a queue are its annotations `volcano.sh/hierarchy` ("roo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from extender.model.gang import GangKey
 from extender.plan.arithmetic import Vector
-from extender.plan.plugin import Candidate, Claim
-from extender.plan.room.state import GangState, QueueState
-
-if TYPE_CHECKING:
-    from extender.plan.session import Session
+from extender.plan.plugin import Candidate, Claim, View
+from extender.plan.room.state import GangState, QueueUse
 
 _PATH, _WEIGHTS = "volcano.sh/hierarchy", "volcano.sh/hierarchy-weights"
 
@@ -35,9 +32,9 @@ class _Branch:
 
 
 class Tree:
-    """All queues that have gangs, by their paths; worked out anew when the ledger moved."""
+    """All queues that have gangs, by their paths; worked out anew when somebody was placed."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: View) -> None:
         self._session = session
         self._root = _Branch()
         self._worked_out = -1
@@ -48,9 +45,9 @@ class Tree:
                 self._branch(state.queue).gangs.append(state)
                 self._wants[key] = gang.allocated + gang.pending
 
-    def place(self, queue: QueueState) -> tuple[Any, ...]:
+    def place(self, queue: QueueUse) -> tuple[Any, ...]:
         """Give the order of *queue*: from the root down, unsaturated first, then by share."""
-        version = len(self._session.ledger.touched)
+        version = len(self._session.room.touched)
         if version != self._worked_out:
             self._work_out({})
             self._worked_out = version
@@ -66,7 +63,7 @@ class Tree:
         self._worked_out = -1
         return self._place(claim.gang.queue) < self._place(candidate.gang.queue)
 
-    def _place(self, queue: QueueState) -> tuple[Any, ...]:
+    def _place(self, queue: QueueUse) -> tuple[Any, ...]:
         places: list[tuple[bool, float]] = []
         branch = self._root
         for name in _path(queue)[1:]:
@@ -74,7 +71,7 @@ class Tree:
             places.append((branch.saturated, branch.share / branch.weight))
         return tuple(places)
 
-    def _branch(self, queue: QueueState) -> _Branch:
+    def _branch(self, queue: QueueUse) -> _Branch:
         branch = self._root
         weights = queue.queue.annotations.get(_WEIGHTS, "").split("/")
         for level, name in enumerate(_path(queue)[1:], start=1):
@@ -134,7 +131,7 @@ class Tree:
 _NOWHERE = _Branch()
 
 
-def _path(queue: QueueState) -> list[str]:
+def _path(queue: QueueUse) -> list[str]:
     return queue.queue.annotations.get(_PATH, f"root/{queue.name}").split("/")
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from extender.model.gang import GangKey
-from extender.model.queue import Queue
-from extender.model.queue import QueueState as State
+from extender.model.queue import QueueState
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.plan.decision import OpenQueue, Verdict
-from extender.plan.queues.ceiling import guaranteed, real_capability
-from extender.plan.room.state import QueueState
-from extender.plan.session import Session
+from extender.plan.plugin import View
+from extender.plan.room.state import QueueUse
 
 #: Reasons that mean: it would take room, if there were some or if it were its turn.
 _WANTS_ROOM = frozenset(
@@ -28,36 +26,29 @@ _LIMITING = {"proportion", "capacity"}
 _KEPT = _ORDERING | _SPARING | _PLACING | _LIMITING
 
 
-def open_queues(session: Session, verdicts: Mapping[GangKey, Verdict]) -> dict[str, OpenQueue]:
-    """Name the queues that are open and within their due, with what is left in each.
+def open_queues(session: View, verdicts: Mapping[GangKey, Verdict]) -> dict[str, OpenQueue]:
+    """Name the queues that are open, with what is left of the due of each.
 
-    While somebody waits for room anywhere, that is the rest of the queue's weighted part;
-    otherwise the rest of what it may use at all, None when nothing limits it. None is open while
-    a plugin is at work that would have to be asked about every gang.
+    While somebody waits for room anywhere, that is the rest of the queue's weighted part; what it
+    has used up of one resource closes it to nobody who asks for none of that. None is open while a
+    plugin is at work that would have to be asked about every gang.
     """
     plugins = {option.name for tier in session.policy.tiers for option in tier}
     if "allocate" not in session.policy.actions or not plugins <= _KEPT:
         return {}
     crowded = {verdict.queue for verdict in verdicts.values() if verdict.reason in _WANTS_ROOM}
-    guarantees = guaranteed(state.queue for state in session.queues.values())
     weights = sum(state.queue.weight for state in session.census.busy.values())
-    found: dict[str, OpenQueue] = {}
-    for name, state in session.queues.items():
-        queue = state.queue
-        if queue.state is not State.OPEN or _has_limited_parent(session, queue):
-            continue
-        left = None
-        if guarantees or queue.capability:
-            left = real_capability(queue, session.total, guarantees) - state.allocated
-        if crowded:
-            rest = _rest_of_part(session, state, weights)
-            left = rest if left is None else left.at_most(rest)
-        if left is None or all(left.amount(each) > 0 for each in _counted(session)):
-            found[name] = OpenQueue(left, is_quiet=name not in crowded)
-    return found
+    return {
+        name: OpenQueue(
+            _rest_of_part(session, state, weights) if crowded else None,
+            is_quiet=name not in crowded,
+        )
+        for name, state in session.queues.items()
+        if state.queue.state is QueueState.OPEN
+    }
 
 
-def _rest_of_part(session: Session, state: QueueState, weights: int) -> Resources:
+def _rest_of_part(session: View, state: QueueUse, weights: int) -> Resources:
     """Give what *state* has left of its weighted part, whatever the others leave."""
     part = state.queue.weight / max(weights, 1)
     counted = frozenset(_counted(session))
@@ -69,17 +60,6 @@ def _rest_of_part(session: Session, state: QueueState, weights: int) -> Resource
     )
 
 
-def _counted(session: Session) -> list[str]:
+def _counted(session: View) -> list[str]:
     total, counts = session.total, session.maths.counts
     return [name for name, amount in total.items() if amount > 0 and counts(name)]
-
-
-def _has_limited_parent(session: Session, queue: Queue) -> bool:
-    """Ask whether an ancestor has a limit of its own: only a cycle counts its whole family."""
-    seen = {queue.name}
-    while queue.parent in session.queues and queue.parent not in seen:
-        queue = session.queues[queue.parent].queue
-        seen.add(queue.name)
-        if queue.capability:
-            return True
-    return False

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """One queue's claim on one resource."""
+class Bounds:
+    """One queue, and between which bounds its part of one resource lies."""
 
     name: str
     weight: int
@@ -23,39 +23,39 @@ class Claim:
     ceiling: int
 
 
-def divide(capacity: int, claims: Sequence[Claim]) -> dict[str, int]:
+def divide(capacity: int, queues: Sequence[Bounds]) -> dict[str, int]:
     """Split *capacity*; nothing stays idle while somebody with a weight is below its ceiling."""
-    fixed = {claim.name: min(claim.floor, claim.ceiling) for claim in claims if claim.weight <= 0}
-    open_claims = [claim for claim in claims if claim.weight > 0]
-    while open_claims:
+    fixed = {queue.name: min(queue.floor, queue.ceiling) for queue in queues if queue.weight <= 0}
+    unsettled = [queue for queue in queues if queue.weight > 0]
+    while unsettled:
         rest = capacity - sum(fixed.values())
-        weights = sum(claim.weight for claim in open_claims)
-        settled = _beyond_limits(open_claims, max(0, rest), weights)
+        weights = sum(queue.weight for queue in unsettled)
+        settled = _beyond_limits(unsettled, max(0, rest), weights)
         if not settled:
-            fixed.update(_split(open_claims, max(0, rest), weights))
+            fixed.update(_split(unsettled, max(0, rest), weights))
             break
         fixed.update(settled)
-        open_claims = [claim for claim in open_claims if claim.name not in settled]
+        unsettled = [queue for queue in unsettled if queue.name not in settled]
     return fixed
 
 
-def _beyond_limits(claims: Sequence[Claim], rest: int, weights: int) -> dict[str, int]:
-    """Fix the claims that the level drives beyond a limit.
+def _beyond_limits(queues: Sequence[Bounds], rest: int, weights: int) -> dict[str, int]:
+    """Fix the queues that the level drives beyond a limit.
 
     Only one side at a time: if the floors add more than the ceilings free, the level will fall
     and a ceiling reached now may not be reached then; and the other way round.
     """
     low = {
-        claim.name: min(claim.floor, claim.ceiling)
-        for claim in claims
-        if rest * claim.weight < min(claim.floor, claim.ceiling) * weights
+        queue.name: min(queue.floor, queue.ceiling)
+        for queue in queues
+        if rest * queue.weight < min(queue.floor, queue.ceiling) * weights
     }
     high = {
-        claim.name: claim.ceiling
-        for claim in claims
-        if claim.name not in low and rest * claim.weight > claim.ceiling * weights
+        queue.name: queue.ceiling
+        for queue in queues
+        if queue.name not in low and rest * queue.weight > queue.ceiling * weights
     }
-    by_name = {claim.name: claim for claim in claims}
+    by_name = {queue.name: queue for queue in queues}
     raised = sum(amount * weights - rest * by_name[name].weight for name, amount in low.items())
     freed = sum(rest * by_name[name].weight - amount * weights for name, amount in high.items())
     if raised == freed:
@@ -63,9 +63,9 @@ def _beyond_limits(claims: Sequence[Claim], rest: int, weights: int) -> dict[str
     return low if raised > freed else high
 
 
-def _split(claims: Sequence[Claim], rest: int, weights: int) -> dict[str, int]:
+def _split(queues: Sequence[Bounds], rest: int, weights: int) -> dict[str, int]:
     """Split exactly by weight; units that do not divide go to the largest remainders."""
-    shares = {claim.name: divmod(rest * claim.weight, weights) for claim in claims}
+    shares = {queue.name: divmod(rest * queue.weight, weights) for queue in queues}
     given = {name: whole for name, (whole, _) in shares.items()}
     spare = rest - sum(given.values())
     for name in sorted(shares, key=lambda name: (-shares[name][1], name))[:spare]:

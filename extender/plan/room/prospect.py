@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from extender.model.node import NodeFacts
-from extender.plan.room.ledger import Ledger, Rows
+from extender.plan.room.trials import Rows, TrialRoom
 
 Scores: TypeAlias = npt.NDArray[np.float64]
 
@@ -21,11 +21,11 @@ class Prospect:
     `rows` is one column of row numbers, so that `something[prospect.rows]` fits it.
     """
 
-    __slots__ = ("_depth", "_fill", "_ledger", "_need", "_rows", "facts")
+    __slots__ = ("_depth", "_fill", "_need", "_room", "_rows", "facts")
 
-    def __init__(self, ledger: Ledger, need: Scores, rows: Rows, depth: int) -> None:
-        self.facts: NodeFacts = ledger.table.facts
-        self._ledger = ledger
+    def __init__(self, room: TrialRoom, need: Scores, rows: Rows, depth: int) -> None:
+        self.facts: NodeFacts = room.table.facts
+        self._room = room
         self._need = need
         self._rows = rows
         self._depth = depth
@@ -49,15 +49,15 @@ class Prospect:
         return known
 
     def _compute(self, name: str) -> Scores:
-        ledger = self._ledger
-        column = ledger.columns.get(name)
+        room = self._room
+        column = room.columns.get(name)
         if column is None:
             return self.nothing
         # A slice is no copy, and when a shape is new all rows are looked at.
-        where = slice(None) if self._rows is ledger.all_rows else self._rows
-        full: Scores = ledger.full[where, column][:, None]
+        where = slice(None) if self._rows is room.all_rows else self._rows
+        full: Scores = room.full[where, column][:, None]
         #: How much fuller one pod makes each node.
-        step: Scores = ledger.inverse[where, column][:, None] * self._need[column]
+        step: Scores = room.inverse[where, column][:, None] * self._need[column]
         return full + (step if self._depth == 1 else step * _TIMES[: self._depth])
 
 

@@ -12,14 +12,12 @@ from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heapreplace
 
 import numpy as np
-import numpy.typing as npt
 
-from extender.model.node import Amounts
+from extender.model.node import Amounts, Mask
 from extender.model.pod import HostPort, Shape
-from extender.plan.room.ledger import Ledger, Rows
 from extender.plan.room.prospect import Prospect, Scores
+from extender.plan.room.trials import Rows, TrialRoom
 
-Mask = npt.NDArray[np.bool_]
 Scorer = Callable[[Shape, Prospect], Scores]
 
 #: At most so many nodes and so many pods per node are weighed up in one go.
@@ -34,14 +32,14 @@ _NUDGE = 1e-9
 class Slots:
     """The free slots for one shape."""
 
-    def __init__(self, ledger: Ledger, shape: Shape, usable: Mask, scorer: Scorer) -> None:
-        need = ledger.need(shape)
-        self._ledger = ledger
+    def __init__(self, room: TrialRoom, shape: Shape, usable: Mask, scorer: Scorer) -> None:
+        need = room.need(shape)
+        self._room = room
         self._shape = shape
         self._scorer = scorer
         #: Nodes that may be used at all, as far as the node itself is concerned.
         self._usable = usable if need is not None else np.zeros_like(usable)
-        self._need: Amounts = ledger.row(shape)
+        self._need: Amounts = room.row(shape)
         self._all_usable = bool(self._usable.all())
         self._asked = np.flatnonzero(self._need)
         self._least = self._need[self._asked]
@@ -51,8 +49,8 @@ class Slots:
         #: By how much a further pod scores better; in a large cluster, from the second gang on.
         self._slope: Scores | None = None
         self._is_new = True
-        self._seen = len(ledger.touched)
-        rows = self._pool = ledger.all_rows
+        self._seen = len(room.touched)
+        rows = self._pool = room.all_rows
         self._pooled = np.zeros(size, dtype=bool)
         self._counts: Amounts = self._count(rows)
         #: Smaller is better; infinite without a slot.
@@ -81,9 +79,9 @@ class Slots:
 
     def best_coming(self) -> int | None:
         """Choose a row whose room suffices once what is being released is free."""
-        if not self._ledger.anything_coming:
+        if not self._room.anything_coming:
             return None
-        room = self._ledger.idle + self._ledger.surely_coming
+        room = self._room.idle + self._room.surely_coming
         fitting = (room[:, self._asked] >= self._least).all(axis=1) & self._usable
         rows = np.flatnonzero(fitting & self.without_clash())
         return int(rows[self._scores(rows).argmax()]) if len(rows) else None
@@ -98,21 +96,21 @@ class Slots:
         return [int(row) for row in rows[np.argsort(-self._scores(rows), kind="stable")]]
 
     def without_clash(self) -> Mask:
-        """Mark the rows on which no host port is in the way."""
+        """Mark the usable rows on which no host port is in the way."""
         if not self._shape.host_ports:
             return self._usable
-        return np.array([self._port_free(row) for row in range(len(self._usable))], dtype=bool)
+        return self._usable & [self._port_free(row) for row in range(len(self._usable))]
 
     def fits(self, row: int, *, coming: bool = False) -> bool:
         """Ask whether one more pod fits into the idle room of *row*, or, if so said, the coming."""
-        room = self._ledger.idle[row] + self._ledger.surely_coming[row]
+        room = self._room.idle[row] + self._room.surely_coming[row]
         if not coming:
-            room = np.minimum(room, self._ledger.idle[row])
+            room = np.minimum(room, self._room.idle[row])
         enough = bool((room[self._asked] >= self._least).all())
         return enough and bool(self._usable[row]) and self._port_free(row)
 
     def _refresh(self) -> None:
-        touched = self._ledger.touched
+        touched = self._room.touched
         if self._seen < len(touched):
             rows = touched[self._seen :]
             self._seen = len(touched)
@@ -131,16 +129,12 @@ class Slots:
 
     def _count(self, rows: Rows) -> Amounts:
         """Count how many pods each of *rows* takes."""
-        where = slice(None) if rows is self._ledger.all_rows else rows
-        room = self._ledger.idle[where]
-        if self._ledger.anything_coming:
+        where = slice(None) if rows is self._room.all_rows else rows
+        room = self._room.idle[where]
+        if self._room.anything_coming:
             # Room promised beyond what is being released is not idle any more.
-            room = np.minimum(room, room + self._ledger.surely_coming[where])
-        # Column by column: reducing along so short an axis is slow.
-        counts: Amounts = room[:, self._asked[0]] // self._least[0]
-        for column, least in zip(self._asked[1:], self._least[1:], strict=True):
-            np.minimum(counts, room[:, column] // least, out=counts)
-        np.maximum(counts, 0, out=counts)
+            room = np.minimum(room, room + self._room.surely_coming[where])
+        counts = times(room, self._need)
         if not self._all_usable:
             counts *= self._usable[rows]
         if self._shape.host_ports:
@@ -153,14 +147,14 @@ class Slots:
 
     def _table(self, rows: Rows, depth: int) -> Scores:
         """Score *rows* with one, two, and so on, more pods on them."""
-        return self._scorer(self._shape, Prospect(self._ledger, self._weight, rows, depth))
+        return self._scorer(self._shape, Prospect(self._room, self._weight, rows, depth))
 
     def _slopes(self, rows: Rows) -> Scores:
         """Give by how much every further pod makes each of *rows* a better place for the next."""
         if self._slope is not None:
             return self._slope[rows]
         # The first gang of a shape may be the only one; if not, all rows will be asked for.
-        asked = rows if self._is_new else self._ledger.all_rows
+        asked = rows if self._is_new else self._room.all_rows
         table = self._table(asked, 2)
         slope: Scores = table[:, 1] - table[:, 0]
         if self._is_new:
@@ -182,7 +176,7 @@ class Slots:
             self._pool = np.argpartition(self._rank, _POOL - 1)[:_POOL]
             self._bound = float(self._rank[self._pool].max())
         else:
-            self._pool = self._ledger.all_rows
+            self._pool = self._room.all_rows
         self._pooled[:] = False
         self._pooled[self._pool] = True
 
@@ -238,9 +232,19 @@ class Slots:
     def _port_free(self, row: int) -> bool:
         if not self._shape.host_ports:
             return True
-        table = self._ledger.table
-        taken = [*table.ports.get(table.nodes[row].name, ()), *self._ledger.ports.get(row, ())]
+        table = self._room.table
+        taken = [*table.ports.get(table.nodes[row].name, ()), *self._room.ports.get(row, ())]
         return not any(clash(ours, other) for ours in self._shape.host_ports for other in taken)
+
+
+def times(room: Amounts, need: Amounts) -> Amounts:
+    """Count how often *need* fits into each line of *room*."""
+    # Column by column: reducing along so short an axis is slow.
+    first, *others = need.nonzero()[0]
+    counts: Amounts = room[..., first] // need[first]
+    for column in others:
+        counts = np.minimum(counts, room[..., column] // need[column])
+    return np.maximum(counts, 0)
 
 
 def clash(one: HostPort, other: HostPort) -> bool:

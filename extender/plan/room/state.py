@@ -9,9 +9,10 @@ from extender.model.pod import READY_SET, Pod, PodUid
 from extender.model.queue import Queue
 from extender.model.reason import Problem
 from extender.model.resources import NOTHING, Resources
+from extender.plan.queues.quota import Quota
 
 
-class QueueState:
+class QueueUse:
     """A queue with what its gangs use and want."""
 
     __slots__ = (
@@ -22,13 +23,14 @@ class QueueState:
         "of_children",
         "parent",
         "queue",
+        "quota",
         "requested",
     )
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.name = queue.name
-        self.parent: QueueState | None = None
+        self.parent: QueueUse | None = None
         self.allocated = NOTHING
         #: What the queues below it use.
         self.of_children = NOTHING
@@ -37,10 +39,14 @@ class QueueState:
         self.inqueue = NOTHING
         #: Used by gangs beyond what they need at least.
         self.elastic = NOTHING
+        #: Its place in the tree of ceilings and guarantees; None where nobody limits queues.
+        self.quota: Quota | None = None
 
     def take(self, amounts: Resources) -> None:
         """Count *amounts* here and in every queue above."""
         self.allocated = self.allocated + amounts
+        if self.quota is not None:
+            self.quota.take(amounts)
         line = self.parent
         while line is not None:
             line.of_children = line.of_children + amounts
@@ -49,10 +55,19 @@ class QueueState:
     def give(self, amounts: Resources) -> None:
         """Take *amounts* back, here and in every queue above."""
         self.allocated = self.allocated - amounts
+        if self.quota is not None:
+            self.quota.take(amounts, -1)
         line = self.parent
         while line is not None:
             line.of_children = line.of_children - amounts
             line = line.parent
+
+    def rank_over(self, other: QueueUse) -> str:
+        """Name both priorities; empty when they are the same."""
+        ours, theirs = self.queue.priority, other.queue.priority
+        if ours == theirs:
+            return ""
+        return f"queue {self.name} has priority {ours}, {other.name} {theirs}"
 
     @property
     def with_children(self) -> Resources:
@@ -61,7 +76,7 @@ class QueueState:
 
 
 class GangState:
-    """A gang with what this cycle has decided for it so far; the ledger changes it."""
+    """A gang with what this cycle has decided for it so far; only `TrialRoom` changes it."""
 
     __slots__ = (
         "allocated",
@@ -78,12 +93,12 @@ class GangState:
         "queue",
         "ready",
         "ready_by_role",
-        "role_minimums",
+        "role_minima",
         "runs",
         "trying",
     )
 
-    def __init__(self, gang: Gang, queue: QueueState) -> None:
+    def __init__(self, gang: Gang, queue: QueueUse) -> None:
         group = gang.group
         self.gang = gang
         self.key = group.key
@@ -108,8 +123,8 @@ class GangState:
         self.empty: list[Pod] = []
         #: Why it could not go on, as far as an action noticed.
         self.blocked: Problem | None = None
-        self.role_minimums = _role_minimums(gang)
-        self.ready_by_role = _ready_by_role(gang) if self.role_minimums else {}
+        self.role_minima = group.role_minima
+        self.ready_by_role = _ready_by_role(gang) if self.role_minima else {}
 
     @property
     def created(self) -> float:
@@ -146,7 +161,7 @@ class GangState:
     def count(self, pods: list[Pod], sign: int) -> None:
         """Count *pods* as ready members (*sign* 1) or no longer (*sign* -1)."""
         self.ready += sign * len(pods)
-        for pod in pods if self.role_minimums else ():
+        for pod in pods if self.role_minima else ():
             self.ready_by_role[pod.role] = self.ready_by_role.get(pod.role, 0) + sign
 
     def pipelined_by_role(self) -> dict[str, int]:
@@ -155,14 +170,6 @@ class GangState:
         for pod, _ in self.pipelined:
             counts[pod.role] = counts.get(pod.role, 0) + 1
         return counts
-
-
-def _role_minimums(gang: Gang) -> dict[str, int]:
-    """Give the minimum of each role, unless they add up to more than the gang needs at all."""
-    if not gang.group.min_by_role:
-        return {}
-    minimums = {role: least for role, least in gang.group.min_by_role.items() if least > 0}
-    return minimums if sum(minimums.values()) <= gang.group.min_member else {}
 
 
 def _ready_by_role(gang: Gang) -> dict[str, int]:

@@ -1,7 +1,8 @@
 """Why a gang stands where it stands: the arithmetic, who is ahead of it, what would let it start.
 
 Worked out when somebody asks, from the same snapshot and by the same plugins as the plan, so it
-costs the planning nothing and cannot disagree with it.
+costs the planning nothing and cannot disagree with it: the rule by which another gang is ahead is
+told by whoever made the part of their keys that differs first.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ class Explanation:
     ahead_count: int = 0
     #: Pods asked to leave for it by this plan.
     victims: tuple[Eviction, ...] = ()
-    #: Why pods are spared now -> how many.
-    spared: Mapping[str, int] = field(default_factory=dict)
+    #: Why pods are left alone now -> how many.
+    protected: Mapping[str, int] = field(default_factory=dict)
     remedies: tuple[str, ...] = ()
 
 
@@ -74,7 +75,7 @@ def explain(snapshot: Snapshot, plan: Plan, policy: Policy, key: GangKey) -> Exp
         ahead=tuple(ahead[:NAMED]),
         ahead_count=len(ahead),
         victims=tuple(each for each in plan.evictions if each.beneficiary == key),
-        spared=dict(Counter(snapshot.spared.values()).most_common()) if stuck else {},
+        protected=dict(Counter(snapshot.protected.values()).most_common()) if stuck else {},
         remedies=remedies(snapshot, plan, gang, verdict, needs) if stuck else (),
     )
 
@@ -105,31 +106,15 @@ def _is_before(session: Session, other: GangState, mine: GangState) -> bool:
 
 
 def _why(session: Session, other: GangState, mine: GangState) -> str:
-    if other.queue is not mine.queue:
-        return _why_queue(session, other, mine)
-    if other.gang.is_torn and not mine.gang.is_torn and session.rules.torn_gangs_are_first:
+    """Say what decided: the first part of their keys in which they differ."""
+    theirs, ours = other.queue, mine.queue
+    if theirs is not ours:
+        why = session.opinions.why_queue_first(theirs, ours)
+        return why or _why_older(theirs.queue.created, ours.queue.created, f"queue {theirs.name}")
+    if session.gang_key(other)[0] != session.gang_key(mine)[0]:
         return f"it runs with {other.gang.seated} of at least {other.min_member} members"
-    theirs, ours = other.gang.priority, mine.gang.priority
-    if theirs != ours:
-        return f"it has priority {theirs}, this one {ours}"
-    shares = [session.maths.share(each.allocated, session.total) for each in (other, mine)]
-    if shares[0] != shares[1]:
-        return f"it uses {shares[0]:.1%} of the cluster, this one {shares[1]:.1%}"
-    return _why_older(other.created, mine.created, "it")
-
-
-def _why_queue(session: Session, other: GangState, mine: GangState) -> str:
-    theirs, ours = other.queue.queue, mine.queue.queue
-    if theirs.priority != ours.priority:
-        return f"queue {theirs.name} has priority {theirs.priority}, {ours.name} {ours.priority}"
-    shares = [
-        session.maths.share(each.allocated, session.deserved(each) or {})
-        for each in (other.queue, mine.queue)
-    ]
-    if shares[0] != shares[1]:
-        used = f"queue {theirs.name} uses {shares[0]:.0%} of its due"
-        return f"{used}, {ours.name} {shares[1]:.0%}"
-    return _why_older(theirs.created, ours.created, f"queue {theirs.name}")
+    why = session.opinions.why_gang_first(other, mine)
+    return why or _why_older(other.created, mine.created, "it")
 
 
 def _why_older(theirs: float, ours: float, who: str) -> str:

@@ -22,7 +22,7 @@ def phase_after(gang: Gang, phase: Phase, rules: Rules, *, unschedulable: bool) 
     if by_status.get(Status.RUNNING) and unschedulable:
         return Phase.UNKNOWN
     scheduled = seated + leaving + finished
-    if scheduled >= gang.group.min_member and (scheduled or not rules.exact):
+    if scheduled >= gang.group.min_member and (scheduled or not rules.running_takes_a_node):
         return Phase.COMPLETED if scheduled == finished else Phase.RUNNING
     return Phase.INQUEUE if phase is Phase.INQUEUE else Phase.PENDING
 

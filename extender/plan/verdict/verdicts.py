@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache, partial
 from math import inf
 
 from extender.model.gang import Gang, GangKey
+from extender.model.node import Amounts
 from extender.model.pod import Shape, Status
 from extender.model.reason import Problem, Reason
 from extender.model.resources import write_amount
@@ -14,7 +16,7 @@ from extender.plan.demand import needed_pods
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
 from extender.plan.verdict.phases import is_unschedulable, phase_after
-from extender.plan.verdict.room_report import RoomReport, write_need
+from extender.plan.verdict.shortfall import amounts, in_words, obstacles
 from extender.plan.victims.protected import Protected
 
 #: Reasons of gangs nobody decides for that depend on more than the gang itself.
@@ -26,7 +28,11 @@ class Verdicts:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._room = RoomReport(session)
+        table, idle = session.snapshot.nodes, session.room.idle
+        #: Slots for a shape before this cycle decided anything, and what is left.
+        self._free_before = cache(partial(self._free, table.allocatable - table.used))
+        self._free_now = cache(partial(self._free, idle))
+        self._obstacles = cache(lambda shape: in_words(obstacles(session, idle, shape)))
         self._protected = Protected(session)
         self._remembered = ("verdict", session.policy)
         self._went_first = [
@@ -43,18 +49,20 @@ class Verdicts:
             for key, gang in self._session.snapshot.gangs.items()
         }
 
+    def _free(self, room: Amounts, shape: Shape) -> int:
+        return int(self._session.places.count(room, shape).sum())
+
     def _of_bystander(self, gang: Gang) -> Verdict:
         """Judge a gang this cycle had nothing to decide for; remembered until it changes."""
         total = self._session.total
         key = self._remembered
         known = gang.memo.get(key)
-        if isinstance(known, _Remembered) and known.total is total:
-            return known.verdict
+        if known is not None and known[0] is total:  # its share was computed from that total
+            remembered: Verdict = known[1]
+            return remembered
         problem = self._why_not_considered(gang)
         verdict = self._verdict(gang, None, problem)
-        if problem.reason not in _FLEETING:
-            gang.memo[key] = _Remembered(total, verdict)
-        return verdict
+        return verdict if problem.reason in _FLEETING else gang.memo.keep(key, verdict, total)
 
     def _why_not_considered(self, gang: Gang) -> Problem:
         if gang.problem is not None:
@@ -64,7 +72,7 @@ class Verdicts:
             return Problem(Reason.QUEUE_NOT_FOUND, message)
         if _runs(gang):
             return Problem(Reason.RUNNING, _running(gang))
-        if gang.spares:
+        if gang.placeholders:
             return _incomplete(gang)
         if gang.ready >= gang.group.min_member and gang.ready:
             return Problem(Reason.ADMITTED, f"{gang.ready} members have nodes and may start")
@@ -80,7 +88,7 @@ class Verdicts:
     def _reason(self, gang: GangState) -> Problem:
         if _runs(gang.gang):
             return Problem(Reason.RUNNING, _running(gang.gang))
-        if gang.gang.spares:
+        if gang.gang.placeholders:
             return _incomplete(gang.gang)
         if gang.committed or (gang.ready >= gang.min_member and gang.ready and not gang.placed):
             return Problem(Reason.ADMITTED, self._admitted(gang))
@@ -88,7 +96,7 @@ class Verdicts:
             return gang.blocked or _incomplete(gang.gang)
         if gang.pipelined:
             return Problem(Reason.WAITING_FOR_VICTIMS, self._victims(gang))
-        incomplete = self._session.problem_of(gang)
+        incomplete = self._session.opinions.problem_of(gang)
         if incomplete is not None:
             return incomplete
         return self._never(gang) or self._kept(gang) or self._limit(gang) or self._no_room(gang)
@@ -101,7 +109,7 @@ class Verdicts:
 
     def _victims(self, gang: GangState) -> str:
         """Say for whom it waits: those this cycle asks to leave, or those on their way."""
-        leaving = [d for d in self._session.ledger.departures if d.beneficiary is gang]
+        leaving = [d for d in self._session.room.departures if d.beneficiary is gang]
         nodes = {self._session.snapshot.nodes.nodes[row].name for _, row in gang.pipelined}
         where = _some(sorted(nodes), "nodes")
         count = len(gang.pipelined)
@@ -114,10 +122,10 @@ class Verdicts:
     def _never(self, gang: GangState) -> Problem | None:
         """Say that no empty cluster could hold the minimum."""
         for shape, wanted in self._wanted(gang).items():
-            most = self._room.free_if_empty(shape)
+            most = self._session.places.count_if_empty(shape)
             if most < wanted:
                 message = (
-                    f"needs {wanted} x {write_need(shape)};"
+                    f"needs {wanted} x {amounts(shape.requests)};"
                     f" the empty cluster has {_count(most, 'such slot')}"
                 )
                 return Problem(Reason.EXCEEDS_CLUSTER, message)
@@ -129,9 +137,9 @@ class Verdicts:
         if problem is None or problem.reason is not Reason.QUEUE_OVER_DESERVED:
             return problem
         queue = gang.queue
-        due = self._session.deserved(queue) or {}
+        due = self._session.opinions.deserved(queue) or {}
         for shape, wanted in self._wanted(gang).items():
-            allowed = self._session.allowance(gang, shape)
+            allowed = self._session.opinions.allowance(gang, shape)
             if isinstance(allowed, Problem) and allowed.reason is Reason.QUEUE_AT_CAPABILITY:
                 return allowed  # its due is no more than its ceiling: raising that would help
             for name, amount in shape.requests.items():
@@ -149,20 +157,19 @@ class Verdicts:
 
     def _no_room(self, gang: GangState) -> Problem:
         wanted = self._wanted(gang)
-        scarce = [shape for shape, n in wanted.items() if self._room.free_now(shape) < n]
+        scarce = [shape for shape, n in wanted.items() if self._free_now(shape) < n]
         if not scarce:
-            parts = " and ".join(f"{n} x {write_need(shape)}" for shape, n in wanted.items())
+            parts = " and ".join(f"{n} x {amounts(shape.requests)}" for shape, n in wanted.items())
             message = f"needs {parts}; each finds slots, but not all of them at once"
             return Problem(Reason.NOT_ENOUGH_ROOM, message)
         shape = scarce[0]
-        needs = f"needs {wanted[shape]} x {write_need(shape)}"
-        free = self._room.free_now(shape)
-        if all(self._room.free_before(each) >= n for each, n in wanted.items()):
-            were = _count(self._room.free_before(shape), "slot")
+        needs = f"needs {wanted[shape]} x {amounts(shape.requests)}"
+        free = self._free_now(shape)
+        if all(self._free_before(each) >= n for each, n in wanted.items()):
+            were = _count(self._free_before(shape), "slot")
             message = f"{needs}; {were} free before, {free} left"
             return Problem(Reason.BEHIND_IN_ORDER, f"{message}{self._blockers(gang)}")
-        why = self._room.obstacles(shape)
-        message = f"{needs}; {_count(free, 'slot')} free" + (f": {why}" if why else "")
+        message = f"{needs}; {_count(free, 'slot')} free{self._obstacles(shape)}"
         return Problem(Reason.NOT_ENOUGH_ROOM, message + self._protected.note(gang))
 
     def _kept(self, gang: GangState) -> Problem | None:
@@ -171,7 +178,7 @@ class Verdicts:
         if fences is None:
             return None
         nodes = [self._session.snapshot.nodes.nodes[fence.row].name for fence in fences]
-        needs = " and ".join(f"{n} x {write_need(s)}" for s, n in self._wanted(gang).items())
+        needs = " and ".join(f"{n} x {amounts(s.requests)}" for s, n in self._wanted(gang).items())
         where = _some(nodes, "nodes")
         message = f"needs {needs}; it has waited long, so room is kept for it on {where}"
         return Problem(Reason.NOT_ENOUGH_ROOM, message)
@@ -207,18 +214,8 @@ class Verdicts:
             ),
             share=self._session.maths.share(allocated, self._session.total),
             min_member=gang.group.min_member,
-            members=len(gang.pods) - gang.spares,
+            members=len(gang.pods) - gang.placeholders,
         )
-
-
-class _Remembered:
-    """A verdict with the total its share was computed from."""
-
-    __slots__ = ("total", "verdict")
-
-    def __init__(self, total: object, verdict: Verdict) -> None:
-        self.total = total
-        self.verdict = verdict
 
 
 def _standing(gang: Gang, reason: Reason) -> Standing:
@@ -249,11 +246,11 @@ def _running(gang: Gang) -> str:
 def _incomplete(gang: Gang) -> Problem:
     """Say what is missing of a gang that has nobody waiting."""
     gated = sum(pod.gated for pod in gang.pods)
-    least, have = gang.group.min_member, gang.ready - gang.spares
+    least, have = gang.group.min_member, gang.ready - gang.placeholders
     if gated and have + gated >= least:
         message = f"{have} of at least {least} members may start; {gated} have scheduling gates"
         return Problem(Reason.GATED, message)
-    kept = "; room is kept for the rest" if gang.spares else ""
+    kept = "; room is kept for the rest" if gang.placeholders else ""
     return Problem(Reason.NOT_ENOUGH_MEMBERS, f"has {have} of at least {least} members{kept}")
 
 

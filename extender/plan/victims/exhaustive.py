@@ -69,7 +69,7 @@ def go_together(units: Sequence[Unit]) -> bool:
 def _keeps_minimum(gang: GangState, own: Sequence[Unit]) -> bool:
     if gang.firm - len(own) < gang.min_member:
         return False
-    for role, least in gang.role_minimums.items():
+    for role, least in gang.role_minima.items():
         gone = sum(unit.members[0].pod.role == role for unit in own)
         if gone and gang.ready_by_role.get(role, 0) - gone < least:
             return False

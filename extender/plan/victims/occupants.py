@@ -9,10 +9,11 @@ from itertools import chain, islice
 from extender.model.gang import GangKey
 from extender.model.node import Amounts
 from extender.model.pod import SEATED_SET, PodUid, Status
+from extender.plan.opinions import Key
 from extender.plan.plugin import Candidate
-from extender.plan.room.ledger import Rows
 from extender.plan.room.state import GangState
-from extender.plan.session import Key, Session
+from extender.plan.room.trials import Rows
+from extender.plan.session import Session
 
 _MOST_OF_A_GROUP = 24
 
@@ -93,13 +94,13 @@ class Occupants:
         return members
 
     def _sort(self, gang: GangState) -> list[Candidate]:
-        ledger, spared = self._session.ledger, self._session.snapshot.spared
+        room, protected = self._session.room, self._session.snapshot.protected
         pods = [pod for pod in gang.gang.pods if pod.status in SEATED_SET]
         pods.sort(key=self._session.task_key, reverse=True)
         return [
             Candidate(gang, pod, row)
             for pod in pods
-            if pod.uid not in spared and (row := ledger.row_of(pod)) >= 0
+            if pod.uid not in protected and (row := room.row_of(pod)) >= 0
         ]
 
     def askable(self, gang: GangState, *, bound: bool, empty: bool) -> list[Candidate]:
@@ -149,3 +150,8 @@ def _staying(gang: GangState, members: list[Candidate]) -> list[Candidate]:
 def is_running(candidate: Candidate) -> bool:
     """Ask whether the pod runs; reclaiming spares those that are only bound."""
     return candidate.pod.status is Status.RUNNING
+
+
+def may_lose(gang: GangState, other: GangState) -> bool:
+    """Ask whether *other* may have to give room back to *gang*."""
+    return other.queue is not gang.queue and other.queue.queue.reclaimable

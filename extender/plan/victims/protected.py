@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 
 from extender.model.gang import Gang
-from extender.model.pod import SEATED_SET, Pod
+from extender.model.pod import SEATED_SET
 from extender.model.snapshot import DisruptionBudget
-from extender.plan.plugins.pdb import selects
+from extender.plan.plugins.pdb import covers
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
 
@@ -25,7 +25,7 @@ class Protected:
         self._budgets: dict[str, list[DisruptionBudget]] = {}
         for budget in snapshot.budgets:
             self._budgets.setdefault(budget.namespace, []).append(budget)
-        self._is_empty = not snapshot.budgets and not snapshot.spared
+        self._is_empty = not snapshot.budgets and not snapshot.protected
         #: (queue, priority) -> why -> pods.
         self._counts: dict[tuple[str, int], Counter[str]] | None = None
 
@@ -47,7 +47,7 @@ class Protected:
         if queue == gang.queue.name:
             return priority < gang.gang.priority
         other = self._session.queues[queue].queue
-        return other.reclaimable and not self._session.is_overused(gang.queue)
+        return other.reclaimable and not self._session.opinions.is_overused(gang.queue)
 
     def _by_place(self) -> dict[tuple[str, int], Counter[str]]:
         if self._counts is None:
@@ -59,35 +59,22 @@ class Protected:
         return self._counts
 
     def _reasons(self, gang: Gang) -> Mapping[str, int]:
-        spared = self._session.snapshot.spared
+        protected = self._session.snapshot.protected
         reasons = Counter(self._budgeted(gang))
-        reasons.update(spared[pod.uid] for pod in gang.pods if pod.uid in spared)
+        reasons.update(protected[pod.uid] for pod in gang.pods if pod.uid in protected)
         return reasons
 
     def _budgeted(self, gang: Gang) -> Mapping[str, int]:
         """Count the members that budgets keep; remembered until gang or budgets change."""
         budgets = self._session.snapshot.budgets
-        known = gang.memo.get("budgets")
-        if isinstance(known, _Remembered) and known.budgets is budgets:
-            return known.counts
+        return gang.memo.recall("budgets", lambda: self._count(gang), about=budgets)
+
+    def _count(self, gang: Gang) -> Mapping[str, int]:
         seated = [pod for pod in gang.pods if pod.status in SEATED_SET]
         counts = {}
         for budget in self._budgets.get(gang.group.namespace, ()):
-            covered = sum(_covers(budget, pod) for pod in seated)
+            covered = sum(covers(budget, pod) for pod in seated)
             if covered > budget.allowed:
                 name = f"PodDisruptionBudget {budget.namespace}/{budget.name}"
                 counts[f"{name} allows {budget.allowed} disruptions"] = covered
-        gang.memo["budgets"] = _Remembered(budgets, counts)
         return counts
-
-
-class _Remembered:
-    __slots__ = ("budgets", "counts")
-
-    def __init__(self, budgets: tuple[DisruptionBudget, ...], counts: Mapping[str, int]) -> None:
-        self.budgets = budgets
-        self.counts = counts
-
-
-def _covers(budget: DisruptionBudget, pod: Pod) -> bool:
-    return pod.name not in budget.disrupted and selects(budget.selector, pod.labels)

@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterable
 
 from extender.model.pod import Pod, Shape
 from extender.model.resources import Resources
-from extender.plan.demand import Wish, needed_pods
-from extender.plan.room.ledger import Departure
+from extender.plan.demand import Demand, needed_pods
 from extender.plan.room.state import GangState
+from extender.plan.room.trials import Departure
 from extender.plan.session import Session
 from extender.plan.starvation import without_its_fence
-from extender.plan.victims.occupants import Occupants
 from extender.plan.victims.search import Search
 from extender.plan.victims.units import Unit, Units
 
@@ -32,10 +31,9 @@ Pool = Callable[[GangState], bool] | None
 class RoomMaker:
     """Decides who leaves for a gang, by the rules of one action."""
 
-    def __init__(self, session: Session, occupants: Occupants, action: str) -> None:
+    def __init__(self, session: Session, action: str) -> None:
         self._session = session
-        self._ledger = session.ledger
-        self._occupants = occupants
+        self._room = session.room
         self._action = action
         #: For whom nobody could leave: (queue, priority) -> what each pod asked for, how many.
         self._hopeless: dict[tuple[str, int], list[tuple[Resources, int]]] = {}
@@ -46,11 +44,11 @@ class RoomMaker:
 
     def make_room(self, gang: GangState, pool: Pool) -> None:
         """Let others leave until the minimum of *gang* fits, or its members one by one."""
-        if self._session.lacking(gang):
-            self._try(Wish(gang, self._askers(gang)), pool)
+        if self._session.opinions.lacking(gang):
+            self._try(Demand(gang, self._askers(gang)), pool)
             return
         for pod in _asking(self._session.waiting_tasks(gang)):
-            if not self._session.is_starving(gang) or not self._try(Wish(gang, [pod]), pool):
+            if not self._session.is_starving(gang) or not self._try(Demand(gang, [pod]), pool):
                 return
 
     def _askers(self, gang: GangState) -> list[Pod]:
@@ -66,70 +64,70 @@ class RoomMaker:
 
     def make_room_inside(self, gang: GangState) -> None:
         """Let surplus members of *gang* make room for members that matter more."""
-        if self._session.lacking(gang):
+        if self._session.opinions.lacking(gang):
             return  # it has no surplus, and idle room alone does not start it
         for pod in _asking(self._session.waiting_tasks(gang)):
-            if not self._try(Wish(gang, [pod]), None):
+            if not self._try(Demand(gang, [pod]), None):
                 return
 
-    def _try(self, wish: Wish, pool: Pool) -> bool:
+    def _try(self, demand: Demand, pool: Pool) -> bool:
         is_asking_others = pool is not None
-        if not wish.pods or self._searches == MOST_SEARCHES:
+        if not demand.pods or self._searches == MOST_SEARCHES:
             return False
-        if is_asking_others and self._is_known_to_fail(wish):
+        if is_asking_others and self._is_known_to_fail(demand):
             return False
-        if self._may_ask(wish):
-            outcome = self._succeeds(wish, pool)
+        if self._may_ask(demand):
+            outcome = self._succeeds(demand, pool)
             if outcome:
                 self._hopeless.clear()
             if outcome is not False:
                 return outcome is True
-        if is_asking_others and wish.is_uniform:
-            failed = (wish.pods[0].requests, len(wish.pods))
-            self._hopeless.setdefault(self._key(wish), []).append(failed)
+        if is_asking_others and demand.is_uniform:
+            failed = (demand.pods[0].requests, len(demand.pods))
+            self._hopeless.setdefault(self._key(demand), []).append(failed)
         return False
 
-    def _succeeds(self, wish: Wish, pool: Pool) -> bool | None:
-        """Make room for *wish*; None when idle room will do and is handed out after this."""
+    def _succeeds(self, demand: Demand, pool: Pool) -> bool | None:
+        """Make room for *demand*; None when idle room will do and is handed out after this."""
         self._searches += 1
         with (
-            without_its_fence(self._session, wish.gang),
-            self._ledger.trial(wish.gang) as trial,
+            without_its_fence(self._session, demand.gang),
+            self._room.trial(demand.gang) as trial,
         ):
-            units = self._search(wish, pool)
+            units = self._search(demand, pool)
             if units is None:
                 return False
-            if not units and self._leaves_idle_room and wish.assign(self._session, idle=True):
+            if not units and self._leaves_idle_room and demand.assign(self._session, idle=True):
                 return None
-            self._carry_out(wish, units)
+            self._carry_out(demand, units)
             trial.keep()
         return True
 
-    def _search(self, wish: Wish, pool: Pool) -> list[Unit] | None:
-        units = Units(self._session, self._occupants, self._action, wish, pool)
-        return Search(self._session, self._action, wish, units).run()
+    def _search(self, demand: Demand, pool: Pool) -> list[Unit] | None:
+        units = Units(self._session, self._action, demand, pool)
+        return Search(self._session, self._action, demand, units).run()
 
-    def _may_ask(self, wish: Wish) -> bool:
-        """Ask whether *wish* may make others leave at all."""
+    def _may_ask(self, demand: Demand) -> bool:
+        """Ask whether *demand* may make others leave at all."""
         if self._action == "preempt":
             return True
-        return self._session.is_preemptive(wish.gang, Shape(requests=wish.total))
+        return self._session.opinions.is_preemptive(demand.gang, Shape(requests=demand.total))
 
-    def _carry_out(self, wish: Wish, units: list[Unit]) -> None:
+    def _carry_out(self, demand: Demand, units: list[Unit]) -> None:
         for unit in units:
             for one in unit.members:
-                self._ledger.evict(Departure(one.gang, one.pod, one.row, self._action, wish.gang))
-        for pod, row in wish.assign(self._session) or ():
-            self._ledger.pipeline(wish.gang, pod, row)
+                self._room.evict(Departure(one.gang, one.pod, one.row, self._action, demand.gang))
+        for pod, row in demand.assign(self._session) or ():
+            self._room.pipeline(demand.gang, pod, row)
 
-    def _is_known_to_fail(self, wish: Wish) -> bool:
+    def _is_known_to_fail(self, demand: Demand) -> bool:
         """Ask whether nobody could leave for less than this already."""
-        failures = self._hopeless.get(self._key(wish), ())
-        asked = wish.pods[0].requests
-        return any(len(wish.pods) >= count and less.fits_in(asked) for less, count in failures)
+        failures = self._hopeless.get(self._key(demand), ())
+        asked = demand.pods[0].requests
+        return any(len(demand.pods) >= count and less.fits_in(asked) for less, count in failures)
 
-    def _key(self, wish: Wish) -> tuple[str, int]:
-        return (wish.gang.queue.name, wish.gang.gang.priority)
+    def _key(self, demand: Demand) -> tuple[str, int]:
+        return (demand.gang.queue.name, demand.gang.gang.priority)
 
 
 def _asking(pods: Iterable[Pod]) -> list[Pod]:

@@ -1,4 +1,4 @@
-"""Searching the few who must leave so that a wish comes true.
+"""Searching the few who must leave so that a demand comes true.
 
 First greedily, by what a move costs in pods for each slot it brings; then everybody who need not
 have left is given back, the most important first; then, where there are few candidates, every
@@ -14,12 +14,13 @@ import numpy as np
 
 from extender.model.node import Amounts
 from extender.model.pod import Shape
-from extender.plan.demand import Wish, slots_in
+from extender.plan.demand import Demand
+from extender.plan.opinions import Key
 from extender.plan.plugin import Candidate
-from extender.plan.room.ledger import Departure, Rows
-from extender.plan.session import Key, Session
+from extender.plan.room.slots import times
+from extender.plan.room.trials import Departure, Rows
+from extender.plan.session import Session
 from extender.plan.victims.exhaustive import Puzzle, go_together, smaller_solution
-from extender.plan.victims.freed import added, lines, on, times
 from extender.plan.victims.units import Unit, Units
 
 #: Looking at more nodes than this does not make the choice noticeably better.
@@ -46,13 +47,13 @@ class Move:
 
 
 class Search:
-    """Looks for the units to leave; the ledger is as before when it is done."""
+    """Looks for the units to leave; the room is as before when it is done."""
 
-    def __init__(self, session: Session, action: str, wish: Wish, units: Units) -> None:
+    def __init__(self, session: Session, action: str, demand: Demand, units: Units) -> None:
         self._session = session
-        self._ledger = session.ledger
+        self._room = session.room
         self._action = action
-        self._wish = wish
+        self._demand = demand
         self._units = units
 
     def run(self) -> list[Unit] | None:
@@ -61,7 +62,7 @@ class Search:
             return []
         if not self._units or not self._could_ever():
             return None
-        with self._ledger.trial():
+        with self._room.trial():
             found = self._greedily()
         if found is not None:
             found = self._give_back(_joined(found))
@@ -89,17 +90,17 @@ class Search:
 
     def _cheapest_in_queue(self) -> Sequence[Unit] | None:
         """Choose whose leaving brings the claimant's queue below its limit with few pods."""
-        ours = [gang for gang in self._units.gangs if gang.queue is self._wish.gang.queue]
+        ours = [gang for gang in self._units.gangs if gang.queue is self._demand.gang.queue]
         choices = [self._units.single(one) for gang in ours for one in self._units.surplus(gang)]
         choices += [unit for gang in ours if (unit := self._units.whole(gang)) is not None]
         choices.sort(key=lambda unit: (len(unit.members) / self._brings(unit), unit.rank))
         return next(((unit,) for unit in choices if self._units.may_go((unit,))), None)
 
     def _brings(self, unit: Unit) -> float:
-        """Give which part of the wish *unit* uses, at most all of it."""
+        """Give which part of the demand *unit* uses, at most all of it."""
         parts = [
             sum(one.pod.requests.amount(name) for one in unit.members) / amount
-            for name, amount in self._wish.total.items()
+            for name, amount in self._demand.total.items()
             if amount > 0
         ]
         return min(1.0, max(parts)) or 1e-9
@@ -133,23 +134,23 @@ class Search:
 
     def _nearest_rows(self, shape: Shape, rows: list[int]) -> list[int]:
         """Choose the rows that lack least for another slot."""
-        usable = self._session.usable(shape)
+        usable = self._session.places.usable(shape)
         rows = [row for row in rows if usable[row]]
         if len(rows) <= _MOST_NODES:
             return rows
-        need = self._ledger.row(shape)
+        need = self._room.row(shape)
         asked = np.flatnonzero(need)
-        room = self._room()[rows][:, asked]
-        goal = (room // need[asked]).min(axis=1, keepdims=True) + 1
+        room = self._idle_or_coming()[rows][:, asked]
+        goal = times(room, need[asked])[:, None] + 1
         lack = ((goal * need[asked] - room) / need[asked]).max(axis=1)
         return [rows[place] for place in np.argsort(lack, kind="stable")[:_MOST_NODES]]
 
     def _cover(self, shape: Shape, row: int, units: Sequence[Unit]) -> tuple[Unit, ...]:
         """Choose units that bring another slot on *row*: what helps most for its cost first."""
-        need = self._ledger.row(shape)
-        room = self._ledger.idle[row] + self._ledger.coming[row]
+        need = self._room.row(shape)
+        room = self._room.idle[row] + self._room.coming[row]
         lack = np.maximum(need * (int(times(room, need)) + 1) - room, 0)
-        frees = [on(row, *self._units.frees(unit)) for unit in units]
+        frees = [_on(row, *self._units.frees(unit)) for unit in units]
         chosen: list[Unit] = []
         while lack.any():
             short = lack > 0
@@ -169,63 +170,63 @@ class Search:
     def _move(self, units: tuple[Unit, ...], shape: Shape) -> Move:
         """Count the slots that *units* bring by leaving, wherever they are."""
         parts = [self._units.frees(unit) for unit in units]
-        rows, amounts = parts[0] if len(parts) == 1 else added(parts)
+        rows, amounts = parts[0] if len(parts) == 1 else _added(parts)
         return Move(units, int(self._more(rows, amounts, shape).sum()))
 
     def _more(self, rows: Rows, amounts: Amounts, shape: Shape) -> Amounts:
         """Count how many more pods of *shape* each row takes with *amounts* more room."""
-        room = self._ledger.idle[rows] + self._ledger.coming[rows]
-        need = self._ledger.row(shape)
+        room = self._room.idle[rows] + self._room.coming[rows]
+        need = self._room.row(shape)
         more: Amounts = times(room + amounts, need) - times(room, need)
-        return more * self._session.usable(shape)[rows]
+        return more * self._session.places.usable(shape)[rows]
 
     def _missing(self) -> Shape | None:
-        """Give a shape of the wish that lacks slots, None when all pods find room."""
-        for shape in self._wish.by_shape:
+        """Give a shape of the demand that lacks slots, None when all pods find room."""
+        for shape in self._demand.by_shape:
             if self._short_of(shape) > 0:
                 return shape
-        if self._wish.is_uniform or self._wish.assign(self._session) is not None:
+        if self._demand.is_uniform or self._demand.assign(self._session) is not None:
             return None
-        return next(iter(self._wish.by_shape))
+        return next(iter(self._demand.by_shape))
 
     def _short_of(self, shape: Shape) -> int:
-        slots = int(slots_in(self._session, self._room(), shape).sum())
-        return len(self._wish.by_shape[shape]) - slots
+        slots = int(self._session.places.count(self._idle_or_coming(), shape).sum())
+        return len(self._demand.by_shape[shape]) - slots
 
-    def _room(self) -> Amounts:
-        room: Amounts = self._ledger.idle + self._ledger.coming
+    def _idle_or_coming(self) -> Amounts:
+        room: Amounts = self._room.idle + self._room.coming
         return room
 
     def _is_fulfilled(self) -> bool:
-        return self._missing() is None and self._wish.is_allowed(self._session)
+        return self._missing() is None and self._demand.is_allowed(self._session)
 
     def _could_ever(self) -> bool:
         """See whether there would be room if everybody left who may."""
-        room = self._room()
+        room = self._idle_or_coming()
         for unit in self._units.everybody():
             np.add.at(room, *self._units.frees(unit))
         return all(
-            slots_in(self._session, room, shape).sum() >= len(pods)
-            for shape, pods in self._wish.by_shape.items()
+            self._session.places.count(room, shape).sum() >= len(pods)
+            for shape, pods in self._demand.by_shape.items()
         )
 
     def _suffices(self, units: Sequence[Unit]) -> bool:
-        with self._ledger.trial():
+        with self._room.trial():
             for unit in units:
                 self._evict(unit.members)
             return self._is_fulfilled()
 
     def _evict(self, members: Sequence[Candidate]) -> None:
         for one in members:
-            departure = Departure(one.gang, one.pod, one.row, self._action, self._wish.gang)
-            self._ledger.evict(departure)
+            departure = Departure(one.gang, one.pod, one.row, self._action, self._demand.gang)
+            self._room.evict(departure)
 
     def _give_back(self, units: list[Unit]) -> list[Unit]:
         """Let stay, the largest and most important first, whoever need not leave after all."""
         if len(units) > _MOST_UNITS:
             return units
-        shape = next(iter(self._wish.by_shape))
-        missing = self._short_of(shape) if self._wish.is_uniform else 0
+        shape = next(iter(self._demand.by_shape))
+        missing = self._short_of(shape) if self._demand.is_uniform else 0
         for unit in sorted(units, key=lambda unit: (len(unit.members), unit.rank), reverse=True):
             rest = [other for other in units if other is not unit]
             if missing > 0 and (not rest or self._move(tuple(rest), shape).gain < missing):
@@ -237,16 +238,16 @@ class Search:
     def _fewer(self, found: list[Unit] | None) -> list[Unit] | None:
         """Look for a smaller solution among all small sets, if there are not too many of them."""
         units = list(self._units.all())
-        shape = next(iter(self._wish.by_shape))
-        if len(units) > _FEW or not self._wish.is_uniform or self._short_of(shape) <= 0:
+        shape = next(iter(self._demand.by_shape))
+        if len(units) > _FEW or not self._demand.is_uniform or self._short_of(shape) <= 0:
             return None
         units = [unit for unit in units if self._units.may_go((unit,))]
-        room, usable = self._room().tolist(), self._session.usable(shape)
+        room, usable = self._idle_or_coming().tolist(), self._session.places.usable(shape)
         puzzle = Puzzle(
             units=units,
-            frees=[lines(*self._units.frees(unit)) for unit in units],
+            frees=[_lines(*self._units.frees(unit)) for unit in units],
             room={row: tuple(room[row]) for row in np.flatnonzero(usable).tolist()},
-            need=tuple(self._ledger.row(shape).tolist()),
+            need=tuple(self._room.row(shape).tolist()),
             missing=self._short_of(shape),
         )
         pods = sum(len(unit.members) for unit in found) if found is not None else _SMALL + 1
@@ -257,7 +258,7 @@ class Search:
 
     def _may_all_go(self, units: Sequence[Unit]) -> bool:
         """Ask whether *units* may leave one after the other."""
-        with self._ledger.trial():
+        with self._room.trial():
             for unit in units:
                 if not self._units.may_go((unit,)):
                     return False
@@ -282,3 +283,23 @@ def _joined(units: Sequence[Unit]) -> list[Unit]:
         whole = any(unit.is_whole for unit in own)
         joined.extend([Unit(members, own[0].rank, is_whole=True)] if whole else own)
     return joined
+
+
+def _added(parts: Sequence[tuple[Rows, Amounts]]) -> tuple[Rows, Amounts]:
+    """Add up what several units free, row by row."""
+    freed: dict[int, Amounts] = {}
+    for rows, amounts in parts:
+        for row, line in zip(rows.tolist(), amounts, strict=True):
+            freed[row] = freed.get(row, 0) + line
+    return np.fromiter(freed, dtype=np.intp), np.array(list(freed.values()))
+
+
+def _on(row: int, rows: Rows, amounts: Amounts) -> Amounts:
+    """Give the line of *row*."""
+    line: Amounts = amounts[int((rows == row).argmax())]
+    return line
+
+
+def _lines(rows: Rows, amounts: Amounts) -> dict[int, tuple[int, ...]]:
+    """Give all lines by row, as plain numbers."""
+    return {row: tuple(line) for row, line in zip(rows.tolist(), amounts.tolist(), strict=True)}

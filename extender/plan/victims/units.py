@@ -9,12 +9,12 @@ import numpy as np
 
 from extender.model.node import Amounts
 from extender.model.pod import PodUid
-from extender.plan.demand import Wish
+from extender.plan.demand import Demand
 from extender.plan.plugin import Candidate
-from extender.plan.room.ledger import Departure, Rows
 from extender.plan.room.state import GangState
+from extender.plan.room.trials import Departure, Rows
 from extender.plan.session import Session
-from extender.plan.victims.occupants import Occupants
+from extender.plan.victims.occupants import occupants_of
 
 #: Looking at more gangs than this does not make the choice noticeably better.
 _MOST_GANGS = 64
@@ -37,20 +37,19 @@ class Unit:
 
 
 class Units:
-    """The units that may be asked to leave for a wish, as things stand in the ledger."""
+    """The units that may be asked to leave for a demand, as things stand in the trial."""
 
     def __init__(
         self,
         session: Session,
-        occupants: Occupants,
         action: str,
-        wish: Wish,
+        demand: Demand,
         pool: Callable[[GangState], bool] | None,
     ) -> None:
         self._session = session
-        self._occupants = occupants
+        self._occupants = occupants_of(session)
         self._action = action
-        self._wish = wish
+        self._demand = demand
         self._ranks: dict[str, int] = {}
         self._singles: dict[PodUid, Unit] = {}
         self._wholes: dict[tuple[str, int], Unit] = {}
@@ -92,10 +91,10 @@ class Units:
         known = self._occupants.frees
         key = tuple([one.pod.uid for one in unit.members])
         if key not in known:
-            ledger = self._session.ledger
+            room = self._session.room
             by_row: dict[int, Amounts] = {}
             for one in unit.members:
-                by_row[one.row] = by_row.get(one.row, 0) + ledger.row(one.pod.shape)
+                by_row[one.row] = by_row.get(one.row, 0) + room.row(one.pod.shape)
             known[key] = np.fromiter(by_row, dtype=np.intp), np.array(list(by_row.values()))
         return known[key]
 
@@ -107,15 +106,15 @@ class Units:
         return [
             one
             for one in self._left(gang)
-            if have.get(one.pod.role, 0) > gang.role_minimums.get(one.pod.role, 0)
-            or not gang.role_minimums
+            if have.get(one.pod.role, 0) > gang.role_minima.get(one.pod.role, 0)
+            or not gang.role_minima
         ]
 
     def whole(self, gang: GangState) -> Unit | None:
         """Give all that is left of *gang*, if all of it may leave."""
         left = self._left(gang)
         present = gang.gang.on_nodes - len(gang.evicted)
-        is_ours = gang is self._wish.gang
+        is_ours = gang is self._demand.gang
         if is_ours or self._is_busy(gang) or not left or len(left) < present:
             return None
         key = (gang.key, len(gang.evicted))
@@ -136,29 +135,29 @@ class Units:
     def may_go(self, units: Sequence[Unit]) -> bool:
         """Ask the plugins, as things stand now, whether all of *units* may leave."""
         members = [one for unit in units for one in unit.members]
-        if len(self._spared(members)) < len(members):
+        if len(self._may_leave(members)) < len(members):
             return False
         return self._action != "reclaim" or not self._would_come_back(members)
 
     def _would_come_back(self, members: Sequence[Candidate]) -> bool:
-        """Ask whether somebody who left for the wish could start again at once, within its due.
+        """Ask whether somebody who left for the demand could start again at once, within its due.
 
         A queue may have to give so much that it ends below its due. If what it gave fits into
         that again, it would take the room back, and be asked for it again, for ever.
         """
-        session, ledger = self._session, self._session.ledger
-        with ledger.trial():
+        session, room = self._session, self._session.room
+        with room.trial():
             for one in members:
-                departure = Departure(one.gang, one.pod, one.row, self._action, self._wish.gang)
-                ledger.evict(departure)
-            left = [each for each in ledger.departures if each.beneficiary is self._wish.gang]
+                departure = Departure(one.gang, one.pod, one.row, self._action, self._demand.gang)
+                room.evict(departure)
+            left = [each for each in room.departures if each.beneficiary is self._demand.gang]
             return any(
                 session.fits_due(gang) for gang in {d.gang.key: d.gang for d in left}.values()
             )
 
     def _is_busy(self, gang: GangState) -> bool:
         """Ask whether this cycle has given *gang* something; then it takes nothing away."""
-        return gang is not self._wish.gang and bool(gang.placed or gang.pipelined)
+        return gang is not self._demand.gang and bool(gang.placed or gang.pipelined)
 
     def _left(self, gang: GangState) -> list[Candidate]:
         members = self._members[gang.key]
@@ -181,23 +180,23 @@ class Units:
 
     def _in_order(self, pool: Callable[[GangState], bool] | None) -> Iterable[GangState]:
         if pool is None:
-            return [self._wish.gang]
-        claim, ours = self._wish.claim, self._wish.gang.queue
+            return [self._demand.gang]
+        claim, ours = self._demand.claim, self._demand.gang.queue
 
         def is_spared(gang: GangState) -> bool:
-            return self._session.protects(self._action, claim, gang)
+            return self._session.opinions.protect(self._action, claim, gang)
 
         gangs = filter(pool, self._occupants.leaving_order(is_spared))
-        if not self._session.prefers_relatives:
+        if not self._session.opinions.prefer_relatives:
             return gangs
-        return sorted(gangs, key=lambda g: self._session.victim_queue_key(g.queue, ours))
+        return sorted(gangs, key=lambda g: self._session.opinions.victim_queue_order(g.queue, ours))
 
     def _askable(self, gang: GangState) -> list[Candidate]:
         """List members that are not exempt; a claimant without requests displaces only its like."""
-        empty = self._session.is_empty(self._wish.pods[0].shape)
+        empty = self._session.is_empty(self._demand.pods[0].shape)
         return self._occupants.askable(gang, bound=self._action == "preempt", empty=empty)
 
-    def _spared(self, members: Sequence[Candidate]) -> list[Candidate]:
+    def _may_leave(self, members: Sequence[Candidate]) -> list[Candidate]:
         if not members:
             return []
-        return self._session.spared(self._action, self._wish.claim, members)
+        return self._session.opinions.may_leave(self._action, self._demand.claim, members)

@@ -34,7 +34,6 @@ def run(
     size: int = 4,
     silence_s: float = 5.0,
     budget_s: float = 10.0,
-    may_send: Callable[[], bool] = lambda: True,
     new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop,
 ) -> None:
     async def scene() -> None:
@@ -42,9 +41,7 @@ def run(
             loopback_server() as server,
             connected(server, size=size, silence_s=silence_s) as pipeline,
         ):
-            binder = PipelinedBinder(
-                pipeline, budget_s=budget_s, may_send=may_send, chance=lambda: 0.0
-            )
+            binder = PipelinedBinder(pipeline, budget_s=budget_s, chance=lambda: 0.0)
             await story(server, binder)
 
     play(scene(), new_loop)
@@ -70,16 +67,16 @@ def test_a_gang_is_bound_with_its_uids_and_nodes(new_loop):
     run(story, new_loop=new_loop)
 
 
-def test_a_gang_is_spread_over_the_lanes_in_runs():
+def test_a_gang_is_spread_over_the_connections_in_runs():
     async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
         for index in range(8):
             server.add_pod(f"w-{index}")
         await outcomes(binder, *(order(f"w-{index}") for index in range(8)))
 
-        on_lane: dict[int, list[str]] = {}
+        on_connection: dict[int, list[str]] = {}
         for request in server.requests:
-            on_lane.setdefault(request.connection, []).append(request.path.split("/")[6])
-        assert sorted(on_lane.values()) == [
+            on_connection.setdefault(request.connection, []).append(request.path.split("/")[6])
+        assert sorted(on_connection.values()) == [
             ["w-0", "w-1"],
             ["w-2", "w-3"],
             ["w-4", "w-5"],
@@ -256,33 +253,6 @@ def test_overload_until_the_end_of_the_budget_is_a_certain_failure():
         assert server.node_of("w-0") == ""
 
     run(story, budget_s=0.3)
-
-
-def test_who_may_not_send_any_more_repeats_nothing_but_finds_out_what_became_of_it():
-    leads = [True]
-
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
-        for index in range(2):
-            server.add_pod(f"w-{index}")
-        server.script.extend([503, DO_AND_HANG_UP])
-        sent = asyncio.ensure_future(outcomes(binder, order("w-0"), order("w-1")))
-        await server.has_heard(2)
-        leads[0] = False
-
-        assert await sent == [bind.UNKNOWN, bind.BOUND]
-        assert len(server.asked("POST")) == 2
-
-    run(story, may_send=lambda: leads[0])
-
-
-def test_who_may_not_send_any_more_sends_nothing_that_waited_for_a_connection():
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
-        server.add_pod("w-0")
-
-        assert await outcomes(binder, order("w-0")) == [bind.TIMED_OUT]
-        assert server.requests == []
-
-    run(story, may_send=lambda: False)
 
 
 def test_an_unreachable_server_is_a_certain_failure():

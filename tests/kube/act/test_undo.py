@@ -47,7 +47,7 @@ def taken_back(prepare, *names: str) -> list[str]:
         async with loopback_server() as server, connected(server, size=1) as pipeline:
             prepare(server)
             CautiousUndo(pipeline, evictions).take_back(GANG, [order(name) for name in names])
-            # On one lane the answers come in order: after this one, all are there.
+            # On one connection the answers come in order: after this one, all are there.
             answered = asyncio.Event()
             pipeline.ask(pipeline.frame(b"GET", "/last"), lambda _: answered.set())
             await answered.wait()

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from extender.kube.api.connection import UNANSWERED, UNSENT, Exchange, Lane, Reply
+from extender.kube.api.connection import UNANSWERED, UNSENT, Connection, Exchange, Reply
 from tests.kube.loopback import play
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -51,15 +51,15 @@ class Peer:
 
 
 @asynccontextmanager
-async def stage(silence_s: float = 5.0) -> AsyncIterator[tuple[Peer, Lane]]:
+async def stage(silence_s: float = 5.0) -> AsyncIterator[tuple[Peer, Connection]]:
     peer = Peer()
     listener = await asyncio.start_server(peer.serve, "127.0.0.1", 0)
     peer.port = listener.sockets[0].getsockname()[1]
-    lane = Lane(asyncio.get_running_loop(), peer.connect, silence_s=silence_s)
+    connection = Connection(asyncio.get_running_loop(), peer.connect, silence_s=silence_s)
     try:
-        yield peer, lane
+        yield peer, connection
     finally:
-        await lane.aclose()
+        await connection.aclose()
         listener.close()
         for writer in peer.writers:
             writer.close()
@@ -94,10 +94,10 @@ class Asker:
 
 def test_requests_go_out_before_the_first_answer_and_answers_are_matched_in_order():
     async def scene() -> None:
-        async with stage() as (peer, lane):
+        async with stage() as (peer, connection):
             asker = Asker()
-            lane.send([asker.ask("a"), asker.ask("b")])
-            lane.send([asker.ask("c")])
+            connection.send([asker.ask("a"), asker.ask("b")])
+            connection.send([asker.ask("c")])
             await peer.has_heard(b"a;b;c;")
             peer.say(OK + OK.replace(b"ok", b"b!") + OK[:20])
             peer.say(OK[20:])
@@ -114,9 +114,9 @@ def test_requests_go_out_before_the_first_answer_and_answers_are_matched_in_orde
 
 def test_what_is_unanswered_when_the_connection_breaks_may_have_taken_effect():
     async def scene() -> None:
-        async with stage() as (peer, lane):
+        async with stage() as (peer, connection):
             asker = Asker()
-            lane.send([asker.ask("a"), asker.ask("b")])
+            connection.send([asker.ask("a"), asker.ask("b")])
             await peer.has_heard(b"b;")
             peer.say(OK)
             peer.hang_up()
@@ -128,10 +128,10 @@ def test_what_is_unanswered_when_the_connection_breaks_may_have_taken_effect():
 
 def test_what_could_not_be_connected_certainly_has_no_effect():
     async def scene() -> None:
-        async with stage() as (peer, lane):
+        async with stage() as (peer, connection):
             peer.port = 1  # nobody listens there
             asker = Asker()
-            lane.send([asker.ask("a")])
+            connection.send([asker.ask("a")])
 
             assert await asker.has(1) == [("a", UNSENT)]
 
@@ -140,10 +140,10 @@ def test_what_could_not_be_connected_certainly_has_no_effect():
 
 def test_a_connection_that_does_not_come_about_is_given_up():
     async def scene() -> None:
-        async with stage(silence_s=0.02) as (peer, lane):
+        async with stage(silence_s=0.02) as (peer, connection):
             peer.may_connect.clear()
             asker = Asker()
-            lane.send([asker.ask("a")])
+            connection.send([asker.ask("a")])
 
             assert await asker.has(1) == [("a", UNSENT)]
 
@@ -152,11 +152,11 @@ def test_a_connection_that_does_not_come_about_is_given_up():
 
 def test_what_nobody_wants_any_more_is_not_sent_when_the_connection_comes_at_last():
     async def scene() -> None:
-        async with stage() as (peer, lane):
+        async with stage() as (peer, connection):
             peer.may_connect.clear()
             asker = Asker()
             wanted = [True]
-            lane.send([asker.ask("late", lambda: wanted[0]), asker.ask("b")])
+            connection.send([asker.ask("late", lambda: wanted[0]), asker.ask("b")])
             wanted[0] = False
             peer.may_connect.set()
             await peer.has_heard(b"b;")
@@ -169,13 +169,13 @@ def test_what_nobody_wants_any_more_is_not_sent_when_the_connection_comes_at_las
 
 def test_a_server_that_says_goodbye_is_not_asked_again_on_that_connection():
     async def scene() -> None:
-        async with stage() as (peer, lane):
+        async with stage() as (peer, connection):
             asker = Asker()
-            lane.send([asker.ask("a"), asker.ask("b")])
+            connection.send([asker.ask("a"), asker.ask("b")])
             await peer.has_heard(b"b;")
             peer.say(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
             assert await asker.has(2) == [("a", Reply(200)), ("b", UNANSWERED)]
-            lane.send([asker.ask("c")])
+            connection.send([asker.ask("c")])
             await peer.has_heard(b"c;")
 
             assert len(peer.writers) == 2
@@ -185,9 +185,9 @@ def test_a_server_that_says_goodbye_is_not_asked_again_on_that_connection():
 
 def test_gibberish_breaks_the_connection():
     async def scene() -> None:
-        async with stage() as (peer, lane):
+        async with stage() as (peer, connection):
             asker = Asker()
-            lane.send([asker.ask("a")])
+            connection.send([asker.ask("a")])
             await peer.has_heard(b"a;")
             peer.say(b"gibberish\r\n\r\n")
 
@@ -198,13 +198,13 @@ def test_gibberish_breaks_the_connection():
 
 def test_a_farewell_to_an_idle_connection_is_nobodys_answer():
     async def scene() -> None:
-        async with stage() as (peer, lane):
+        async with stage() as (peer, connection):
             asker = Asker()
-            lane.send([asker.ask("a")])
+            connection.send([asker.ask("a")])
             await peer.has_heard(b"a;")
             peer.say(OK + b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n")
             await asker.has(1)
-            lane.send([asker.ask("b")])
+            connection.send([asker.ask("b")])
             await peer.has_heard(b"b;")
             peer.say(OK)
 
@@ -215,10 +215,10 @@ def test_a_farewell_to_an_idle_connection_is_nobodys_answer():
 
 def test_a_slow_but_steady_server_is_not_taken_for_silent():
     async def scene() -> None:
-        async with stage(silence_s=0.2) as (peer, lane):
+        async with stage(silence_s=0.2) as (peer, connection):
             asker = Asker()
             loop = asyncio.get_running_loop()
-            lane.send([asker.ask(str(index)) for index in range(4)])
+            connection.send([asker.ask(str(index)) for index in range(4)])
             await peer.has_heard(b"3;")
             for index in range(4):
                 loop.call_later(0.1 * (index + 1), peer.say, OK)
@@ -231,9 +231,9 @@ def test_a_slow_but_steady_server_is_not_taken_for_silent():
 
 def test_a_silent_server_is_hung_up_on():
     async def scene() -> None:
-        async with stage(silence_s=0.02) as (_, lane):
+        async with stage(silence_s=0.02) as (_, connection):
             asker = Asker()
-            lane.send([asker.ask("a")])
+            connection.send([asker.ask("a")])
 
             assert await asker.has(1) == [("a", UNANSWERED)]
 
@@ -242,13 +242,13 @@ def test_a_silent_server_is_hung_up_on():
 
 def test_one_bad_taker_does_not_cost_the_others_their_reply(caplog: pytest.LogCaptureFixture):
     async def scene() -> None:
-        async with stage() as (peer, lane):
+        async with stage() as (peer, connection):
             asker = Asker()
 
             def fail(reply: Reply) -> None:
                 raise RuntimeError("bug")
 
-            lane.send([Exchange(b"x;", fail), asker.ask("b")])
+            connection.send([Exchange(b"x;", fail), asker.ask("b")])
             await peer.has_heard(b"b;")
             peer.say(OK + OK)
 
@@ -259,30 +259,30 @@ def test_one_bad_taker_does_not_cost_the_others_their_reply(caplog: pytest.LogCa
     assert "reply not taken" in caplog.text
 
 
-def test_a_lane_that_must_connect_is_a_little_more_loaded_than_an_open_one():
+def test_a_connection_that_must_connect_is_a_little_more_loaded_than_an_open_one():
     async def scene() -> None:
-        async with stage() as (peer, lane):
+        async with stage() as (peer, connection):
             asker = Asker()
-            assert lane.load == 1
-            lane.send([asker.ask("a")])
-            assert lane.load == 3
+            assert connection.load == 1
+            connection.send([asker.ask("a")])
+            assert connection.load == 3
             await peer.has_heard(b"a;")
-            assert lane.load == 2
+            assert connection.load == 2
             peer.say(OK)
             await asker.has(1)
 
-            assert lane.load == 0
+            assert connection.load == 0
 
     play(scene())
 
 
 def test_closing_tells_whoever_waits():
     async def scene() -> None:
-        async with stage() as (peer, lane):
+        async with stage() as (peer, connection):
             peer.may_connect.clear()
             asker = Asker()
-            lane.send([asker.ask("a")])
-            await lane.aclose()
+            connection.send([asker.ask("a")])
+            await connection.aclose()
 
             assert await asker.has(1) == [("a", UNSENT)]
 

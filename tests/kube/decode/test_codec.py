@@ -7,7 +7,7 @@ import pytest
 
 from extender.cache.changes import Delete, Kind, SeenPod, Upsert, key_of, kind_of
 from extender.kube.decode import watched
-from extender.kube.decode.codec import Line
+from extender.kube.decode.codec import WatchLine
 from extender.kube.decode.dialects import VOLCANO
 from extender.model.gang import PodGroup
 from extender.model.queue import Queue
@@ -19,9 +19,9 @@ QUEUES = watched.queues(VOLCANO)
 BY_NAME = {each.name: each.codec for each in watched.resources(frozenset())}
 
 
-def line(codec: Any, verb: str, thing: dict[str, Any]) -> Line:
+def line(codec: Any, verb: str, thing: dict[str, Any]) -> WatchLine:
     thing = {**thing, "metadata": {"resourceVersion": "7", **thing.get("metadata", {})}}
-    read: Line = codec.line(json.dumps({"type": verb, "object": thing}).encode())
+    read: WatchLine = codec.line(json.dumps({"type": verb, "object": thing}).encode())
     return read
 
 
@@ -58,7 +58,7 @@ def test_a_bookmark_only_says_how_far_we_are() -> None:
     for codec in BY_NAME.values():
         read = line(codec, "BOOKMARK", {"metadata": {"creationTimestamp": None}})
 
-        assert read == Line("BOOKMARK", "7")
+        assert read == WatchLine("BOOKMARK", "7")
 
 
 def test_the_bookmark_that_ends_a_streamed_list_is_marked() -> None:
@@ -78,7 +78,7 @@ def test_an_error_carries_its_status() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"type":"ADDED"}', b'{"type":"ADDED","obj'])
 def test_what_is_no_event_is_nothing(data: bytes) -> None:
-    assert PODS.line(data) == Line("")
+    assert PODS.line(data) == WatchLine("")
 
 
 @pytest.mark.parametrize(

@@ -12,22 +12,15 @@ import pytest
 from extender.cache.cluster import Cluster
 from extender.kube.api.kubeconfig import Endpoint
 from extender.kube.watch import follow
-from extender.kube.watch.watches import Mirror
+from extender.kube.watch.watches import Watches
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
+from extender.timing.clock import SystemClock
 from tests.kube import json_objects as make
 from tests.kube.watched_api import GROUPS, NODES, PODS, QUEUES, WatchedApi
 
 SCHEDULERS = frozenset({"gang-scheduler"})
 LONG_S = 20.0
-
-
-class SystemClock:
-    def now(self) -> float:
-        return time.time()
-
-    def monotonic(self) -> float:
-        return time.monotonic()
 
 
 class Watched:
@@ -37,7 +30,7 @@ class Watched:
         self.cluster = Cluster(SystemClock())
         access = rest.pop("access", None) or api.access()
         rest.setdefault("absent_s", 0.02)
-        self.mirror = Mirror(access, self.cluster, SystemClock(), SCHEDULERS, **rest)
+        self.watches = Watches(access, self.cluster, SystemClock(), SCHEDULERS, **rest)
         self._heard = threading.Condition()
         self.cluster.on_change(self._notice)
 
@@ -69,11 +62,11 @@ def api() -> Iterator[WatchedApi]:
 @contextmanager
 def watching(api: WatchedApi, **rest: Any) -> Iterator[Watched]:
     watched = Watched(api, **rest)
-    watched.mirror.start()
+    watched.watches.start()
     try:
         yield watched
     finally:
-        watched.mirror.stop()
+        watched.watches.stop()
 
 
 @pytest.mark.parametrize("streams", [True, False])

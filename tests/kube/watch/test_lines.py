@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.kube.watch.lines import lines
+from extender.kube.watch.progress import lines
 
 
 def test_lines_are_cut_at_newlines() -> None:

@@ -69,11 +69,11 @@ class TestPdb:
         assert selects(LabelSelector(requirements=(requirement,)), {"app": "web"}) is fits
 
 
-def test_pods_that_are_spared_for_now_do_not_leave() -> None:
+def test_pods_that_are_protected_for_now_do_not_leave() -> None:
     low, high = lone("a/low", on="n1", cpu=1), gang("a/high", 1, priority=9, cpu=1)
-    spared = {PodUid("a-low-0"): "it has only just started"}
+    protected = {PodUid("a-low-0"): "it has only just started"}
 
-    assert leaving(make_plan(cluster(nodes(1, cpu=1), [low, high], spared=spared))) == []
+    assert leaving(make_plan(cluster(nodes(1, cpu=1), [low, high], protected=protected))) == []
 
 
 def test_what_the_cluster_itself_needs_never_leaves() -> None:

@@ -18,7 +18,7 @@ from tests.builders import amounts, cluster, gang, node, pod
 def usable(members: list[Node], **kind: Any) -> list[str]:
     shape = Shape(requests=amounts(cpu=1, pods=1), **kind)
     before = cluster(members, [gang("a/x", pods=[pod("x", shape)])])
-    mask = Session(Census(before), policies.DEFAULT).usable(shape)
+    mask = Session(Census(before), policies.DEFAULT).places.usable(shape)
     return [each.name for each, free in zip(before.nodes.nodes, mask, strict=True) if free]
 
 
@@ -100,13 +100,13 @@ def test_every_form_of_toleration(toleration: Toleration, fits: bool) -> None:
 
 
 def test_only_hard_taints_bar_a_node() -> None:
-    soft = node("a")
-    hard = Node(name="b", allocatable=soft.allocatable, taints=(Taint("k", "v", "NoExecute"),))
-    wish = Node(
-        name="c", allocatable=soft.allocatable, taints=(Taint("k", "v", "PreferNoSchedule"),)
+    plain = node("a")
+    hard = Node(name="b", allocatable=plain.allocatable, taints=(Taint("k", "v", "NoExecute"),))
+    soft = Node(
+        name="c", allocatable=plain.allocatable, taints=(Taint("k", "v", "PreferNoSchedule"),)
     )
 
-    assert usable([soft, hard, wish]) == ["a", "c"]
+    assert usable([plain, hard, soft]) == ["a", "c"]
 
 
 def test_a_policy_may_switch_questions_off() -> None:
@@ -120,12 +120,12 @@ tiers:
     session = Session(Census(before), policies.parse(text))
     (state,) = session.census.contenders.values()
 
-    assert session.usable(state.gang.pods[0].shape).all()
+    assert session.places.usable(state.gang.pods[0].shape).all()
 
 
 def test_answers_are_remembered_until_a_node_changes() -> None:
     before = cluster([node("a")], [gang("a/x", 1, cpu=1)])
     kind = next(iter(before.gangs.values())).pods[0].shape
-    first = Session(Census(before), policies.DEFAULT).usable(kind)
+    first = Session(Census(before), policies.DEFAULT).places.usable(kind)
 
-    assert Session(Census(before), policies.DEFAULT).usable(kind) is first
+    assert Session(Census(before), policies.DEFAULT).places.usable(kind) is first

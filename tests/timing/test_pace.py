@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from extender.kube.api.pace import Pace
+from extender.timing.pace import Pace
 
 
 def test_a_burst_goes_at_once_and_the_rest_at_the_given_rate() -> None:

@@ -29,7 +29,7 @@ class QueuePolicy:
     namespaces_are_queues: bool = False
 
 
-class Policy:
+class QueueAssignment:
     """Answers from what was heard of queues, namespaces and priority classes."""
 
     def __init__(

@@ -1,8 +1,8 @@
 """Who would be where: the room of every node, and trials that undo themselves unless kept.
 
 Rule 1: nobody else changes the room, a gang's counts or a queue's use during a cycle.
-Rule 2: every change leaves its undoing in the journal; leaving a trial without `keep()` plays it
-back, last change first.
+Rule 2: every change notes how to undo it; leaving a trial without `keep()` does so, the last change
+first.
 Rule 3: every change of a row is noted in *touched*, so that whoever derived something from the
 room (slots, scores) knows what to look at again.
 """
@@ -45,7 +45,7 @@ class Fence:
     owed: Amounts
 
 
-class Ledger:
+class TrialRoom:
     """The room of all nodes, and everything this cycle has promised or taken."""
 
     def __init__(self, table: NodeTable) -> None:
@@ -69,7 +69,7 @@ class Ledger:
         #: Host ports promised in this cycle, by row.
         self.ports: dict[int, list[HostPort]] = {}
         self._rows: dict[Shape, Amounts] = {}
-        self._journal: list[Callable[[], None]] = []
+        self._undoing: list[Callable[[], None]] = []
         self._open_trials = 0
 
     def distrust_coming(self, name: str) -> None:
@@ -125,7 +125,7 @@ class Ledger:
             for row in rows if shape.host_ports else ():
                 del self.ports[row][-len(shape.host_ports) :]
 
-        self._journal.append(undo)
+        self._undoing.append(undo)
 
     def pipeline(self, gang: GangState, pod: Pod, row: int) -> None:
         """Promise *pod* room of *row* that is still being released."""
@@ -141,7 +141,7 @@ class Ledger:
             gang.empty = empty
             self._unbook(gang, pod.requests)
 
-        self._journal.append(undo)
+        self._undoing.append(undo)
 
     def unpipeline(self, gang: GangState, pod: Pod, row: int, *, counts: bool) -> None:
         """Take back for good what was promised to *pod*; it may count even while it waits."""
@@ -169,7 +169,7 @@ class Ledger:
             gang.queue.take(pod.requests)
             self.departures.pop()
 
-        self._journal.append(undo)
+        self._undoing.append(undo)
 
     def fence(self, row: int, amounts: Amounts) -> Fence:
         """Keep *amounts* of a node away from everybody else.
@@ -238,13 +238,13 @@ def _inverse(amounts: Amounts) -> npt.NDArray[np.float64]:
 class Trial:
     """A stretch of changes that is undone on leaving, unless it was kept."""
 
-    __slots__ = ("_kept", "_ledger", "_mark")
+    __slots__ = ("_kept", "_mark", "_room")
 
-    def __init__(self, ledger: Ledger, gang: GangState | None) -> None:
-        self._ledger = ledger
-        self._mark = len(ledger._journal)
+    def __init__(self, room: TrialRoom, gang: GangState | None) -> None:
+        self._room = room
+        self._mark = len(room._undoing)
         self._kept = False
-        ledger._open_trials += 1
+        room._open_trials += 1
         if gang is not None:
             gang.trying = NOTHING
 
@@ -263,12 +263,12 @@ class Trial:
     ) -> None:
         if not self._kept or error is not None:
             self.undo()
-        self._ledger._open_trials -= 1
-        if not self._ledger._open_trials:
-            self._ledger._journal.clear()  # nobody is left to undo it
+        self._room._open_trials -= 1
+        if not self._room._open_trials:
+            self._room._undoing.clear()  # nobody is left to undo it
 
     def undo(self) -> None:
-        """Play the journal back to where this trial began."""
-        journal = self._ledger._journal
-        while len(journal) > self._mark:
-            journal.pop()()
+        """Undo, the last change first, what was done since this trial began."""
+        undoing = self._room._undoing
+        while len(undoing) > self._mark:
+            undoing.pop()()

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from extender.cache.assignment import QueuePolicy
 from extender.cache.changes import Delete, Kind, SeenPod, Upsert
 from extender.cache.cluster import Cluster
-from extender.cache.policy import QueuePolicy
 from extender.model.gang import Gang, GangKey
 from extender.model.membership import Membership
 from extender.model.namespace import Namespace, PriorityClass

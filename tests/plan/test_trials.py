@@ -1,4 +1,4 @@
-"""The ledger: what a trial did is gone without a trace, unless it was kept."""
+"""The room: what a trial did is gone without a trace, unless it was kept."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from hypothesis import strategies as st
 
 from extender.model.snapshot import Snapshot
 from extender.plan.census import Census
-from extender.plan.room.ledger import Departure, Ledger
 from extender.plan.room.state import GangState
+from extender.plan.room.trials import Departure, TrialRoom
 from tests.builders import cluster, gang, nodes
 from tests.strategies import snapshots
 
 STEPS = st.lists(st.tuples(st.sampled_from(["place", "pipeline", "evict"]), st.integers(0, 99)))
 
 
-def books(snapshot: Snapshot) -> tuple[Ledger, list[GangState]]:
+def opened(snapshot: Snapshot) -> tuple[TrialRoom, list[GangState]]:
     census = Census(snapshot)
     gangs = [census.state(key) for key in snapshot.gangs]
-    return Ledger(snapshot.nodes), [each for each in gangs if each is not None]
+    return TrialRoom(snapshot.nodes), [each for each in gangs if each is not None]
 
 
-def picture(ledger: Ledger, gangs: list[GangState]) -> tuple[object, ...]:
+def picture(room: TrialRoom, gangs: list[GangState]) -> tuple[object, ...]:
     return (
-        ledger.idle.tolist(),
-        ledger.coming.tolist(),
-        ledger.full.tolist(),
-        [departure.pod.uid for departure in ledger.departures],
+        room.idle.tolist(),
+        room.coming.tolist(),
+        room.full.tolist(),
+        [departure.pod.uid for departure in room.departures],
         [
             (
                 each.ready,
@@ -43,17 +43,17 @@ def picture(ledger: Ledger, gangs: list[GangState]) -> tuple[object, ...]:
     )
 
 
-def do(ledger: Ledger, gangs: list[GangState], kind: str, number: int) -> None:
+def do(room: TrialRoom, gangs: list[GangState], kind: str, number: int) -> None:
     each = gangs[number % len(gangs)]
-    row = number % len(ledger.table.nodes)
+    row = number % len(room.table.nodes)
     waiting = [pod for pod in each.gang.waiting if pod.uid not in {p.uid for p, _ in each.placed}]
     seated = [pod for pod in each.gang.pods if pod.node and pod.uid not in each.evicted]
     if kind == "place" and waiting:
-        ledger.place(each, waiting[:1], [row])
+        room.place(each, waiting[:1], [row])
     elif kind == "pipeline" and waiting:
-        ledger.pipeline(each, waiting[0], row)
-    elif kind == "evict" and seated and ledger.row_of(seated[0]) >= 0:
-        ledger.evict(Departure(each, seated[0], ledger.row_of(seated[0]), "preempt", gangs[0]))
+        room.pipeline(each, waiting[0], row)
+    elif kind == "evict" and seated and room.row_of(seated[0]) >= 0:
+        room.evict(Departure(each, seated[0], room.row_of(seated[0]), "preempt", gangs[0]))
 
 
 @given(snapshots(), STEPS, STEPS)
@@ -61,57 +61,57 @@ def do(ledger: Ledger, gangs: list[GangState], kind: str, number: int) -> None:
 def test_an_abandoned_trial_leaves_everything_as_it_was(
     before: Snapshot, outer: list[tuple[str, int]], inner: list[tuple[str, int]]
 ) -> None:
-    ledger, gangs = books(before)
-    first = picture(ledger, gangs)
+    room, gangs = opened(before)
+    first = picture(room, gangs)
 
-    with ledger.trial(gangs[0]):
+    with room.trial(gangs[0]):
         for step in outer:
-            do(ledger, gangs, *step)
-        with ledger.trial() as kept:
+            do(room, gangs, *step)
+        with room.trial() as kept:
             for step in inner:
-                do(ledger, gangs, *step)
+                do(room, gangs, *step)
             kept.keep()
 
-    assert picture(ledger, gangs) == first
+    assert picture(room, gangs) == first
 
 
 def test_what_is_kept_stays() -> None:
-    ledger, (train,) = books(cluster(nodes(2, cpu=4), [gang("a/train", 2, cpu=1)]))
+    room, (train,) = opened(cluster(nodes(2, cpu=4), [gang("a/train", 2, cpu=1)]))
 
-    with ledger.trial(train) as trial:
-        ledger.place(train, list(train.gang.pods), [0, 0])
+    with room.trial(train) as trial:
+        room.place(train, list(train.gang.pods), [0, 0])
         trial.keep()
 
-    assert ledger.idle[:, 0].tolist() == [2000, 4000]
+    assert room.idle[:, 0].tolist() == [2000, 4000]
     assert train.ready == 2
     assert train.queue.allocated.amount("cpu") == 2000
 
 
 def test_an_error_inside_a_trial_undoes_it_too() -> None:
-    ledger, (train,) = books(cluster(nodes(1), [gang("a/train", 1, cpu=1)]))
+    room, (train,) = opened(cluster(nodes(1), [gang("a/train", 1, cpu=1)]))
 
     try:
-        with ledger.trial(train) as trial:
-            ledger.place(train, list(train.gang.pods), [0])
+        with room.trial(train) as trial:
+            room.place(train, list(train.gang.pods), [0])
             trial.keep()
             raise RuntimeError
     except RuntimeError:
         pass
 
     assert train.placed == []
-    assert ledger.idle[0, 0] == 4000
+    assert room.idle[0, 0] == 4000
 
 
 def test_room_that_is_owed_is_paid_by_whoever_leaves() -> None:
     running = gang("a/old", 2, on=["n1", "n1"], cpu=2)
-    ledger, (old,) = books(cluster(nodes(1, cpu=5), [running]))
+    room, (old,) = opened(cluster(nodes(1, cpu=5), [running]))
     four = np.array([4000, 0, 0])
 
-    fence = ledger.fence(0, four)
-    assert ledger.idle[0, 0] == 0
+    fence = room.fence(0, four)
+    assert room.idle[0, 0] == 0
     assert fence.kept[0] == 1000
-    ledger.evict(Departure(old, old.gang.pods[0], 0, "preempt", old))
-    assert ledger.coming[0, 0] == -1000
+    room.evict(Departure(old, old.gang.pods[0], 0, "preempt", old))
+    assert room.coming[0, 0] == -1000
 
-    ledger.take_down(fence)
-    assert (ledger.idle[0, 0], ledger.coming[0, 0]) == (1000, 2000)
+    room.take_down(fence)
+    assert (room.idle[0, 0], room.coming[0, 0]) == (1000, 2000)

@@ -18,8 +18,8 @@ _PLAIN = frozenset({CPU, MEMORY, PODS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """One queue's claim on the whole cluster."""
+class Wants:
+    """What one queue wants of the whole cluster, and between which bounds it gets it."""
 
     weight: int
     requested: Vector
@@ -27,22 +27,22 @@ class Claim:
     guarantee: Vector
 
 
-def divide(total: Vector, claims: Mapping[str, Claim]) -> dict[str, Vector]:
+def divide(total: Vector, queues: Mapping[str, Wants]) -> dict[str, Vector]:
     """Hand out what remains by weight until nothing changes."""
-    raw = {name: _raw_claim(claim) for name, claim in claims.items()}
-    deserved: dict[str, dict[str, float]] = {name: {CPU: 0.0, MEMORY: 0.0} for name in claims}
+    raw = {name: _raw_wants(wants) for name, wants in queues.items()}
+    deserved: dict[str, dict[str, float]] = {name: {CPU: 0.0, MEMORY: 0.0} for name in queues}
     remaining = {CPU: 0.0, MEMORY: 0.0} | _raw(total)
     met: set[str] = set()
-    while weights := sum(claim.weight for name, claim in raw.items() if name not in met):
+    while weights := sum(wants.weight for name, wants in raw.items() if name not in met):
         before = dict(remaining)
         increase: dict[str, float] = {}
         decrease: dict[str, float] = {}
-        for name, claim in raw.items():
+        for name, wants in raw.items():
             if name in met:
                 continue
             old = deserved[name]
-            new = deserved[name] = _raise(old, before, claim, claim.weight / weights)
-            if _within(claim.requested, new) or new == old:
+            new = deserved[name] = _raise(old, before, wants, wants.weight / weights)
+            if _within(wants.requested, new) or new == old:
                 met.add(name)
             _difference(old, new, increase, decrease)
         remaining = {
@@ -55,15 +55,15 @@ def divide(total: Vector, claims: Mapping[str, Claim]) -> dict[str, Vector]:
 
 
 def _raise(
-    old: Mapping[str, float], remaining: Mapping[str, float], claim: Claim, part: float
+    old: Mapping[str, float], remaining: Mapping[str, float], wants: Wants, part: float
 ) -> dict[str, float]:
     new = dict(old)
     for name, amount in remaining.items():
         new[name] = new.get(name, 0.0) + amount * part
     for name, amount in new.items():
-        ceiling = claim.ceiling.get(name, 0.0 if name in (CPU, MEMORY) else amount)
-        new[name] = min(amount, ceiling, claim.requested.get(name, 0.0))
-    for name, amount in claim.guarantee.items():
+        ceiling = wants.ceiling.get(name, 0.0 if name in (CPU, MEMORY) else amount)
+        new[name] = min(amount, ceiling, wants.requested.get(name, 0.0))
+    for name, amount in wants.guarantee.items():
         new[name] = max(new.get(name, 0.0), amount)
     return new
 
@@ -91,12 +91,12 @@ def _is_empty(vector: Vector) -> bool:
     return all(amount < _EMPTY or name == PODS for name, amount in vector.items())
 
 
-def _raw_claim(claim: Claim) -> Claim:
-    return Claim(
-        weight=claim.weight,
-        requested=_raw(claim.requested),
-        ceiling=_raw(claim.ceiling),
-        guarantee=_raw(claim.guarantee),
+def _raw_wants(wants: Wants) -> Wants:
+    return Wants(
+        weight=wants.weight,
+        requested=_raw(wants.requested),
+        ceiling=_raw(wants.ceiling),
+        guarantee=_raw(wants.guarantee),
     )
 
 

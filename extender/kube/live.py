@@ -1,0 +1,60 @@
+"""The real cluster behind our ports: watched, and acted upon through the API server."""
+
+from __future__ import annotations
+
+import asyncio
+
+from extender.cache.cluster import Cluster
+from extender.holds.machine.limits import Limits
+from extender.kube.act.bind import PipelinedBinder
+from extender.kube.act.events import ApiAnnouncer
+from extender.kube.act.evict import ApiEvictor
+from extender.kube.act.groups import LiveGroups
+from extender.kube.act.status import ApiStatusWriter
+from extender.kube.act.undo import CautiousUndo
+from extender.kube.act.wake import PipelinedWaker
+from extender.kube.api.client import Access
+from extender.kube.api.pipeline import Pipeline
+from extender.kube.watch.watches import Watches
+from extender.metrics import Metrics
+from extender.ports import Clock, ClusterPorts
+from extender.settings import Settings
+
+
+def live_cluster(
+    settings: Settings,
+    loop: asyncio.AbstractEventLoop,
+    clock: Clock,
+    cluster: Cluster,
+    metrics: Metrics,
+) -> ClusterPorts:
+    """Reach the cluster of the kubeconfig or the pod; *cluster* hears what changes there."""
+    access = Access.load(settings.kubeconfig or None)
+    pipeline = Pipeline(access, loop)
+    # Connections of its own: a thousand wake-ups must not stand in front of a bind.
+    wake_ups = Pipeline(access, loop, size=4)
+    watches = Watches(access, cluster, clock, schedulers=frozenset(settings.scheduler_name))
+    evictor, status = ApiEvictor(access), ApiStatusWriter(access)
+    announcer = ApiAnnouncer(access, metrics)
+    limits = Limits.within(settings.hold_s, settings.bind_timeout_s)
+
+    def start() -> None:
+        watches.start()
+        announcer.start()
+
+    def stop() -> None:
+        for each in (watches, announcer, evictor, status):
+            each.stop()
+
+    return ClusterPorts(
+        binder=PipelinedBinder(pipeline, budget_s=limits.commit_s),
+        groups=LiveGroups(pipeline),
+        waker=PipelinedWaker(wake_ups, per_s=500, burst=1000),
+        evictor=evictor,
+        undo=CautiousUndo(pipeline, evictor),
+        status=status,
+        announcer=announcer,
+        start=start,
+        stop=stop,
+        aclose=lambda: asyncio.gather(pipeline.aclose(), wake_ups.aclose()),
+    )

@@ -1,0 +1,92 @@
+"""Which nodes a kind of pod may use, how many of it fit, and where they should go."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from extender.model.node import Amounts, Mask
+from extender.model.pod import Shape
+from extender.model.snapshot import Snapshot
+from extender.plan.opinions import Opinions
+from extender.plan.policy.options import Policy
+from extender.plan.room.slots import Slots, times
+from extender.plan.room.trials import TrialRoom
+
+
+class Places:
+    """Asked by shape; identical pods share the answers."""
+
+    def __init__(
+        self, snapshot: Snapshot, ready: Mask, room: TrialRoom, opinions: Opinions, policy: Policy
+    ) -> None:
+        self._snapshot = snapshot
+        self._ready = ready
+        self._room = room
+        self._opinions = opinions
+        self._policy = policy
+        self._slots: dict[Shape, Slots] = {}
+        self._obstacles: dict[Shape, dict[str, Mask]] = {}
+
+    def slots(self, shape: Shape) -> Slots:
+        """Give the free slots for *shape*."""
+        known = self._slots.get(shape)
+        if known is None:
+            usable, score = self.usable(shape), self._opinions.score
+            known = self._slots[shape] = Slots(self._room, shape, usable, score)
+        return known
+
+    def count(self, room: Amounts, shape: Shape) -> Amounts:
+        """Count, for every row, how many pods of *shape* fit into *room*."""
+        need, usable = self._room.need(shape), self.usable(shape)
+        if need is None:
+            return np.zeros(len(usable), dtype=np.int64)
+        counts = times(room, need)
+        if shape.host_ports:
+            counts = np.minimum(counts, self.slots(shape).without_clash())
+        masked: Amounts = np.where(usable, counts, 0)
+        return masked
+
+    def count_if_empty(self, shape: Shape) -> int:
+        """Count the pods of *shape* that would fit if nothing ran; remembered like `usable_at_all`.
+
+        A host port is free once on every node then.
+        """
+        table = self._snapshot.nodes
+
+        def count() -> int:
+            need = self._room.need(shape)
+            if need is None:
+                return 0
+            counts = times(table.allocatable, need)[self.usable_at_all(shape)]
+            return int((np.minimum(counts, 1) if shape.host_ports else counts).sum())
+
+        return table.facts.memo.recall(("slots if empty", self._policy, shape), count)
+
+    def usable(self, shape: Shape) -> Mask:
+        """Mark the nodes that *shape* may use now."""
+        mask = self.usable_at_all(shape)
+        return mask & ~self.misfits(shape) if shape in self._snapshot.misfits else mask
+
+    def misfits(self, shape: Shape) -> Mask:
+        """Mark the nodes on which kube-scheduler would not have *shape* a moment ago."""
+        facts = self._snapshot.nodes.facts
+        mask = np.zeros(len(facts.nodes), dtype=bool)
+        names = self._snapshot.misfits.get(shape, ())
+        mask[[facts.index[name] for name in names if name in facts.index]] = True
+        return mask
+
+    def usable_at_all(self, shape: Shape) -> Mask:
+        """Mark the nodes that *shape* may use; remembered until a node changes."""
+        return self._snapshot.nodes.facts.memo.recall(
+            ("usable", self._policy, shape),
+            lambda: ~np.any([*self.obstacles(shape).values()], axis=0),
+        )
+
+    def obstacles(self, shape: Shape) -> dict[str, Mask]:
+        """Mark, by word, the nodes that *shape* may not use."""
+        known = self._obstacles.get(shape)
+        if known is None:
+            facts = self._snapshot.nodes.facts
+            others = self._opinions.obstacles(shape, facts)
+            known = self._obstacles[shape] = {"not ready": ~self._ready, **others}
+        return known

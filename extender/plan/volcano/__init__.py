@@ -1,0 +1,1 @@
+"""Volcano's ways, where they differ from ours; `compatibility: volcano` chooses them."""

@@ -1,0 +1,62 @@
+"""What queues may still promise: by the last plan, and by what was promised since its snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from extender.model.reason import Problem
+from extender.model.resources import NOTHING, Resources
+from extender.plan.decision import NO_PLAN, OpenQueue, Plan
+from extender.plan.queues.quota import Quota, tree
+
+
+class Allowance:
+    """Two limits: the ceilings and guarantees of all queues, which hold for everybody; and the
+    due of each, which holds for what starts before the next plan."""
+
+    def __init__(self, spent: Callable[[], Mapping[str, Resources]]) -> None:
+        #: What was promised since the last snapshot, by queue.
+        self._spent_since = spent
+        self._quotas: dict[str, Quota] = {}
+        self._open: Mapping[str, OpenQueue] = {}
+        #: Of the dues: what was started without a plan.
+        self._spent: dict[str, Resources] = {}
+        self.renew(NO_PLAN)
+
+    def renew(self, plan: Plan) -> None:
+        """Begin anew with what *plan* leaves, less what was promised since its snapshot."""
+        self._open, self._quotas = plan.open_queues, tree(plan.stakes, plan.total)
+        self._spent = dict(self._spent_since())
+        for queue, amounts in self._spent.items():
+            self.count(queue, amounts)
+
+    def welcomes_gangs(self, queue: str) -> bool:
+        """Ask whether a gang may start in *queue* without waiting for a plan."""
+        return queue in self._open and self._open[queue].is_quiet
+
+    def objection(self, queue: str, amounts: Resources) -> Problem | None:
+        """Say which ceiling or guarantee *amounts* more would break, None when none."""
+        quota = self._quotas.get(queue)
+        return quota.how_many(amounts)[1] if quota is not None else None
+
+    def may_start(self, queue: str, amounts: Resources) -> bool:
+        """Ask whether *amounts* may start in *queue* before the next plan."""
+        if queue not in self._open:
+            return False
+        left = self._open[queue].left
+        if left is not None:
+            spent = self._spent.get(queue, NOTHING)
+            if any(a > left.amount(n) - spent.amount(n) for n, a in amounts.items() if a > 0):
+                return False
+        return self.objection(queue, amounts) is None
+
+    def count(self, queue: str, amounts: Resources) -> None:
+        """Count *amounts* as promised."""
+        quota = self._quotas.get(queue)
+        if quota is not None:
+            quota.take(amounts)
+
+    def start(self, queue: str, amounts: Resources) -> None:
+        """Count *amounts* as promised without a plan: of the due as well."""
+        self.count(queue, amounts)
+        self._spent[queue] = self._spent.get(queue, NOTHING) + amounts

@@ -1,0 +1,61 @@
+"""What filter answered, for as long as nobody else knows.
+
+A pod that passed may come to bind before the watch has shown it to us; one that was refused is
+parked in kube-scheduler until somebody wakes it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from extender.model.membership import Membership
+from extender.model.pod import Pod, PodUid
+
+#: More than kube-scheduler has between filter and bind, or parked and not yet shown to us.
+REMEMBERED = 20_000
+
+
+class Passer(NamedTuple):
+    """A pod as kube-scheduler showed it to filter."""
+
+    pod: Pod
+    membership: Membership
+
+
+class Answers:
+    """The last answers; each operation is one step of a dict, so nobody locks."""
+
+    def __init__(self, remembered: int = REMEMBERED) -> None:
+        self._remembered = remembered
+        self._passed: dict[PodUid, Passer] = {}
+        #: When each was refused last.
+        self._refused: dict[PodUid, float] = {}
+
+    def passed(self, pod: Pod, membership: Membership) -> None:
+        """Remember that *pod* was let pass."""
+        self._refused.pop(pod.uid, None)
+        self._passed.pop(pod.uid, None)
+        self._passed[pod.uid] = Passer(pod, membership)
+        if len(self._passed) > self._remembered:
+            self._passed.pop(next(iter(self._passed)), None)
+
+    def refused(self, uid: PodUid, now: float) -> None:
+        """Remember that a pod was refused."""
+        self._refused.pop(uid, None)
+        self._refused[uid] = now
+        if len(self._refused) > 10 * self._remembered:
+            self._refused.pop(next(iter(self._refused)), None)
+
+    def passer(self, uid: PodUid) -> Passer | None:
+        """Give a pod that passed as filter last saw it."""
+        return self._passed.get(uid)
+
+    def refused_at(self, uid: PodUid) -> float | None:
+        """Tell when a pod was refused; None when it passed since, or was never asked about."""
+        return self._refused.get(uid)
+
+    def seen(self, uid: PodUid, pod: Pod | None) -> None:
+        """Hear what the watch says of a pod: it knows better now, also that it is gone."""
+        self._passed.pop(uid, None)
+        if pod is None or pod.node:
+            self._refused.pop(uid, None)

@@ -1,0 +1,120 @@
+"""How many more pods a node takes, beside everything promised there and fenced off.
+
+Asked for hundreds of nodes in one filter call, so the count of a shape on a node is remembered
+until the node's room or its promises change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from cachetools import LRUCache
+
+from extender.cache.cluster import Cluster
+from extender.model.node import UNLIMITED
+from extender.model.pod import Shape
+from extender.model.resources import NOTHING, Resources
+from extender.plan.room.slots import clash
+
+#: Shapes whose counts are kept: a few thousand nodes each.
+_SHAPES = 64
+
+#: By node, the version it was counted at and the count.
+_Counts = dict[str, tuple[int, int]]
+
+
+class FreeRoom:
+    """Room that is neither used nor promised; belongs to the event loop."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._promises = cluster.inflight
+        self._versions = cluster.versions
+        self._fences: Mapping[str, Resources] = {}
+        self._counts: LRUCache[Shape, _Counts] = LRUCache(_SHAPES)
+
+    @property
+    def fences(self) -> Mapping[str, Resources]:
+        """Give the room kept free for gangs that wait too long, by node."""
+        return self._fences
+
+    @fences.setter
+    def fences(self, fences: Mapping[str, Resources]) -> None:
+        if fences != self._fences:
+            self._fences = fences
+            self._counts.clear()
+
+    def is_contested(self, name: str) -> bool:
+        """Ask whether room is kept on a node of which kube-scheduler knows nothing."""
+        return name in self._promises.reserved_nodes() or name in self._fences
+
+    def slots(self, name: str, shape: Shape) -> int | None:
+        """Count the pods of *shape* that a node takes; None for an unknown node."""
+        counts = self._counts_of(shape)
+        return self._slots(name, shape, counts)
+
+    def nodes_for(self, shape: Shape, names: Iterable[str], least: int = 1) -> list[str]:
+        """Keep the nodes that take *least* pods of *shape*, or on which nothing is contested.
+
+        Where nothing is promised kube-scheduler's own count is the better one; so it is for a
+        node we have not heard of.
+        """
+        counts, versions = self._counts_of(shape), self._versions
+        promised, fences = self._promises.reserved_nodes(), self._fences
+        kept = []
+        for name in names:
+            if name in promised or name in fences:
+                known = counts.get(name)
+                if known is not None and known[0] == versions.get(name):
+                    slots: int | None = known[1]
+                else:
+                    slots = self._slots(name, shape, counts)
+                if slots is not None and slots < least:
+                    continue
+            kept.append(name)
+        return kept
+
+    def fits(self, name: str, amounts: Resources) -> bool:
+        """Ask whether *amounts* fit beside all promises; fences are for others to mind."""
+        # What is promised is read before what is seen: a pod that is just being seen counts in
+        # both for a moment, never in neither.
+        promised, committed = self._promises.reserved_on(name), self._promises.committed_on(name)
+        idle = self._cluster.idle(name)
+        if idle is None:
+            return False
+        return all(
+            amount <= idle.amount(each) - promised.amount(each) - committed.amount(each)
+            for each, amount in amounts.items()
+        )
+
+    def _counts_of(self, shape: Shape) -> _Counts:
+        counts = self._counts.get(shape)
+        if counts is None:
+            counts = self._counts[shape] = {}
+        return counts
+
+    def _slots(self, name: str, shape: Shape, counts: _Counts) -> int | None:
+        version = self._versions.get(name)
+        known = counts.get(name)
+        if known is not None and known[0] == version:
+            return known[1]
+        promised, committed = self._promises.reserved_on(name), self._promises.committed_on(name)
+        idle = self._cluster.idle(name)
+        if idle is None or version is None:
+            return None
+        fence = self._fences.get(name, NOTHING)
+        most = UNLIMITED
+        for each, amount in shape.requests.items():
+            if amount > 0:
+                taken = committed.amount(each) + promised.amount(each) + fence.amount(each)
+                most = min(most, (idle.amount(each) - taken) // amount)
+        if shape.host_ports:
+            most = min(most, 0 if self._clashes(name, shape) else 1)
+        counts[name] = (version, most)
+        return most
+
+    def _clashes(self, name: str, shape: Shape) -> bool:
+        """Ask whether a host port of *shape* is taken on a node, or promised to somebody."""
+        promised = [port for each in self._promises.on(name) for port in each.shape.host_ports]
+        taken = (*self._cluster.ports(name), *promised)
+        return any(clash(ours, other) for ours in shape.host_ports for other in taken)

@@ -1,0 +1,366 @@
+"""The one ledger of promises: whatever keeps room for a pod is made, moved and ended here.
+
+A promise is one record (`cache/inflight`), with one owner (its pod, in its gang), one deadline and
+one way out: seen bound, given back, or lapsed.
+
+    made by              when                                              stage
+    the plan             its ticket is issued (`tickets`)                  TICKETED
+    filter               a gang arrives (`arrivals`): the whole minimum    TICKETED
+    filter               an ordinary pod, or a surplus member, passes      PASSED, SOMEWHERE
+    bind                 it waits; its binding is sent; it is bound        HELD, COMMITTING, BOUND
+
+Rule 1: only the event loop makes promises, where filter and bind live; the planner's thread
+proposes. So judging and making is one step: nobody comes in between.
+Rule 2: every promise is judged by everything there is: the node's room beside all other promises
+and fences, the ceilings of the queue and its ancestors and the guarantees of others, and whether
+gang, queue and node are still what was seen.
+Rule 3: nothing here waits or does I/O. The watch ends promises from its own threads, which only
+frees room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from itertools import count
+
+from extender.cache.cluster import Cluster
+from extender.cache.inflight import SOMEWHERE, Promise, Stage
+from extender.cache.misfits import FITS_NOWHERE_S, PASSED_OVER_S
+from extender.model.gang import GangKey
+from extender.model.pod import Pod, PodUid
+from extender.plan.decision import Plan, Standing
+from extender.ports import Clock, WakeOrder
+from extender.promises.allowance import Allowance
+from extender.promises.answers import Answers
+from extender.promises.free_room import FreeRoom
+from extender.promises.wakeups import WakeUps
+from extender.timing.pause import Pause
+
+#: How much longer a ticket lasts while kube-scheduler is busy with others.
+BUSY_FACTOR = 6
+#: kube-scheduler that asked nothing for this long has nothing left to ask.
+IDLE_S = 1.0
+#: How long a gang waits whose ticket lapsed: room kept for a gang that never comes is room lost.
+LAPSE_PAUSE = Pause(first_s=10.0, longest_s=120.0)
+#: How often the ledger looks after its promises, and after how many at a time, because filter
+#: waits meanwhile.
+LOOK_S = 0.5
+_MOST_LOOKS = 500
+#: How long after the last look at a promise, by its stage.
+_NEXT_LOOK_S = {Stage.TICKETED: 0.4, Stage.PASSED: 1.0}
+_FAR_LOOK_S = 5.0
+
+
+class Ledger:
+    """All promises; every method but those of the watch belongs to the event loop."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        *,
+        wake: Callable[[list[WakeOrder]], None],
+        ticket_s: float,
+    ) -> None:
+        self._cluster = cluster
+        self._table = cluster.inflight
+        self._clock = clock
+        self._ticket_s = ticket_s
+        #: When kube-scheduler last asked about any pod.
+        self._asked_at = float("-inf")
+        self.answers = Answers()
+        self.allowance = Allowance(self._table.spent)
+        self.room = FreeRoom(cluster)
+        self.wakeups = WakeUps(cluster, self.answers, wake, self._is_busy)
+        #: Gangs of whose ticket only a part has been issued so far.
+        self.opening: set[GangKey] = set()
+        #: How often in a row each gang did not use its ticket.
+        self._lapses: dict[GangKey, int] = {}
+        #: (when, number, uid): who is to be looked at next; one entry for each promise.
+        self._looks: list[tuple[float, int, PodUid]] = []
+        self._looked_after: set[PodUid] = set()
+        self._numbers = count()
+        self._listeners: list[Callable[[GangKey, float], None]] = []
+
+    def on_given_back(self, listener: Callable[[GangKey, float], None]) -> None:
+        """Call *listener* with a gang that could not use its ticket, and how long it waits now."""
+        self._listeners.append(listener)
+
+    def asked(self) -> None:
+        """Hear that kube-scheduler works through its queue: who has a place may yet come."""
+        self._asked_at = self._clock.monotonic()
+
+    # ── making ────────────────────────────────────────────────────────────────────────────
+
+    def renew(self, plan: Plan) -> None:
+        """Judge by *plan* from now on."""
+        self.allowance.renew(plan)
+        self.room.fences = plan.fences
+        if self._lapses:
+            running = (Standing.RUNNING, None)
+            self._lapses = {
+                key: lapses
+                for key, lapses in self._lapses.items()
+                if (plan.verdicts[key].standing if key in plan.verdicts else None) not in running
+            }
+
+    def place_of(self, uid: PodUid) -> Promise | None:
+        """Give the promise of a certain node to a pod, None without any."""
+        known = self._table.of(uid)
+        return known if known is not None and known.node != SOMEWHERE else None
+
+    def promise(self, pod: Pod, gang: GangKey, node: str, queue: str) -> bool:
+        """Write down a ticket that was judged; False when the pod needs none any more."""
+        if not self._table.reserve(pod, gang, node, self._clock.monotonic(), queue=queue):
+            return False
+        self._look_at(pod.uid)
+        return True
+
+    def pass_by(
+        self, pod: Pod, gang: GangKey, queue: str, offered: Sequence[str]
+    ) -> Sequence[str] | None:
+        """Let a pod pass that waits for nobody: the nodes on which others' room stays untouched.
+
+        None when its queue may not start it now. With no node left nothing is promised.
+        """
+        known = self._table.of(pod.uid)
+        if known is None:
+            return self._pass_anew(pod, gang, queue, offered)
+        if known.stage <= Stage.PASSED:
+            # kube-scheduler chooses better than a promise made before it looked.
+            self._table.advance(pod.uid, Stage.PASSED)
+            self._table.move(pod.uid, SOMEWHERE)
+        nodes = self._nodes_beside_promises(pod, offered)
+        if not nodes and known.stage <= Stage.PASSED and known.node != SOMEWHERE:
+            self._table.step_back(pod.uid, known.node)
+        return nodes
+
+    def _pass_anew(
+        self, pod: Pod, gang: GangKey, queue: str, offered: Sequence[str]
+    ) -> Sequence[str] | None:
+        if not self.allowance.may_start(queue, pod.requests):
+            return None
+        nodes, now = self._nodes_beside_promises(pod, offered), self._clock.monotonic()
+        if nodes and self._table.reserve(
+            pod, gang, SOMEWHERE, now, stage=Stage.PASSED, queue=queue
+        ):
+            self.allowance.start(queue, pod.requests)
+            self._look_at(pod.uid)
+        return nodes
+
+    def _nodes_beside_promises(self, pod: Pod, offered: Sequence[str]) -> Sequence[str]:
+        if not self._table.reserved_nodes() and not self.room.fences:
+            return offered
+        # Others are on their way to a node we do not know yet; where there is choice, both fit.
+        unplaced = len(self._table.on(SOMEWHERE))
+        nodes = self.room.nodes_for(pod.shape, offered, 1 + unplaced)
+        return nodes or self.room.nodes_for(pod.shape, offered)
+
+    # ── moving ────────────────────────────────────────────────────────────────────────────
+
+    def steer(self, pod: Pod, promise: Promise, offered: Sequence[str]) -> str:
+        """Give the one node of a promised pod, moved to one on offer if need be; else nothing.
+
+        An offer that misses the promised node costs nobody a ticket: kube-scheduler looks at a
+        sample, or first at a node it was nominated to long ago. The promise moves to a node with
+        room, or trades places; if neither helps, the pod is nominated to its node and asked to
+        come again. Only if kube-scheduler leaves out a node it was nominated to, the node is a
+        misfit, and the ticket falls.
+        """
+        node = promise.node if promise.node in offered else ""
+        if promise.gang in self.opening:
+            return ""
+        if promise.stage >= Stage.COMMITTING:
+            return node  # what was sent is on its way there, and nowhere else
+        if not node:
+            node = self._another(pod, promise, offered)
+            if not node:
+                self._missed(pod, promise, offered)
+                return ""
+        self._table.advance(pod.uid, Stage.PASSED)
+        self.wakeups.forget(pod.uid)
+        return node
+
+    def _another(self, pod: Pod, promise: Promise, offered: Sequence[str]) -> str:
+        barred = self._cluster.misfits.of(promise.gang)
+        for name in offered:
+            slots = self.room.slots(name, pod.shape)
+            if (slots is None or slots > 0) and name not in barred:
+                return name if self._table.move(pod.uid, name) else ""
+        for name in offered:
+            if name not in barred and self._trade(promise, name):
+                return name
+        return ""
+
+    def _trade(self, promise: Promise, name: str) -> bool:
+        """Change places with a ticket on *name* whose pod has not come yet."""
+        for other in tuple(self._table.on(name)):
+            if (
+                other.stage is Stage.TICKETED
+                and other.shape is promise.shape
+                and promise.node not in self._cluster.misfits.of(other.gang)
+            ):
+                return self._table.trade(promise.uid, other.uid)
+        return False
+
+    def _missed(self, pod: Pod, promise: Promise, offered: Sequence[str]) -> None:
+        now = self._clock.monotonic()
+        is_stale_nomination = list(offered) == [pod.nominated]
+        if is_stale_nomination or not self.wakeups.was_nominated(promise, now):
+            if promise.stage is Stage.PASSED:
+                self._table.step_back(pod.uid, promise.node)
+            if not is_stale_nomination:
+                self.wakeups.wake([promise], now)
+            return
+        self._cluster.misfits.note(promise.gang, promise.node, PASSED_OVER_S)
+        self.give_back(promise.gang)
+
+    # ── binding ───────────────────────────────────────────────────────────────────────────
+
+    def may_bind(self, uid: PodUid, node: str) -> bool:
+        """Ask whether a pod that waits for nobody may be bound to *node* now.
+
+        Its room may have been promised away since it passed filter; then kube-scheduler tries
+        again. Where we promised nothing, its count is the better one.
+        """
+        known = self._table.of(uid)
+        if known is not None and known.node == node:
+            return True
+        pod = self._pod(uid)
+        if pod is None or pod.is_critical or not pod.ours:
+            return True
+        if not self.room.nodes_for(pod.shape, (node,)):
+            return False
+        return known is not None or self._is_allowed(pod, uid)
+
+    def _is_allowed(self, pod: Pod, uid: PodUid) -> bool:
+        """Ask whether the queue has room for a pod whose promise lapsed, or was made before us."""
+        gang = self.gang_of(uid)
+        group = self._cluster.group(gang) if gang is not None else None
+        passer = self.answers.passer(uid)
+        wanted = group.queue if group else passer.membership.queue if passer else ""
+        queue, problem = self._cluster.queue_of(pod.namespace, wanted)
+        return problem is None and self.allowance.objection(queue, pod.requests) is None
+
+    def held(self, uid: PodUid, node: str) -> None:
+        """Keep room for a pod whose bind waits."""
+        self._table.advance(uid, Stage.HELD, node)
+
+    def committing(self, uid: PodUid, node: str) -> None:
+        """Keep room for a pod whose binding is being sent."""
+        if self._table.advance(uid, Stage.COMMITTING, node):
+            return
+        pod, gang = self._pod(uid), self.gang_of(uid)
+        if pod is not None and gang is not None:
+            now = self._clock.monotonic()
+            if self._table.reserve(pod, gang, node, now, stage=Stage.COMMITTING):
+                self._look_at(uid)
+
+    def bound(self, uid: PodUid, node: str) -> None:
+        """Keep room for a bound pod until the mirror shows it."""
+        self._table.advance(uid, Stage.BOUND, node)
+
+    def keep(self, uid: PodUid, node: str) -> None:
+        """Let a pod whose binding failed keep its room as a ticket."""
+        self._table.step_back(uid, node)
+
+    def release(self, uid: PodUid) -> None:
+        """Give the room of a pod back."""
+        self._table.release(uid)
+
+    def back_off(self, gang: GangKey, span_s: float) -> None:
+        """Do not try a gang for *span_s*."""
+        self._table.back_off(gang, span_s)
+
+    def gang_of(self, uid: PodUid) -> GangKey | None:
+        """Name the gang of a pod of ours, also of one that only filter has seen so far."""
+        gang = self._cluster.gang_of(uid)
+        if gang is not None:
+            return gang
+        passer = self.answers.passer(uid)
+        if passer is None:
+            return self._cluster.gang_of(uid)  # shown by the watch, so forgotten, in between
+        return passer.membership.key if passer.pod.ours else None
+
+    def _pod(self, uid: PodUid) -> Pod | None:
+        passer = self.answers.passer(uid)
+        return self._cluster.pod(uid) or (passer.pod if passer else None)
+
+    # ── ending ────────────────────────────────────────────────────────────────────────────
+
+    def give_back(self, key: GangKey) -> None:
+        """Return the room promised to a gang that could not use it, and let it wait a while."""
+        lapses = self._lapses[key] = self._lapses.get(key, 0) + 1
+        pause_s = LAPSE_PAUSE.after(lapses)
+        self._table.give_back(key)
+        self._table.back_off(key, pause_s)
+        for listener in self._listeners:
+            listener(key, pause_s)
+
+    def heard(self, uid: PodUid, pod: Pod | None) -> None:
+        """Hear from the watch, in its own thread, what became of a pod."""
+        self.answers.seen(uid, pod)
+        if pod is None or not pod.refusal:
+            return
+        known = self._table.of(uid)
+        if known is not None and known.node == SOMEWHERE:
+            # It passed filter, and kube-scheduler found no node all the same.
+            self._table.release(uid)
+
+    def look_after(self) -> bool:
+        """Wake who overslept and end what has lapsed; True while there is more to look at now.
+
+        Called every `LOOK_S`; some hundred promises at a time, because filter waits meanwhile.
+        """
+        now = self._clock.monotonic()
+        for _ in range(_MOST_LOOKS):
+            if not self._looks or self._looks[0][0] > now:
+                return False
+            _, _, uid = heappop(self._looks)
+            self._looked_after.discard(uid)
+            known = self._table.of(uid)
+            if known is None:
+                self.wakeups.forget(uid)
+                continue
+            self._look(known, now)
+            if self._table.of(uid) is not None:
+                self._look_at(uid)
+        return True
+
+    def _look(self, promise: Promise, now: float) -> None:
+        if promise.stage >= Stage.HELD:
+            self._table.drop_unsettled(promise, now)
+        elif now - promise.since_monotonic > self._patience_s:
+            self._lapse(promise)
+        elif self.wakeups.is_due(promise, now):
+            self.wakeups.wake([promise], now)
+
+    def _lapse(self, promise: Promise) -> None:
+        if promise.node == SOMEWHERE:
+            self._table.release(promise.uid)  # its bind is judged anew, should it come
+            return
+        siblings = self._table.of_gang(promise.gang)
+        if any(each.stage is Stage.HELD or each.stage is Stage.COMMITTING for each in siblings):
+            return  # one of them is busy with its volumes, and the others are held for it
+        for each in siblings:
+            pod = self._cluster.pod(each.uid)
+            if each.stage <= Stage.PASSED and pod is not None and pod.fits_no_node:
+                # Woken, and kube-scheduler did not even ask us: nothing it saw would do.
+                self._cluster.misfits.note(each.gang, each.node, FITS_NOWHERE_S)
+        self.give_back(promise.gang)
+
+    def _look_at(self, uid: PodUid) -> None:
+        if uid not in self._looked_after:
+            self._looked_after.add(uid)
+            known = self._table.of(uid)
+            rest_s = _NEXT_LOOK_S.get(known.stage, _FAR_LOOK_S) if known else 0.0
+            at = self._clock.monotonic() + rest_s
+            heappush(self._looks, (at, next(self._numbers), uid))
+
+    @property
+    def _patience_s(self) -> float:
+        return self._ticket_s * (BUSY_FACTOR if self._is_busy() else 1)
+
+    def _is_busy(self) -> bool:
+        return self._clock.monotonic() - self._asked_at < IDLE_S

@@ -1,0 +1,208 @@
+"""The plan's tickets: proposed by the planner's thread, issued or refused by the event loop.
+
+A plan is older than the moment it is published: filter may have let others in, a node may be
+gone, a queue changed. So every ticket is judged once more where promises are made. That happens in
+slices, because filter waits for it; a gang larger than a slice is *opening* until its last member
+has a place, and nobody of it passes before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from typing import NamedTuple, TypeAlias
+
+from extender.cache.cluster import Cluster
+from extender.cache.inflight import Promise
+from extender.model.gang import Gang, GangKey
+from extender.model.node import Node
+from extender.model.pod import Pod, Status
+from extender.model.resources import NOTHING, Resources
+from extender.model.snapshot import Snapshot
+from extender.plan.decision import Plan, Ticket
+from extender.ports import Clock
+from extender.promises.arrivals import Arrivals
+from extender.promises.ledger import Ledger
+
+#: Members that get their place in one go: about a millisecond.
+SLICE = 200
+
+#: Runs something in the event loop and gives its answer, for a thread that may wait.
+InLoop: TypeAlias = Callable[[Callable[[], bool]], bool]
+
+
+def _at_once(step: Callable[[], bool]) -> bool:
+    return step()
+
+
+class _Place(NamedTuple):
+    pod: Pod
+    node: str
+
+
+class _Part(NamedTuple):
+    """Some of the places of one ticket."""
+
+    gang: Gang
+    places: tuple[_Place, ...]
+    is_first: bool
+    is_last: bool
+
+
+class Tickets:
+    """Issues what a plan proposes, as far as it still stands."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        ledger: Ledger,
+        arrivals: Arrivals,
+        clock: Clock,
+        in_loop: InLoop = _at_once,
+    ) -> None:
+        self._cluster = cluster
+        self._ledger = ledger
+        self._arrivals = arrivals
+        self._clock = clock
+        self._in_loop = in_loop
+        self._started = clock.now()
+        #: Members of opening gangs that have a place already.
+        self._given: list[Promise] = []
+
+    def settle(self) -> None:
+        """Put promises in order before a snapshot is taken."""
+        self._in_loop(self._settle)
+
+    def _settle(self) -> bool:
+        self._arrivals.settle()
+        return self._ledger.look_after()
+
+    def propose(self, snapshot: Snapshot, plan: Plan) -> bool:
+        """Dispose of all tickets of *plan*; False when one could not be issued: plan anew."""
+        parts = self._parts(snapshot, plan)
+        self._in_loop(partial(self._renew, plan))
+        all_issued = True
+        while batch := list(_slice(parts)):
+            all_issued = self._in_loop(partial(self._issue, snapshot, batch)) and all_issued
+        return all_issued
+
+    def _renew(self, plan: Plan) -> bool:
+        self._ledger.renew(plan)
+        return True
+
+    def _parts(self, snapshot: Snapshot, plan: Plan) -> Iterator[_Part]:
+        for ticket in plan.tickets.values():
+            gang = snapshot.gangs[ticket.gang]
+            places = iter(self._places(gang, ticket))
+            part = tuple(islice(places, SLICE))
+            is_first = True
+            while part:
+                rest = tuple(islice(places, SLICE))
+                yield _Part(gang, part, is_first, is_last=not rest)
+                part, is_first = rest, False
+
+    def _places(self, gang: Gang, ticket: Ticket) -> list[_Place]:
+        pods = {pod.uid: pod for pod in gang.pods}
+        lone = not gang.group.dialect and gang.group.min_member <= 1
+        refused_at = self._ledger.answers.refused_at
+        return [
+            _Place(pods[uid], node)
+            for uid, node in ticket.placements.items()
+            # An ordinary pod on its way to filter: kube-scheduler chooses for it there.
+            if not (lone and refused_at(uid) is None and pods[uid].created > self._started)
+        ]
+
+    def _issue(self, snapshot: Snapshot, parts: list[_Part]) -> bool:
+        """Judge and write down; in the event loop, so nobody comes in between."""
+        all_issued = True
+        for part in parts:
+            key = part.gang.key
+            if not part.is_first and key not in self._ledger.opening:
+                continue  # an earlier part was refused
+            if self._stands(snapshot, part):
+                self._give(part)
+            else:
+                all_issued = False
+                self._withdraw(key)
+        return all_issued
+
+    def _stands(self, snapshot: Snapshot, part: _Part) -> bool:
+        """Ask whether gang, queue, nodes and their room are still what the plan saw."""
+        gang = part.gang
+        if part.is_first and not self._is_same(gang):
+            return False
+        needs: dict[str, Resources] = {}
+        for pod, node in part.places:
+            if not self._still_waits(pod):
+                return False
+            needs[node] = needs[node] + pod.requests if node in needs else pod.requests
+        nodes = snapshot.nodes.facts
+        for name, need in needs.items():
+            seen = nodes.nodes[nodes.index[name]]
+            if not _is_as_good(self._cluster.node(name), seen) or not self._ledger.room.fits(
+                name, need
+            ):
+                return False
+        total = sum(needs.values(), NOTHING)
+        return self._ledger.allowance.objection(gang.queue, total) is None
+
+    def _still_waits(self, pod: Pod) -> bool:
+        seen = self._cluster.pod(pod.uid)
+        return seen is not None and seen.status is Status.PENDING and not seen.gated
+
+    def _is_same(self, gang: Gang) -> bool:
+        key, group = gang.key, gang.group
+        if self._arrivals.is_arriving(key) or self._cluster.inflight.backs_off_for(key):
+            return False
+        if not group.dialect:
+            return True  # its pods are all there is of it, and each is judged when it gets a place
+        known = self._cluster.group(key)
+        if known is None or known.uid != group.uid or known.min_member != group.min_member:
+            return False
+        queue, problem = self._cluster.queue_of(known.namespace, known.queue)
+        return queue == gang.queue and problem is None
+
+    def _give(self, part: _Part) -> None:
+        key, ledger, table = part.gang.key, self._ledger, self._cluster.inflight
+        given = []
+        for pod, node in part.places:
+            is_new = table.of(pod.uid) is None
+            if ledger.promise(pod, key, node, part.gang.queue):
+                if is_new:
+                    ledger.allowance.count(part.gang.queue, pod.requests)
+                given.append(pod.uid)
+        self._given += [each for uid in given if (each := table.of(uid)) is not None]
+        if not part.is_last:
+            ledger.opening.add(key)
+            return
+        ledger.opening.discard(key)
+        ledger.wakeups.wake_parked(self._given, self._clock.monotonic())
+        self._given = []
+
+    def _withdraw(self, key: GangKey) -> None:
+        """Give back the first parts of a ticket whose rest no longer stands."""
+        if key in self._ledger.opening:
+            self._ledger.opening.discard(key)
+            self._cluster.inflight.give_back(key)
+            self._given = []
+
+
+def _slice(parts: Iterator[_Part]) -> Iterator[_Part]:
+    """Take parts until they make a slice."""
+    count = 0
+    while count < SLICE and (part := next(parts, None)) is not None:
+        count += len(part.places)
+        yield part
+
+
+def _is_as_good(node: Node | None, seen: Node) -> bool:
+    """Ask whether a node stands as the plan saw it; its room is judged by itself."""
+    if node is None or node is seen:
+        return node is seen
+    return (node.ready, node.unschedulable, node.taints, node.labels) == (
+        seen.ready,
+        seen.unschedulable,
+        seen.taints,
+        seen.labels,
+    )

@@ -1,0 +1,26 @@
+"""What a PodGroup promises."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.model.gang import PodGroup
+
+
+@pytest.mark.parametrize(
+    ("least", "by_role", "counts"),
+    [
+        (3, {"master": 1, "worker": 2}, {"master": 1, "worker": 2}),
+        (4, {"master": 1, "worker": 2}, {"master": 1, "worker": 2}),
+        (2, {"master": 1, "worker": 2}, {}),
+        (2, {"master": 0, "worker": 2}, {"worker": 2}),
+        (2, {}, {}),
+    ],
+    ids=["as many", "fewer", "more", "a role without a minimum", "no roles"],
+)
+def test_minima_of_roles_count_unless_they_add_up_to_more_than_the_gang_needs(
+    least: int, by_role: dict[str, int], counts: dict[str, int]
+) -> None:
+    group = PodGroup(namespace="a", name="train", min_member=least, min_by_role=by_role)
+
+    assert group.role_minima == counts

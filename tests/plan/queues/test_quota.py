@@ -1,0 +1,143 @@
+"""Ceilings, those of ancestors and guarantees: one rule for all three."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.model.resources import NOTHING, Resources
+from extender.plan.queues.quota import TOP, Quota, Stake, tree
+
+
+def cpu(amount: int) -> Resources:
+    return Resources({"cpu": amount})
+
+
+def left(quotas: dict[str, Quota], queue: str, asked: int = 1) -> int:
+    return quotas[queue].how_many(cpu(asked))[0]
+
+
+def test_a_queue_takes_up_to_its_ceiling_and_says_which_it_reached() -> None:
+    quotas = tree([Stake("q", TOP, most=cpu(4), used=cpu(3))], cpu(10))
+    assert left(quotas, "q") == 1
+
+    quotas["q"].take(cpu(1))
+
+    times, problem = quotas["q"].how_many(cpu(1))
+    assert times == 0
+    assert problem is not None
+    assert problem.message == "queue q uses 4m of at most 4m cpu; 1m more would exceed it"
+
+
+def test_what_nobody_limits_is_not_limited_here() -> None:
+    quotas = tree([Stake("q", TOP, used=cpu(100))], cpu(10))
+
+    assert left(quotas, "q") > 1_000_000
+
+
+def test_a_family_shares_the_ceiling_of_its_parent() -> None:
+    quotas = tree(
+        [Stake("p", TOP, most=cpu(4)), Stake("a", "p", used=cpu(3)), Stake("b", "p")], cpu(10)
+    )
+    assert left(quotas, "b") == 1
+
+    quotas["b"].take(cpu(1))
+
+    assert left(quotas, "a") == 0
+    assert left(quotas, "b") == 0
+
+
+def test_two_queues_leave_what_is_guaranteed_to_a_third() -> None:
+    quotas = tree([Stake("a", TOP), Stake("b", TOP), Stake("c", TOP, least=cpu(4))], cpu(10))
+    quotas["a"].take(cpu(5))
+
+    assert left(quotas, "b") == 1
+    assert left(quotas, "c") == 5, "its own guarantee, and what is left beside"
+
+
+def test_the_sentence_names_the_guarantee_that_would_be_eaten() -> None:
+    quotas = tree([Stake("a", TOP, used=cpu(6)), Stake("c", TOP, least=cpu(4))], cpu(10))
+
+    problem = quotas["a"].how_many(cpu(1))[1]
+
+    assert problem is not None
+    assert "guaranteed to other queues" in problem.message
+
+
+def test_a_queue_within_its_guarantee_is_never_kept_waiting_by_a_shrunk_cluster() -> None:
+    quotas = tree([Stake("a", TOP, used=cpu(9)), Stake("c", TOP, least=cpu(4))], cpu(5))
+
+    assert left(quotas, "a") == 0
+    assert left(quotas, "c") == 4
+
+
+def test_a_guarantee_inside_a_guaranteed_family_is_kept_once() -> None:
+    quotas = tree(
+        [Stake("p", TOP, least=cpu(4)), Stake("c", "p", least=cpu(3)), Stake("a", TOP)], cpu(10)
+    )
+
+    assert left(quotas, "a") == 6
+    assert left(quotas, "c") == 10
+
+
+def test_a_childs_guarantee_is_kept_against_its_siblings_too() -> None:
+    quotas = tree(
+        [Stake("p", TOP, most=cpu(10)), Stake("a", "p"), Stake("c", "p", least=cpu(4))], cpu(20)
+    )
+
+    assert left(quotas, "a") == 6
+
+
+def test_a_circle_of_parents_ends_at_the_top() -> None:
+    quotas = tree([Stake("a", "b", most=cpu(2)), Stake("b", "a", most=cpu(1))], cpu(10))
+
+    assert left(quotas, "a") <= 2
+
+
+AMOUNTS = st.integers(0, 6)
+STAKES = st.lists(
+    st.tuples(st.sampled_from(["", "0", "1", "2"]), st.none() | AMOUNTS, AMOUNTS),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(STAKES, st.integers(0, 20), st.lists(st.tuples(st.integers(0, 4), st.integers(1, 3))))
+def test_whatever_is_taken_as_allowed_breaks_no_ceiling_and_eats_no_guarantee(
+    stakes: list[tuple[str, int | None, int]], total: int, wishes: list[tuple[int, int]]
+) -> None:
+    rows = [
+        Stake(
+            str(index),
+            parent if parent < str(index) else TOP,
+            most=NOTHING if most is None else cpu(most),
+            least=cpu(least if most is None else min(least, most)).positive(),
+        )
+        for index, (parent, most, least) in enumerate(stakes)
+    ]
+    quotas, used = tree(rows, cpu(total)), dict.fromkeys((row.name for row in rows), 0)
+    # A cluster in which even the guarantees do not fit promises nothing beyond them.
+    fits_at_first = need(rows, used, TOP) <= total
+    for index, amount in wishes:
+        name = str(index % len(rows))
+        if quotas[name].how_many(cpu(amount))[0]:
+            quotas[name].take(cpu(amount))
+            used[name] += amount
+
+    guaranteed = any(row.least for row in rows)
+    for row in rows:
+        if "cpu" in row.most:
+            assert used[row.name] <= row.most["cpu"]
+    if guaranteed and fits_at_first:
+        assert need(rows, used, TOP) <= total
+    for row in rows:
+        quotas[row.name].take(cpu(used[row.name]), -1)
+    assert quotas[TOP].held.get("cpu", 0) == need(rows, dict.fromkeys(used, 0), TOP)
+
+
+def need(rows: list[Stake], used: dict[str, int], name: str) -> int:
+    """Say what a family needs, worked out from the top down."""
+    below = sum(need(rows, used, row.name) for row in rows if row.parent == name)
+    own = next((row for row in rows if row.name == name), None)
+    held = below + (used[name] if own else 0)
+    return max(held, own.least.amount("cpu")) if own else held

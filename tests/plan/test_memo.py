@@ -1,0 +1,33 @@
+"""What is remembered of nodes and gangs stays small, and is never out of date."""
+
+from __future__ import annotations
+
+from extender.model.memo import MOST, Memo
+from extender.plan.census import Census
+from extender.plan.policy import policies
+from extender.plan.session import Session
+from tests.builders import cluster, gang, nodes, shape
+
+
+def test_shapes_of_pods_long_gone_are_forgotten_though_no_node_changes() -> None:
+    before = cluster(nodes(2), [gang("a/train", 1, cpu=1)])
+    places = Session(Census(before), policies.DEFAULT).places
+    for number in range(MOST + 100):
+        places.usable(shape(cpu=number))
+
+    assert len(before.nodes.facts.memo) <= MOST
+
+
+def test_an_answer_is_worked_out_once() -> None:
+    memo, asked = Memo(), []
+
+    assert [memo.recall("total", lambda: asked.append(1) or 7) for _ in range(3)] == [7, 7, 7]
+    assert len(asked) == 1
+
+
+def test_an_answer_about_something_is_worked_out_again_when_that_is_another() -> None:
+    memo, budgets = Memo(), ("keep",)
+
+    assert memo.recall("kept", lambda: 1, about=budgets) == 1
+    assert memo.recall("kept", lambda: 2, about=budgets) == 1
+    assert memo.recall("kept", lambda: 3, about=("other",)) == 3

@@ -1,0 +1,31 @@
+"""How long to wait before trying again."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.timing.pause import Pause, spread
+
+PAUSE = Pause(0.25, 2.0)
+
+
+def test_nobody_waits_before_the_first_failure() -> None:
+    assert PAUSE.after(0) == 0
+
+
+def test_each_failure_doubles_the_wait_up_to_a_limit() -> None:
+    assert [PAUSE.after(failures) for failures in range(1, 7)] == [0.25, 0.5, 1, 2, 2, 2]
+
+
+def test_no_number_of_failures_is_too_large() -> None:
+    assert PAUSE.after(10**9) == 2.0
+
+
+@given(failures=st.integers(1, 100), chance=st.floats(0, 1))
+def test_chance_takes_at_most_half_of_a_wait_and_adds_nothing(failures: int, chance: float) -> None:
+    assert PAUSE.after(failures) / 2 <= PAUSE.after(failures, chance) <= PAUSE.after(failures)
+
+
+def test_chance_spreads_any_time_from_half_to_all_of_it() -> None:
+    assert [spread(10, chance) for chance in (0.0, 0.5, 1.0)] == [5, 7.5, 10]
