@@ -12,12 +12,15 @@ configuration shows.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
+from cachetools import LRUCache
+
 from extender.model.gang import GangKey
+from extender.timing.pause import Pause
 
 _AGREE = 3
 _SPREAD_S = 0.25
@@ -141,18 +144,18 @@ class Backoff:
     """Aborts of gangs that have not started since; *chance* gives numbers from 0 to 1."""
 
     def __init__(self, limits: Limits, chance: Callable[[], float]) -> None:
-        self._limits = limits
+        self._pause = Pause(limits.backoff_s, limits.max_backoff_s)
         self._chance = chance
-        self._records: OrderedDict[GangKey, _Record] = OrderedDict()
+        self._records: LRUCache[GangKey, _Record] = LRUCache(_REMEMBERED)
 
     def aborted(self, gang: GangKey, now: float) -> float:
         """Count an abort and give the seconds the gang must wait."""
         record = self._records.setdefault(gang, _Record())
-        self._records.move_to_end(gang)
-        if len(self._records) > _REMEMBERED:
-            self._records.popitem(last=False)
-        span = self._span(record, now)
+        # A gang that stayed away for long is a new attempt, not a stubborn one.
+        if now - record.until > 2 * self._pause.longest_s:
+            record.aborts = 0
         record.aborts += 1
+        span = self._pause.after(record.aborts) * (1 + _JITTER * self._chance())
         record.until = now + span
         return span
 
@@ -164,14 +167,6 @@ class Backoff:
     def started(self, gang: GangKey) -> None:
         """Forget the aborts of a gang that has started, or is another one by now."""
         self._records.pop(gang, None)
-
-    def _span(self, record: _Record, now: float) -> float:
-        limits = self._limits
-        # A gang that stayed away for long is a new attempt, not a stubborn one.
-        if record.aborts and now - record.until > 2 * limits.max_backoff_s:
-            record.aborts = 0
-        span = min(limits.backoff_s * 2.0 ** min(record.aborts, 32), limits.max_backoff_s)
-        return span * (1 + _JITTER * self._chance())
 
 
 class Alarms:
