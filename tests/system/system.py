@@ -21,8 +21,8 @@ from extender.gate import Gate
 from extender.holds.barrier import Barrier
 from extender.holds.looptimer import Rounds
 from extender.holds.machine.book import Book
-from extender.holds.machine.events import CallId
 from extender.holds.machine.limits import Limits
+from extender.holds.machine.messages import CallId
 from extender.holds.mirror import MirrorFacts, listen
 from extender.metrics import Metrics
 from extender.model.gang import GangKey
