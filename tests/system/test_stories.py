@@ -492,3 +492,60 @@ def _held_on(world: World) -> str:
     (node,) = world.scheduler.calls.values()
     assert not world.running("train")
     return node
+
+
+# ── found by the machine ──────────────────────────────────────────────────────────────────────
+
+
+def test_a_pass_counts_pods_that_only_filter_has_seen(make_world: MakeWorld) -> None:
+    world = make_world(n1=10)
+    world.create_queue("q", capability=amounts(cpu=4))
+    world.all_hear()
+    world.make_pass()
+    world.create_pod("a", queue="q", cpu=2)
+    world.create_pod("b", queue="q", cpu=2)
+    world.scheduler_hears()
+    world.schedule_pod("a")
+    world.schedule_pod("b")
+
+    world.make_pass()  # our watch has shown neither of them
+    world.create_pod("c", queue="q", cpu=2)
+    world.scheduler_hears()
+    world.schedule_pod("c")
+    world.pass_by(5)
+
+    assert len(world.running()) == 2
+
+
+@pytest.mark.parametrize("ways", [FULL, DEAF])
+def test_an_ordinary_pod_that_fits_nowhere_keeps_no_other_from_its_slot(
+    make_world: MakeWorld, ways: Ways
+) -> None:
+    world = make_world(ways, n1=2)
+    world.create_pod("bad")
+    world.scheduler.volumes["bad"] = frozenset()
+    world.time.pass_by(1)
+    world.create_pod("a")
+    world.create_pod("b")
+    world.extender_hears()
+    world.make_pass()  # which plans for those who come first
+    world.scheduler_hears()
+
+    world.pass_by(60)
+
+    assert world.running() == {"a": "n1", "b": "n1"}
+
+
+def test_ordinary_pods_for_which_the_plan_has_room_do_not_wait_for_the_slow_look(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(DEAF, n1=2)
+    for name in ("a", "b", "c"):
+        world.create_pod(name)
+    world.extender_hears()
+    world.make_pass()  # two of them fit, and nothing is left
+    world.scheduler_hears()
+
+    world.pass_by(2)
+
+    assert len(world.running()) == 2
