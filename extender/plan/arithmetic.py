@@ -6,7 +6,7 @@ A name that is absent counts as zero. Volcano's vectors always have cpu and memo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -32,11 +32,13 @@ class Arithmetic:
         # Volcano counts everything but these three in thousandths.
         return self.tolerance if name in _WHOLE_UNITS else self.tolerance / 1000
 
-    def names(self, vector: Vector) -> Iterator[str]:
+    def names(self, vector: Vector) -> list[str]:
         """Name the dimensions of *vector* that take part in shares."""
-        for name, amount in vector.items():
-            if amount > 0 and amount >= self.close(name) and self.counts(name):
-                yield name
+        return [
+            name
+            for name, amount in vector.items()
+            if amount > 0 and amount >= self.close(name) and self.counts(name)
+        ]
 
     def counts(self, name: str) -> bool:
         """Ask whether *name* is a dimension of shares."""

@@ -24,19 +24,9 @@ from extender.plan.room.state import GangState, QueueUse
 Key: TypeAlias = tuple[Any, ...]
 #: Plugins by tier, each with the callbacks it is switched off in.
 Tiers: TypeAlias = Sequence[Sequence[tuple[Plugin, frozenset[str]]]]
-_GangOrder: TypeAlias = Callable[[GangState], Any]
-_QueueOrder: TypeAlias = Callable[[QueueUse], Any]
-_KinOrder: TypeAlias = Callable[[QueueUse, QueueUse], Any]
 _Judge: TypeAlias = Callable[[GangState], Vote | Problem]
-_Starves: TypeAlias = Callable[[GangState], bool]
-_Limit: TypeAlias = Callable[[GangState, Shape], int | Problem]
-_Reclaims: TypeAlias = Callable[[GangState, Shape], bool]
-_Entitles: TypeAlias = Callable[[GangState, Resources], bool]
 _Voter: TypeAlias = Callable[[Claim, Sequence[Candidate]], Iterable[Candidate] | None]
 _Protector: TypeAlias = Callable[[str, Claim, GangState], bool]
-_Bar: TypeAlias = Callable[[Shape, NodeFacts], Mapping[str, Mask]]
-_Scorer: TypeAlias = Callable[[Shape, Prospect], Scores]
-_Due: TypeAlias = Callable[[QueueUse], Vector | None]
 
 #: More than any gang has members.
 UNBOUNDED = 2**31
@@ -49,22 +39,30 @@ class Opinions:
         self._vetoes_are_final = vetoes_are_final
         every, by_tier = partial(_every, tiers), partial(_by_tier, tiers)
         speakers = partial(_speakers, tiers)
-        self._gang_orders: list[_GangOrder] = every("gang_order", "JobOrder")
+        self._gang_orders: list[Callable[[GangState], Any]] = every("gang_order", "JobOrder")
         self._gang_orderers = list(chain(*speakers("gang_order", "JobOrder")))
-        self._queue_orders: list[_QueueOrder] = every("queue_order", "QueueOrder")
+        self._queue_orders: list[Callable[[QueueUse], Any]] = every("queue_order", "QueueOrder")
         self._queue_orderers = list(chain(*speakers("queue_order", "QueueOrder")))
         self._task_orders: list[Callable[[Pod], Any]] = every("task_order", "TaskOrder")
-        self._victim_orders: list[_KinOrder] = every("victim_queue_order")
+        self._victim_orders: list[Callable[[QueueUse, QueueUse], Any]] = every("victim_queue_order")
         self._valid: list[Callable[[GangState], Problem | None]] = every("gang_valid")
         self._lacking: list[Callable[[GangState], int]] = every("gang_ready", "JobReady")
         self._pipelined: list[list[_Judge]] = by_tier("gang_pipelined", "JobPipelined")
-        self._starving: list[list[_Starves]] = by_tier("gang_starving", "JobStarving")
+        self._starving: list[list[Callable[[GangState], bool]]] = by_tier(
+            "gang_starving", "JobStarving"
+        )
         self._enqueueable: list[list[_Judge]] = by_tier("enqueueable", "JobEnqueued")
         self._enqueued: list[Callable[[GangState], None]] = every("enqueued", "JobEnqueued")
         self._overused: list[Callable[[QueueUse], bool]] = every("overused", "Overused")
-        self._allocatable: list[_Limit] = every("allocatable", "Allocatable")
-        self._preemptive: list[_Reclaims] = every("preemptive", "Preemptive")
-        self._entitled: list[_Entitles] = every("entitled", "Allocatable")
+        self._allocatable: list[Callable[[GangState, Shape], int | Problem]] = every(
+            "allocatable", "Allocatable"
+        )
+        self._preemptive: list[Callable[[GangState, Shape], bool]] = every(
+            "preemptive", "Preemptive"
+        )
+        self._entitled: list[Callable[[GangState, Resources], bool]] = every(
+            "entitled", "Allocatable"
+        )
         self._voters: dict[str, list[list[_Voter]]] = {
             "preempt": by_tier("preemptable", "Preemptable"),
             "reclaim": by_tier("reclaimable", "Reclaimable"),
@@ -75,9 +73,11 @@ class Opinions:
         }
         #: The plugins that keep pods off nodes.
         self.barring = list(chain(*speakers("obstacles", "Predicate")))
-        self._obstacles: list[_Bar] = every("obstacles", "Predicate")
-        self._scores: list[_Scorer] = every("scores", "NodeOrder")
-        self._deserved: list[_Due] = every("deserved")
+        self._obstacles: list[Callable[[Shape, NodeFacts], Mapping[str, Mask]]] = every(
+            "obstacles", "Predicate"
+        )
+        self._scores: list[Callable[[Shape, Prospect], Scores]] = every("scores", "NodeOrder")
+        self._deserved: list[Callable[[QueueUse], Vector | None]] = every("deserved")
 
     # ---------------------------------------------------------------- orders
 
@@ -101,14 +101,17 @@ class Opinions:
         """Let the plugin that puts one gang before the other say why; empty when none does."""
         for plugin, order in zip(self._gang_orderers, self._gang_orders, strict=True):
             if order(ahead) != order(behind):
-                return _words(plugin, "gang_order_words", ahead, behind, "it")
+                words = getattr(plugin, "gang_order_words", None)
+                return words(ahead, behind) if words else f"plugin {plugin.name} puts it first"
         return ""
 
     def why_queue_first(self, ahead: QueueUse, behind: QueueUse) -> str:
         """Let the plugin that puts one queue before the other say why; empty when none does."""
         for plugin, order in zip(self._queue_orderers, self._queue_orders, strict=True):
             if order(ahead) != order(behind):
-                return _words(plugin, "queue_order_words", ahead, behind, f"queue {ahead.name}")
+                words = getattr(plugin, "queue_order_words", None)
+                unsaid = f"plugin {plugin.name} puts queue {ahead.name} first"
+                return words(ahead, behind) if words else unsaid
         return ""
 
     @property
@@ -258,13 +261,6 @@ def _protectors(voters: Sequence[Sequence[Plugin]]) -> list[_Protector]:
     """Collect who can say cheaply that a whole group is exempt, in the tier that decides."""
     deciding = next((tier for tier in voters if tier), ())
     return [plugin.protects for plugin in deciding if hasattr(plugin, "protects")]
-
-
-def _words(plugin: Plugin, method: str, ahead: object, behind: object, who: str) -> str:
-    """Let *plugin* say why; one without words is named."""
-    if not hasattr(plugin, method):
-        return f"plugin {plugin.name} puts {who} first"
-    return str(getattr(plugin, method)(ahead, behind))
 
 
 def _settle(tiers: Iterable[Iterable[_Judge]], gang: GangState) -> Problem | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
+from math import floor
 
 from extender.model.gang import GangKey
 from extender.model.resources import NOTHING, Resources
@@ -13,13 +14,14 @@ from extender.plan.actions.backfill import backfill
 from extender.plan.actions.enqueue import enqueue
 from extender.plan.actions.preempt import preempt
 from extender.plan.actions.reclaim import reclaim
+from extender.plan.arithmetic import Vector
 from extender.plan.census import Census
-from extender.plan.decision import Eviction, Plan, Ticket
-from extender.plan.figures import queue_figures
+from extender.plan.decision import Eviction, Plan, QueueFigures, Ticket
 from extender.plan.policy import policies
 from extender.plan.policy.options import Policy
 from extender.plan.policy.rules import VOLCANO
 from extender.plan.queues.open_queues import open_queues
+from extender.plan.room.state import QueueUse
 from extender.plan.session import Session
 from extender.plan.starvation import fenced_room
 from extender.plan.verdict.verdicts import Verdicts
@@ -64,7 +66,7 @@ def _written_down(session: Session) -> Plan:
         verdicts=verdicts,
         tickets=_tickets(session),
         evictions=_evictions(session),
-        queues=queue_figures(session),
+        queues=_queue_figures(session),
         open_queues=open_queues(session, verdicts),
         stakes=session.stakes,
         total=session.total,
@@ -108,4 +110,38 @@ def _evictions(session: Session) -> tuple[Eviction, ...]:
             beneficiary=departure.beneficiary.key,
         )
         for departure in session.room.departures
+    )
+
+
+def _queue_figures(session: Session) -> dict[str, QueueFigures]:
+    """Draw up the figures of all queues, counting what may start in this cycle as used."""
+    started: dict[str, Resources] = {}
+    for gang in session.census.contenders.values():
+        if gang.committed:
+            name = gang.queue.name
+            started[name] = started.get(name, NOTHING) + gang.started
+    return {
+        name: _figures(session, queue, session.census.used[name] + started.get(name, NOTHING))
+        for name, queue in sorted(session.queues.items())
+    }
+
+
+def _figures(session: Session, queue: QueueUse, used: Resources) -> QueueFigures:
+    due = session.opinions.deserved(queue)
+    return QueueFigures(
+        name=queue.name,
+        weight=queue.queue.weight,
+        deserved=_whole(due) if due is not None else NOTHING,
+        allocated=used,
+        requested=queue.requested,
+        share=session.maths.share(used, due) if due is not None else 0.0,
+        overused=due is not None
+        and any(not session.maths.within({name: used.amount(name)}, due) for name in due),
+    )
+
+
+def _whole(vector: Vector) -> Resources:
+    """Cut to whole units; Volcano's way of dividing leaves fractions, and endless amounts."""
+    return Resources(
+        {name: floor(amount + 0.5) for name, amount in vector.items() if amount != float("inf")}
     )

@@ -45,7 +45,7 @@ from extender.plan.policy.arguments import Arguments
 from extender.plan.policy.options import Policy
 from extender.plan.policy.rules import Rules
 from extender.plan.room.state import GangState, QueueUse
-from extender.plan.room.trials import TrialRoom
+from extender.plan.room.trials import Departure, TrialRoom
 
 
 class Vote(Enum):
@@ -74,6 +74,10 @@ class Candidate:
     gang: GangState
     pod: Pod
     row: int
+
+    def leaving(self, action: str, beneficiary: GangState) -> Departure:
+        """Have it asked to leave by *action*, for *beneficiary*."""
+        return Departure(self.gang, self.pod, self.row, action, beneficiary)
 
 
 @dataclass(frozen=True, slots=True)

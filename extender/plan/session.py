@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import cached_property
+from collections.abc import Iterable, Sequence
 
 from extender.model.gang import GangKey
 from extender.model.pod import Pod, Shape, Status
@@ -14,13 +13,14 @@ from extender.plan.opinions import Key, Opinions
 from extender.plan.plugin import Candidate, Claim, Round
 from extender.plan.plugins.predicates import Predicates
 from extender.plan.policy import plugin_register
-from extender.plan.policy.arguments import Arguments
 from extender.plan.policy.options import Policy
 from extender.plan.queues.quota import TOP, Stake, stake, tree
 from extender.plan.room.places import Places
 from extender.plan.room.state import GangState, QueueUse
 from extender.plan.room.trials import Fence, TrialRoom
-from extender.plan.task_order import index_of, runs_of
+
+#: After every number: names without one keep their order of creation.
+_NO_INDEX = (1, 0)
 
 #: Plugins that keep queues to what they may have.
 _LIMITING = {"proportion", "capacity"}
@@ -39,6 +39,8 @@ class Session:
         self.total = census.total
         self.queues = census.queues
         self.round = Round.CLAIMS
+        #: Whether one queue's place among all may change by what another one gets.
+        self.queues_interact = any(option.hierarchy for tier in policy.tiers for option in tier)
         #: What actions work out once and share.
         self.shared: dict[str, object] = {}
         #: Room kept for gangs that wait too long.
@@ -90,29 +92,23 @@ class Session:
         """Give the place of *queue* among all."""
         return (*self.opinions.queue_order(queue), queue.queue.created, queue.name)
 
-    @cached_property
-    def queues_interact(self) -> bool:
-        """Ask whether one queue's place among all may change by what another one gets."""
-        return any(option.hierarchy for tier in self.policy.tiers for option in tier)
-
     def task_key(self, pod: Pod) -> Key:
         """Give the place of *pod* in its gang: priority, index, creation, uid."""
-        return (*self.opinions.task_order(pod), index_of(pod.name), pod.created, pod.uid)
+        return (*self.opinions.task_order(pod), _index_of(pod.name), pod.created, pod.uid)
 
     def in_victim_order(self, claim: Claim, candidates: Iterable[Candidate]) -> list[Candidate]:
         """Sort *candidates* so that whoever should leave first comes first."""
         ours, opinions = claim.gang.queue, self.opinions
 
-        def key(candidate: Candidate) -> Key:
-            queue, gang = candidate.gang.queue, candidate.gang
-            return (
-                opinions.victim_queue_order(queue, ours) if queue is not ours else (),
-                Last(self.queue_key(queue)),
-                Last(opinions.gang_order(gang)),
-                Last(self.task_key(candidate.pod)),
-            )
+        def importance(one: Candidate) -> Key:
+            gang = one.gang
+            return self.queue_key(gang.queue), opinions.gang_order(gang), self.task_key(one.pod)
 
-        return sorted(candidates, key=key)
+        def distance(one: Candidate) -> Key:
+            queue = one.gang.queue
+            return opinions.victim_queue_order(queue, ours) if queue is not ours else ()
+
+        return sorted(sorted(candidates, key=importance, reverse=True), key=distance)
 
     def waiting_tasks(self, gang: GangState) -> list[Pod]:
         """List the members of *gang* that wait, in task order.
@@ -135,9 +131,9 @@ class Session:
     def waiting_runs(self, gang: GangState) -> list[list[Pod]]:
         """Cut the waiting members into runs that can be placed in one go."""
         if gang.placed or gang.pipelined:
-            return runs_of(self.waiting_tasks(gang))
+            return _runs_of(self.waiting_tasks(gang))
         key = ("runs", self.policy)
-        return list(gang.gang.memo.recall(key, lambda: runs_of(self.waiting_tasks(gang))))
+        return list(gang.gang.memo.recall(key, lambda: _runs_of(self.waiting_tasks(gang))))
 
     def is_empty(self, shape: Shape) -> bool:
         """Ask whether a pod of *shape* asks for nothing but a place (best effort)."""
@@ -166,10 +162,6 @@ class Session:
         least = 1 if gang.firm else min(len(lost), gang.min_member)
         return not isinstance(allowed, Problem) and allowed >= least
 
-    def arguments(self, action: str) -> Arguments:
-        """Give the arguments of *action*."""
-        return Arguments(action, self.policy.configurations.get(action, {}))
-
     def close(self) -> None:
         """Let go of everything, so that nothing is left over for the garbage collector.
 
@@ -196,18 +188,21 @@ def _stakes(census: Census, policy: Policy) -> tuple[Stake, ...]:
     return tuple(each._replace(parent=TOP, least=NOTHING) for each in stakes)
 
 
-class Last:
-    """A key that turns an order round."""
+def _index_of(name: str) -> tuple[int, int]:
+    """Give the index in names such as `train-worker-11`: the last part of at least three."""
+    head, _, last = name.rpartition("-")
+    return (0, int(last)) if "-" in head and last.isascii() and last.isdigit() else _NO_INDEX
 
-    __slots__ = ("key",)
 
-    def __init__(self, key: Key) -> None:
-        self.key = key
-
-    def __lt__(self, other: Last) -> bool:
-        return other.key < self.key
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Last) and self.key == other.key
-
-    __hash__ = None  # type: ignore[assignment]
+def _runs_of(tasks: Sequence[Pod]) -> list[list[Pod]]:
+    """Cut *tasks* where shape or role changes; a member with a node in mind goes alone."""
+    runs: list[list[Pod]] = []
+    last: Pod | None = None
+    for pod in tasks:
+        alike = last is not None and pod.shape is last.shape and pod.role == last.role
+        if alike and last is not None and not pod.nominated and not last.nominated:
+            runs[-1].append(pod)
+        else:
+            runs.append([pod])
+        last = pod
+    return runs

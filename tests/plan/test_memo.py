@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+
+import pytest
+
 from extender.model.memo import MOST, Memo
 from extender.plan.census import Census
+from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.plan.session import Session
 from tests.builders import cluster, gang, nodes, shape
@@ -31,3 +37,24 @@ def test_an_answer_about_something_is_worked_out_again_when_that_is_another() ->
     assert memo.recall("kept", lambda: 1, about=budgets) == 1
     assert memo.recall("kept", lambda: 2, about=budgets) == 1
     assert memo.recall("kept", lambda: 3, about=("other",)) == 3
+
+
+@pytest.fixture
+def by_hand() -> Iterator[None]:
+    """Leave the garbage collector to the test."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def test_a_plan_leaves_nothing_to_the_garbage_collector(by_hand: None) -> None:
+    """In a large cluster a circle would hold tens of thousands of objects, once per cycle."""
+    old = [gang(f"a/old-{number}", 2, on=["n1", "n2"], cpu=1) for number in range(2)]
+    new = [gang(f"a/new-{number}", 2, cpu=2, priority=number) for number in range(3)]
+    before = cluster(nodes(2, cpu=3), [*old, *new])
+    make_plan(before)
+    gc.collect()
+
+    assert make_plan(before).evictions
+    assert gc.collect() == 0

@@ -16,6 +16,7 @@ from extender.plan.arithmetic import exceeds_somewhere, excess, within_somewhere
 from extender.plan.census import Census
 from extender.plan.policy import policies
 from extender.plan.policy.rules import VOLCANO
+from extender.plan.room.prospect import Prospect
 from extender.plan.session import Session
 from extender.plan.verdict.phases import is_unschedulable, phase_after
 from tests.builders import pod, shape
@@ -122,8 +123,9 @@ def test_scores_of_packing(case: Case, tmp_path: Any) -> None:
     shapes = {p.key: p.shape for g in session.snapshot.gangs.values() for p in g.pods}
 
     for key, expected in case["expect"]["node_scores"].items():
-        slots = session.places.slots(shapes[key])
-        scores = slots.scores(range(len(names)))
+        need = session.room.row(shapes[key]).astype(float)
+        prospect = Prospect(session.room, need, session.room.all_rows, 1)
+        scores = session.opinions.score(shapes[key], prospect)[:, 0].tolist()
         assert dict(zip(names, scores, strict=True)) == pytest.approx(expected, abs=1e-6)
 
 

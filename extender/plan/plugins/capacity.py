@@ -183,15 +183,12 @@ class Capacity(Plugin):
             return False
         lines = [owner, *self._ancestors_to_ask(claim, candidate)]
         for entitled in lines:
-            self._remember(rest, entitled)
-            if not self._has_too_much(entitled, rest[entitled.name], given):
+            left = rest.setdefault(entitled.name, entitled.used)
+            if not self._has_too_much(entitled, left, given):
                 return False
         for entitled in lines:
             rest[entitled.name] = rest[entitled.name] - given
         return True
-
-    def _remember(self, rest: dict[str, Resources], entitled: Entitlement) -> None:
-        rest.setdefault(entitled.name, entitled.used)
 
     def _has_too_much(self, entitled: Entitlement, rest: Resources, given: Resources) -> bool:
         if not self._concerns(given, entitled.deserved):

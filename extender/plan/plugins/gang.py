@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from extender.model.pod import Pod, Status
@@ -92,7 +93,4 @@ def _missing(present: int, least: int, gated: int) -> Problem:
 
 
 def _by_role(gang: GangState) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for pod in gang.empty:
-        counts[pod.role] = counts.get(pod.role, 0) + 1
-    return counts
+    return Counter(pod.role for pod in gang.empty)

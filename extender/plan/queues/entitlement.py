@@ -61,7 +61,7 @@ class Entitlements:
     """All queues by name, with their lines up to the root."""
 
     def __init__(self, session: View, *, tree: bool) -> None:
-        self._session = session
+        self._session, self._maths = session, session.maths
         self._tree = tree
         self._all = {name: Entitlement(state, tree=tree) for name, state in session.queues.items()}
         #: Queues whose place in the tree is wrong, with what is wrong.
@@ -102,7 +102,9 @@ class Entitlements:
     def _place(self, each: Entitlement, *, is_leaf: bool) -> Place:
         is_live = self._is_live(is_leaf=is_leaf)
         share = self._share(each) if is_live else self._shares_at_open[each.name]
-        return Place(share, not self._names(each.deserved), each.state.queue.created, each.name)
+        return Place(
+            share, not self._maths.names(each.deserved), each.state.queue.created, each.name
+        )
 
     def _is_live(self, *, is_leaf: bool) -> bool:
         """Ask whether a share is the present one, not the one when the cycle began."""
@@ -110,12 +112,9 @@ class Entitlements:
 
     def _share(self, each: Entitlement) -> float:
         """Give how much of its due a queue uses; one without any due counts as full."""
-        if not self._names(each.deserved):
+        if not self._maths.names(each.deserved):
             return 1.0
-        return self._session.maths.share(each.used, each.deserved)
-
-    def _names(self, vector: Vector) -> list[str]:
-        return list(self._session.maths.names(vector))
+        return self._maths.share(each.used, each.deserved)
 
     def _check(self) -> dict[str, Problem]:
         broken = {}

@@ -35,7 +35,7 @@ class Tree:
     """All queues that have gangs, by their paths; worked out anew when somebody was placed."""
 
     def __init__(self, session: View) -> None:
-        self._session = session
+        self._session, self._maths = session, session.maths
         self._root = _Branch()
         self._worked_out = -1
         self._wants: dict[GangKey, Vector] = {}
@@ -86,7 +86,7 @@ class Tree:
             for gang in branch.gangs:
                 _add(used, moved.get(gang.key, gang.allocated), 1.0)
         total = self._session.total
-        scarce = {name for name in self._names(total) if used.get(name, 0) >= total[name]}
+        scarce = {name for name in self._maths.names(total) if used.get(name, 0) >= total[name]}
         self._sum_up(self._root, moved, scarce)
 
     def _sum_up(self, branch: _Branch, moved: Mapping[GangKey, Vector], scarce: set[str]) -> None:
@@ -111,17 +111,14 @@ class Tree:
 
     def _saturated(self, allocated: Vector, wanted: Vector, scarce: set[str]) -> bool:
         """Ask whether a gang has all it wants of something, or wants what nobody has left."""
-        for name in self._names(allocated):
+        for name in self._maths.names(allocated):
             wants = wanted.get(name, 0)
             if wants and (allocated[name] >= wants or name in scarce):
                 return True
         return False
 
     def _share(self, allocated: Vector) -> float:
-        return self._session.maths.share(allocated, self._session.total)
-
-    def _names(self, vector: Vector) -> list[str]:
-        return list(self._session.maths.names(vector))
+        return self._maths.share(allocated, self._session.total)
 
     def _branches(self, branch: _Branch) -> list[_Branch]:
         below = [each for child in branch.branches.values() for each in self._branches(child)]

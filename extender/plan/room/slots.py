@@ -8,7 +8,7 @@ taken to change by the same amount with every further pod, which is so for all b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from heapq import heapify, heappop, heapreplace
 
 import numpy as np
@@ -85,10 +85,6 @@ class Slots:
         fitting = (room[:, self._asked] >= self._least).all(axis=1) & self._usable
         rows = np.flatnonzero(fitting & self.without_clash())
         return int(rows[self._scores(rows).argmax()]) if len(rows) else None
-
-    def scores(self, rows: Sequence[int]) -> list[float]:
-        """Give the scores of *rows*, free or not."""
-        return [float(score) for score in self._scores(np.array(rows, dtype=np.intp))]
 
     def ranked(self) -> list[int]:
         """Give all usable rows, free or not, the best first."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, field
 
 from extender.model.gang import Gang, Phase
 from extender.model.pod import READY_SET, Pod, PodUid
@@ -12,35 +13,26 @@ from extender.model.resources import NOTHING, Resources
 from extender.plan.queues.quota import Quota
 
 
+@dataclass(slots=True, eq=False)
 class QueueUse:
     """A queue with what its gangs use and want."""
 
-    __slots__ = (
-        "allocated",
-        "elastic",
-        "inqueue",
-        "name",
-        "of_children",
-        "parent",
-        "queue",
-        "quota",
-        "requested",
-    )
+    queue: Queue
+    parent: QueueUse | None = None
+    allocated: Resources = NOTHING
+    #: What the queues below it use.
+    of_children: Resources = NOTHING
+    requested: Resources = NOTHING
+    #: Promised to gangs that were let in but do not run yet.
+    inqueue: Resources = NOTHING
+    #: Used by gangs beyond what they need at least.
+    elastic: Resources = NOTHING
+    #: Its place in the tree of ceilings and guarantees; None where nobody limits queues.
+    quota: Quota | None = None
+    name: str = field(init=False)
 
-    def __init__(self, queue: Queue) -> None:
-        self.queue = queue
-        self.name = queue.name
-        self.parent: QueueUse | None = None
-        self.allocated = NOTHING
-        #: What the queues below it use.
-        self.of_children = NOTHING
-        self.requested = NOTHING
-        #: Promised to gangs that were let in but do not run yet.
-        self.inqueue = NOTHING
-        #: Used by gangs beyond what they need at least.
-        self.elastic = NOTHING
-        #: Its place in the tree of ceilings and guarantees; None where nobody limits queues.
-        self.quota: Quota | None = None
+    def __post_init__(self) -> None:
+        self.name = self.queue.name
 
     def take(self, amounts: Resources) -> None:
         """Count *amounts* here and in every queue above."""
@@ -79,24 +71,10 @@ class GangState:
     """A gang with what this cycle has decided for it so far; only `TrialRoom` changes it."""
 
     __slots__ = (
-        "allocated",
-        "blocked",
-        "committed",
-        "empty",
-        "evicted",
-        "gang",
-        "key",
-        "min_member",
-        "phase",
-        "pipelined",
-        "placed",
-        "queue",
-        "ready",
-        "ready_by_role",
-        "role_minima",
-        "runs",
+        "allocated", "blocked", "committed", "empty", "evicted", "gang", "key", "min_member",
+        "phase", "pipelined", "placed", "queue", "ready", "ready_by_role", "role_minima", "runs",
         "trying",
-    )
+    )  # fmt: skip
 
     def __init__(self, gang: Gang, queue: QueueUse) -> None:
         group = gang.group
@@ -124,7 +102,10 @@ class GangState:
         #: Why it could not go on, as far as an action noticed.
         self.blocked: Problem | None = None
         self.role_minima = group.role_minima
-        self.ready_by_role = _ready_by_role(gang) if self.role_minima else {}
+        self.ready_by_role: dict[str, int] = {}
+        if self.role_minima:
+            ready = (pod.role for pod in gang.pods if pod.status in READY_SET)
+            self.ready_by_role = Counter(ready)
 
     @property
     def created(self) -> float:
@@ -166,15 +147,4 @@ class GangState:
 
     def pipelined_by_role(self) -> dict[str, int]:
         """Count the pipelined members of each role."""
-        counts: dict[str, int] = {}
-        for pod, _ in self.pipelined:
-            counts[pod.role] = counts.get(pod.role, 0) + 1
-        return counts
-
-
-def _ready_by_role(gang: Gang) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for status in READY_SET:
-        for pod in gang.by_status.get(status, ()):
-            counts[pod.role] = counts.get(pod.role, 0) + 1
-    return counts
+        return Counter(pod.role for pod, _ in self.pipelined)

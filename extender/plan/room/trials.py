@@ -261,14 +261,9 @@ class Trial:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if not self._kept or error is not None:
-            self.undo()
+        undoing = self._room._undoing
+        while (not self._kept or error is not None) and len(undoing) > self._mark:
+            undoing.pop()()
         self._room._open_trials -= 1
         if not self._room._open_trials:
-            self._room._undoing.clear()  # nobody is left to undo it
-
-    def undo(self) -> None:
-        """Undo, the last change first, what was done since this trial began."""
-        undoing = self._room._undoing
-        while len(undoing) > self._mark:
-            undoing.pop()()
+            undoing.clear()  # nobody is left to undo it

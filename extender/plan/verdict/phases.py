@@ -17,11 +17,10 @@ def phase_after(gang: Gang, phase: Phase, rules: Rules, *, unschedulable: bool) 
     if len(by_status) == 1 and Status.PENDING in by_status and gang.group.min_member:
         return Phase.INQUEUE if phase is Phase.INQUEUE else Phase.PENDING
     finished = sum(len(by_status.get(status, ())) for status in FINISHED_SET)
-    seated = sum(len(by_status.get(status, ())) for status in SEATED_SET)
     leaving = sum(bool(pod.node) for pod in by_status.get(Status.RELEASING, ()))
     if by_status.get(Status.RUNNING) and unschedulable:
         return Phase.UNKNOWN
-    scheduled = seated + leaving + finished
+    scheduled = gang.seated + leaving + finished
     if scheduled >= gang.group.min_member and (scheduled or not rules.running_takes_a_node):
         return Phase.COMPLETED if scheduled == finished else Phase.RUNNING
     return Phase.INQUEUE if phase is Phase.INQUEUE else Phase.PENDING

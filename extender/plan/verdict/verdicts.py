@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache, partial
 from math import inf
@@ -30,8 +31,8 @@ class Verdicts:
         self._session = session
         table, idle = session.snapshot.nodes, session.room.idle
         #: Slots for a shape before this cycle decided anything, and what is left.
-        self._free_before = cache(partial(self._free, table.allocatable - table.used))
-        self._free_now = cache(partial(self._free, idle))
+        self._free_before = cache(partial(_free, session, table.allocatable - table.used))
+        self._free_now = cache(partial(_free, session, idle))
         self._obstacles = cache(lambda shape: in_words(obstacles(session, idle, shape)))
         self._protected = Protected(session)
         self._remembered = ("verdict", session.policy)
@@ -48,9 +49,6 @@ class Verdicts:
             else self._of_bystander(gang)
             for key, gang in self._session.snapshot.gangs.items()
         }
-
-    def _free(self, room: Amounts, shape: Shape) -> int:
-        return int(self._session.places.count(room, shape).sum())
 
     def _of_bystander(self, gang: Gang) -> Verdict:
         """Judge a gang this cycle had nothing to decide for; remembered until it changes."""
@@ -191,10 +189,8 @@ class Verdicts:
         return f": room is kept for {_some(kept, 'gangs')}" if kept else ""
 
     def _wanted(self, gang: GangState) -> dict[Shape, int]:
-        counts: dict[Shape, int] = {}
-        for pod in needed_pods(self._session, gang) or gang.gang.waiting[:1]:
-            counts[pod.shape] = counts.get(pod.shape, 0) + 1
-        return counts
+        needed = needed_pods(self._session, gang) or gang.gang.waiting[:1]
+        return Counter(pod.shape for pod in needed)
 
     def _verdict(self, gang: Gang, state: GangState | None, problem: Problem) -> Verdict:
         allocated = state.allocated if state else gang.allocated
@@ -216,6 +212,10 @@ class Verdicts:
             min_member=gang.group.min_member,
             members=len(gang.pods) - gang.placeholders,
         )
+
+
+def _free(session: Session, room: Amounts, shape: Shape) -> int:
+    return int(session.places.count(room, shape).sum())
 
 
 def _standing(gang: Gang, reason: Reason) -> Standing:

@@ -13,7 +13,6 @@ from extender.model.pod import Pod, Shape
 from extender.model.resources import Resources
 from extender.plan.demand import Demand, needed_pods
 from extender.plan.room.state import GangState
-from extender.plan.room.trials import Departure
 from extender.plan.session import Session
 from extender.plan.starvation import without_its_fence
 from extender.plan.victims.search import Search
@@ -94,18 +93,15 @@ class RoomMaker:
             without_its_fence(self._session, demand.gang),
             self._room.trial(demand.gang) as trial,
         ):
-            units = self._search(demand, pool)
-            if units is None:
+            units = Units(self._session, self._action, demand, pool)
+            leaving = Search(self._session, self._action, demand, units).run()
+            if leaving is None:
                 return False
-            if not units and self._leaves_idle_room and demand.assign(self._session, idle=True):
+            if not leaving and self._leaves_idle_room and demand.assign(self._session, idle=True):
                 return None
-            self._carry_out(demand, units)
+            self._carry_out(demand, leaving)
             trial.keep()
         return True
-
-    def _search(self, demand: Demand, pool: Pool) -> list[Unit] | None:
-        units = Units(self._session, self._action, demand, pool)
-        return Search(self._session, self._action, demand, units).run()
 
     def _may_ask(self, demand: Demand) -> bool:
         """Ask whether *demand* may make others leave at all."""
@@ -116,7 +112,7 @@ class RoomMaker:
     def _carry_out(self, demand: Demand, units: list[Unit]) -> None:
         for unit in units:
             for one in unit.members:
-                self._room.evict(Departure(one.gang, one.pod, one.row, self._action, demand.gang))
+                self._room.evict(one.leaving(self._action, demand.gang))
         for pod, row in demand.assign(self._session) or ():
             self._room.pipeline(demand.gang, pod, row)
 

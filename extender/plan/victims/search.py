@@ -18,7 +18,7 @@ from extender.plan.demand import Demand
 from extender.plan.opinions import Key
 from extender.plan.plugin import Candidate
 from extender.plan.room.slots import times
-from extender.plan.room.trials import Departure, Rows
+from extender.plan.room.trials import Rows
 from extender.plan.session import Session
 from extender.plan.victims.exhaustive import Puzzle, go_together, smaller_solution
 from extender.plan.victims.units import Unit, Units
@@ -218,8 +218,7 @@ class Search:
 
     def _evict(self, members: Sequence[Candidate]) -> None:
         for one in members:
-            departure = Departure(one.gang, one.pod, one.row, self._action, self._demand.gang)
-            self._room.evict(departure)
+            self._room.evict(one.leaving(self._action, self._demand.gang))
 
     def _give_back(self, units: list[Unit]) -> list[Unit]:
         """Let stay, the largest and most important first, whoever need not leave after all."""

@@ -12,7 +12,7 @@ from extender.model.pod import PodUid
 from extender.plan.demand import Demand
 from extender.plan.plugin import Candidate
 from extender.plan.room.state import GangState
-from extender.plan.room.trials import Departure, Rows
+from extender.plan.room.trials import Rows
 from extender.plan.session import Session
 from extender.plan.victims.occupants import occupants_of
 
@@ -148,8 +148,7 @@ class Units:
         session, room = self._session, self._session.room
         with room.trial():
             for one in members:
-                departure = Departure(one.gang, one.pod, one.row, self._action, self._demand.gang)
-                room.evict(departure)
+                room.evict(one.leaving(self._action, self._demand.gang))
             left = [each for each in room.departures if each.beneficiary is self._demand.gang]
             return any(
                 session.fits_due(gang) for gang in {d.gang.key: d.gang for d in left}.values()

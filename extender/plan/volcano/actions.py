@@ -10,9 +10,9 @@ from extender.model.node import Amounts
 from extender.model.pod import Pod, Shape
 from extender.plan.actions.backfill import in_order, place
 from extender.plan.plugin import Candidate, Claim
+from extender.plan.policy.arguments import Arguments
 from extender.plan.policy.options import TOPOLOGY_AWARE
 from extender.plan.room.state import GangState
-from extender.plan.room.trials import Departure
 from extender.plan.session import Session
 from extender.plan.starvation import starving_gangs
 from extender.plan.victims.occupants import is_running, may_lose, occupants_of
@@ -58,7 +58,7 @@ class NodeByNode:
         self._opinions = session.opinions
         self._room = session.room
         self._occupants = occupants_of(session)
-        thorough = session.arguments("preempt")
+        thorough = Arguments("preempt", session.policy.configurations.get("preempt", {}))
         self._weighs_nodes = thorough.flag(TOPOLOGY_AWARE, default=False)
 
     def preempt(self, gang: GangState, pod: Pod, wanted: Wanted) -> bool:
@@ -84,7 +84,7 @@ class NodeByNode:
                 for victim in self._session.in_victim_order(claim, victims):
                     if self._suffices(pod, row, ()):
                         break
-                    self._evict(victim, "reclaim", gang)
+                    self._room.evict(victim.leaving("reclaim", gang))
                 self._room.pipeline(gang, pod, row)
                 trial.keep()
             return True
@@ -99,7 +99,7 @@ class NodeByNode:
             for victim in self._session.in_victim_order(claim, victims):
                 if self._fits(gang, pod, row):
                     break
-                self._evict(victim, "preempt", gang)
+                self._room.evict(victim.leaving("preempt", gang))
             if not self._fits(gang, pod, row):
                 return False
             self._room.pipeline(gang, pod, row)
@@ -119,7 +119,7 @@ class NodeByNode:
             return False
         _, row, victims = min(choices, key=lambda choice: choice[:2])
         for victim in victims:
-            self._evict(victim, "preempt", gang)
+            self._room.evict(victim.leaving("preempt", gang))
         self._room.pipeline(gang, pod, row)
         return True
 
@@ -147,7 +147,7 @@ class NodeByNode:
     ) -> bool:
         with self._room.trial():
             for victim in leaving:
-                self._evict(victim, "preempt", gang)
+                self._room.evict(victim.leaving("preempt", gang))
             return self._fits(gang, pod, row)
 
     def _fits(self, gang: GangState, pod: Pod, row: int) -> bool:
@@ -171,9 +171,6 @@ class NodeByNode:
     def _has_a_node_in_mind(self, pod: Pod) -> bool:
         row = self._session.snapshot.nodes.facts.index.get(pod.nominated, -1)
         return row >= 0 and bool(self._session.places.usable(pod.shape)[row])
-
-    def _evict(self, victim: Candidate, action: str, gang: GangState) -> None:
-        self._room.evict(Departure(victim.gang, victim.pod, victim.row, action, gang))
 
 
 def _harm(victims: Sequence[Candidate]) -> tuple[int, int, int, float]:
