@@ -73,10 +73,14 @@ def assemble(
     if group is None:
         if not pods:
             return None
-        group = _missing(key)
+        group = _missing(key) if roster is not None else _unseen(key)
     if written is None and all(pod.status in FINISHED_SET for pod in pods):
         return None
-    queue, misplaced = policy.place(group.namespace, group.queue)
+    if roster is None and written is None:
+        # Only filter has seen its pods so far; it was let into the queue that was promised.
+        queue, misplaced = next(iter(promises.values())).queue, None
+    else:
+        queue, misplaced = policy.place(group.namespace, group.queue)
     return Gang(
         group=group,
         pods=pods,
@@ -163,6 +167,11 @@ def _promised(pod: Pod, promise: Promise, before: tuple[Pod, Pod] | None) -> tup
 
 def _is_at(shown: Pod, status: Status, node: str) -> bool:
     return shown.status is status and shown.node == node
+
+
+def _unseen(key: GangKey) -> PodGroup:
+    namespace, _, name = key.partition("/")
+    return PodGroup(namespace=namespace, name=name)
 
 
 def _missing(key: GangKey) -> PodGroup:

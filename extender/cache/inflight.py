@@ -53,6 +53,8 @@ class Promise(NamedTuple):
     node: str
     stage: Stage
     since_monotonic: float
+    #: The queue it was promised in.
+    queue: str = ""
 
     @property
     def uid(self) -> PodUid:
@@ -186,7 +188,7 @@ class Inflight:
             known = self._by_uid.get(pod.uid)
             if not self._needs_a_place(pod.uid) or (known and known.stage > stage):
                 return False
-            self._put(Promise(pod, gang, node, stage, now), known)
+            self._put(Promise(pod, gang, node, stage, now, queue), known)
             if known is None:
                 self._spent[queue] = self._spent.get(queue, NOTHING) + pod.requests
             return True
@@ -224,7 +226,7 @@ class Inflight:
             node = node or known.node
             if known.stage is not stage or known.node != node:
                 since = known.since_monotonic if known.stage is stage else self._monotonic()
-                self._put(Promise(known.pod, known.gang, node, stage, since), known)
+                self._put(known._replace(node=node, stage=stage, since_monotonic=since), known)
             return True
 
     def step_back(self, uid: PodUid, node: str) -> bool:
@@ -233,8 +235,8 @@ class Inflight:
             known = self._by_uid.get(uid)
             if known is None:
                 return False
-            now = self._monotonic()
-            self._put(Promise(known.pod, known.gang, node, Stage.TICKETED, now), known)
+            new = known._replace(node=node, stage=Stage.TICKETED)
+            self._put(new._replace(since_monotonic=self._monotonic()), known)
             return True
 
     def take_over(self, placeholder: PodUid, pod: Pod) -> bool:

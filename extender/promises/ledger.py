@@ -29,6 +29,7 @@ from extender.cache.inflight import SOMEWHERE, Promise, Stage
 from extender.cache.misfits import FITS_NOWHERE_S, PASSED_OVER_S
 from extender.model.gang import GangKey
 from extender.model.pod import Pod, PodUid
+from extender.model.reason import Problem
 from extender.plan.decision import Plan, Standing
 from extender.plan.room.node_match import tolerates
 from extender.ports import Clock, WakeOrder
@@ -252,12 +253,14 @@ class Ledger:
 
     def _is_allowed(self, pod: Pod, uid: PodUid) -> bool:
         """Ask whether the queue has room for a pod whose promise lapsed, or was made before us."""
-        gang = self.gang_of(uid)
-        group = self._cluster.group(gang) if gang is not None else None
-        passer = self.answers.passer(uid)
-        wanted = group.queue if group else passer.membership.queue if passer else ""
-        queue, problem = self._cluster.queue_of(pod.namespace, wanted)
+        queue, problem = self._queue_of(pod, uid)
         return problem is None and self.allowance.objection(queue, pod.requests) is None
+
+    def _queue_of(self, pod: Pod, uid: PodUid) -> tuple[str, Problem | None]:
+        gang, passer = self.gang_of(uid), self.answers.passer(uid)
+        group = self._cluster.group(gang) if gang is not None else None
+        wanted = group.queue if group else passer.membership.queue if passer else ""
+        return self._cluster.queue_of(pod.namespace, wanted)
 
     def held(self, uid: PodUid, node: str) -> None:
         """Keep room for a pod whose bind waits."""
@@ -269,8 +272,9 @@ class Ledger:
             return
         pod, gang = self._pod(uid), self.gang_of(uid)
         if pod is not None and gang is not None:
-            now = self._clock.monotonic()
-            if self._table.reserve(pod, gang, node, now, stage=Stage.COMMITTING):
+            now, queue = self._clock.monotonic(), self._queue_of(pod, uid)[0]
+            if self._table.reserve(pod, gang, node, now, stage=Stage.COMMITTING, queue=queue):
+                self.allowance.count(queue, pod.requests)
                 self._look_at(uid)
 
     def bound(self, uid: PodUid, node: str) -> None:

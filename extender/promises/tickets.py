@@ -94,6 +94,8 @@ class Tickets:
     def _parts(self, snapshot: Snapshot, plan: Plan) -> Iterator[_Part]:
         for ticket in plan.tickets.values():
             gang = snapshot.gangs[ticket.gang]
+            if self._needs_no_ticket(gang, plan):
+                continue
             places = iter(self._places(gang, ticket))
             part = tuple(islice(places, SLICE))
             is_first = True
@@ -102,16 +104,25 @@ class Tickets:
                 yield _Part(gang, part, is_first, is_last=not rest)
                 part, is_first = rest, False
 
+    def _needs_no_ticket(self, gang: Gang, plan: Plan) -> bool:
+        """Ask whether it is an ordinary pod on its way to filter, where it passes in any case.
+
+        kube-scheduler chooses for it there. Where somebody waits for room it needs its ticket: what
+        its queue may start without one has been handed out.
+        """
+        queue = plan.open_queues.get(gang.queue)
+        if gang.group.dialect or gang.group.min_member > 1 or queue is None:
+            return False
+        return queue.left is None and all(
+            pod.created > self._started
+            and not pod.refusal
+            and self._ledger.answers.refused_at(pod.uid) is None
+            for pod in gang.waiting
+        )
+
     def _places(self, gang: Gang, ticket: Ticket) -> list[_Place]:
-        pods = {pod.uid: pod for pod in gang.pods}
-        lone = not gang.group.dialect and gang.group.min_member <= 1
-        refused_at = self._ledger.answers.refused_at
-        return [
-            _Place(pods[uid], node)
-            for uid, node in ticket.placements.items()
-            # An ordinary pod on its way to filter: kube-scheduler chooses for it there.
-            if not (lone and refused_at(uid) is None and pods[uid].created > self._started)
-        ]
+        pods = {pod.uid: pod for pod in gang.waiting}
+        return [_Place(pods[uid], node) for uid, node in ticket.placements.items()]
 
     def _issue(self, snapshot: Snapshot, parts: list[_Part]) -> bool:
         """Judge and write down; in the event loop, so nobody comes in between."""
