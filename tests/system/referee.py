@@ -74,6 +74,8 @@ class Referee:
         self._heard_nodes: dict[str, Node] = {}
         self._heard_pods: dict[PodUid, Pod] = {}
         self._gone_since: dict[PodUid, float] = {}
+        #: Pods that had a promise when the extender heard of their end.
+        self._orphans: set[PodUid] = set()
         self._groupless_since: dict[GangKey, float] = {}
         self._memberless_since: dict[GangKey, float] = {}
         # What it was asked, and did.
@@ -83,7 +85,8 @@ class Referee:
         self._pass_wanted: tuple[float, int] | None = None
         # What was counted last time.
         self._promised_since: dict[PodUid, float] = {}
-        self._occupants: dict[str, dict[PodUid, Resources]] = {}
+        self._taken: dict[str, Resources] = {}
+        self._used: dict[str, Resources] = {}
         self._queues: dict[GangKey, str] = {}
         self._partial_since: dict[GangKey, float] = {}
         #: Gangs that were whole once, and gangs that had an accident.
@@ -103,6 +106,8 @@ class Referee:
             elif change.kind is Kind.POD:
                 self._heard_pods.pop(PodUid(change.key), None)
                 self._gone_since[PodUid(change.key)] = self._time.monotonic()
+                if change.key in self._promised_since:
+                    self._orphans.add(PodUid(change.key))
             elif change.kind is Kind.GROUP:
                 self._groupless_since[GangKey(change.key)] = self._time.monotonic()
         elif isinstance(change, Upsert):
@@ -264,16 +269,13 @@ class Referee:
 
     def _check_room(self, promises: Sequence[Promise]) -> None:
         now = self._count(promises)
-        fresh: dict[PodUid, Resources] = {}
-        known = {uid for there in self._occupants.values() for uid in there}
         for name, there in now.items():
-            before = self._occupants.get(name, {})
-            new = {uid: each for uid, each in there.items() if uid not in before}
-            fresh |= {uid: each for uid, each in new.items() if uid not in known}
-            self._judge_room(name, there, new)
-        gangs = {each.uid: each.gang for each in promises}
-        self._occupants = now
-        self._judge_queues(now, fresh, gangs)
+            taken = sum(there.values(), NOTHING)
+            grown = taken.beyond(self._taken.get(name, NOTHING))
+            self._taken[name] = taken
+            self._judge_room(name, list(there), taken, grown)
+        self._taken = {name: taken for name, taken in self._taken.items() if name in now}
+        self._judge_queues(now, {each.uid: each.gang for each in promises})
 
     def _count(self, promises: Sequence[Promise]) -> dict[str, dict[PodUid, Resources]]:
         """Count who takes or will take room, by node: bound, being bound, held, promised."""
@@ -297,37 +299,34 @@ class Referee:
                 yield each.uid, each.node, each.requests
 
     def _judge_room(
-        self, name: str, there: Mapping[PodUid, Resources], new: Mapping[PodUid, Resources]
+        self, name: str, who: Sequence[PodUid], taken: Resources, grown: Resources
     ) -> None:
         views = [each.allocatable for each in self._views(name)]
-        if not new or not views:
+        if not views:
             return
         room = views[0].at_least(views[-1])
-        taken = sum(there.values(), NOTHING)
-        if not taken.fits_in(room):
-            self._breach("room", f"{name} has {_short(room)}, given {_short(taken)}: {list(there)}")
+        if any(amount and taken.amount(each) > room.amount(each) for each, amount in grown.items()):
+            self._breach("room", f"{name} has {_short(room)}, given {_short(taken)}: {who}")
 
     def _views(self, name: str) -> list[Node]:
         views = (self._api.nodes.get(name), self._heard_nodes.get(name))
         return [each for each in views if each is not None]
 
     def _judge_queues(
-        self,
-        now: Mapping[str, Mapping[PodUid, Resources]],
-        fresh: Mapping[PodUid, Resources],
-        gangs: Mapping[PodUid, GangKey],
+        self, now: Mapping[str, Mapping[PodUid, Resources]], gangs: Mapping[PodUid, GangKey]
     ) -> None:
-        queues = {uid: self._queue_of(uid, gangs) for there in now.values() for uid in there}
+        everybody = {uid: needs for there in now.values() for uid, needs in there.items()}
         used: dict[str, Resources] = {}
-        for uid, needs in {uid: n for there in now.values() for uid, n in there.items()}.items():
-            for name in self._line(queues[uid]):
+        for uid, needs in everybody.items():
+            for name in self._line(self._queue_of(uid, gangs)):
                 used[name] = used.get(name, NOTHING) + needs
-        for uid, needs in fresh.items():
-            for name in self._line(queues[uid]):
-                for words in self._over_ceiling(name, used[name], needs):
-                    self._breach("ceiling", f"{uid} in {name}: {words}")
-            for words in self._into_guarantees(queues[uid], used, needs, self._total()):
-                self._breach("guarantee", f"{uid} in {queues[uid]}: {words}")
+        for name, amounts in used.items():
+            grown = amounts.beyond(self._used.get(name, NOTHING))
+            for words in self._over_ceiling(name, amounts, grown):
+                self._breach("ceiling", f"{name} has {words}")
+            for words in self._into_guarantees(name, used, grown, self._total()):
+                self._breach("guarantee", f"{name} was given more: {words}")
+        self._used = used
 
     def _over_ceiling(self, name: str, used: Resources, needs: Resources) -> Iterator[str]:
         """Say where a queue has more than it may, of what was just given."""
@@ -343,6 +342,8 @@ class Referee:
         """Say where a queue beyond its own guarantee was given what others are guaranteed."""
         queues = self._api.queues.values()
         parents = {queue.parent for queue in queues}
+        if name in parents:
+            return
         leaves = {*used, *self._api.queues} - parents
         for each in sorted({each for queue in queues for each in queue.guarantee}):
             own = self._guarantee(name).amount(each)
@@ -396,7 +397,7 @@ class Referee:
             if each.uid in sent:
                 continue
             since = self._ownerless_since(each)
-            if since is not None and now > max(since, self._promised_since[each.uid]):
+            if since is not None and now > since:
                 self._breach("owner", f"{each.uid} of {each.gang} on {each.node} is nobody's")
 
     def _ownerless_since(self, each: Promise) -> float | None:
@@ -408,7 +409,11 @@ class Referee:
             now = self._time.monotonic()
             return self._memberless_since.setdefault(each.gang, now) + ORPHAN_S
         if each.uid in self._gone_since:
-            return self._gone_since[each.uid] + ORPHAN_S
+            if each.uid in self._orphans:
+                return self._gone_since[each.uid] + ORPHAN_S
+            # kube-scheduler may ask for a pod of whose end we know and it does not; we cannot
+            # tell it from one that is too new to be known.
+            return self._promised_since[each.uid] + GANGLESS_S
         seen = self._api.pods.get(each.uid)
         if seen is not None and seen.membership.named and each.gang not in self._api.groups:
             lost = self._groupless_since.get(each.gang)

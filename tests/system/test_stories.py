@@ -549,3 +549,74 @@ def test_ordinary_pods_for_which_the_plan_has_room_do_not_wait_for_the_slow_look
     world.pass_by(2)
 
     assert len(world.running()) == 2
+
+
+def test_the_room_of_a_gang_whose_group_is_deleted_is_given_back(make_world: MakeWorld) -> None:
+    world = make_world(n1=4)
+    world.create_gang("train", 4)
+    world.all_hear()
+    world.schedule_pod("train-0")  # takes places for all
+    world.delete_group("train")
+
+    world.pass_by(35)
+
+    assert not world.places("train")
+
+
+def test_a_member_that_passed_and_was_found_no_node_after_all_is_woken(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(DEAF, n1=4)
+    world.create_gang("train", 2)
+    world.all_hear()
+    world.schedule_pod("train-0")
+    world.restart_scheduler()
+    world.scheduler.volumes["train-0"] = frozenset()  # not attached again yet
+    world.schedule_pod("train-0")
+    world.extender_hears()
+    world.scheduler.volumes.clear()
+
+    world.pass_by(3, busy=False)
+    world.pass_by(2)
+
+    assert len(world.running("train")) == 2
+
+
+def test_room_of_a_binding_without_an_answer_is_given_to_nobody(make_world: MakeWorld) -> None:
+    world = make_world(n1=1)
+    world.create_pod("a")
+    world.create_pod("b")
+    world.all_hear()
+    world.api.prompt = False
+    world.schedule_pod("a")
+    world.send_binds()
+    world.api_answers(mood="is silent")  # it is bound, and nobody knows
+    world.schedule_pod("b")  # kube-scheduler was told that the bind failed
+
+    world.send_binds()
+
+    assert not world.api.bindings
+    world.api.prompt = True
+    world.pass_by(5)
+    assert world.running() == {"a": "n1"}
+
+
+def test_a_bind_after_its_promise_lapsed_counts_in_its_queue_at_once(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(n1=4)
+    world.create_queue("q", capability=amounts(cpu=2))
+    world.all_hear()
+    world.make_pass()
+    world.create_pod("slow", queue="q")
+    world.scheduler.prebind_s["slow"] = 25.0
+    world.pass_by(24)
+    world.time.pass_by(2)
+    world.send_binds()
+    world.create_pod("quick", queue="q", cpu=2)
+    world.scheduler_hears()
+
+    world.schedule_pod("quick")
+    world.pass_by(5)
+
+    assert world.running() == {"slow": "n1"}
