@@ -8,8 +8,10 @@
 kube-scheduler knows of a pod from HELD on (it has assumed it), so those count against the room
 of a node; what is TICKETED or PASSED it does not know yet, and only we keep it free. A pod may
 fall back from PASSED or HELD, because kube-scheduler may give up and start anew; from COMMITTING
-there is no way back but `release`. An ordinary pod that passed filter is promised a place
-`SOMEWHERE`: it counts in its queue, and on a node as soon as kube-scheduler has named one.
+there is no way back but `release`. Where nobody knows what became of a binding it is DOUBTED:
+kube-scheduler has been told that it failed, so only we keep the room, until the watch shows it. An
+ordinary pod that passed filter is promised a place `SOMEWHERE`: it counts in its queue, and on a
+node as soon as kube-scheduler has named one.
 
 The table only keeps what it is told: whether a promise may be made is judged by the one ledger
 (`promises/ledger`), in the event loop, which alone makes promises. The watch has the last word: a
@@ -42,7 +44,8 @@ class Stage(IntEnum):
     PASSED = 2
     HELD = 3
     COMMITTING = 4
-    BOUND = 5
+    DOUBTED = 5
+    BOUND = 6
 
 
 class Promise(NamedTuple):
@@ -77,6 +80,16 @@ class Promise(NamedTuple):
         return self.pod.shape
 
     @property
+    def is_ours_alone(self) -> bool:
+        """Ask whether only we keep its room free: kube-scheduler does not count the pod there."""
+        return self.stage <= Stage.PASSED or self.stage is Stage.DOUBTED
+
+    @property
+    def is_sent(self) -> bool:
+        """Ask whether its binding is on its way, or there."""
+        return self.stage is Stage.COMMITTING or self.stage is Stage.BOUND
+
+    @property
     def status(self) -> Status:
         """Give the status in which the plan sees the pod, which may be leaving already."""
         return Status.ALLOCATED if self.stage <= Stage.PASSED else Status.BINDING
@@ -87,7 +100,8 @@ class Promise(NamedTuple):
             self.node == other.node
             and self.pod.shape is other.pod.shape
             and self.gang == other.gang
-            and (self.stage <= Stage.PASSED) is (other.stage <= Stage.PASSED)
+            and self.status is other.status
+            and self.is_ours_alone is other.is_ours_alone
             and other.stage is not Stage.BOUND
         )
 
@@ -217,16 +231,22 @@ class Inflight:
             self._put(known._replace(node=node), known)
             return True
 
-    def advance(self, uid: PodUid, stage: Stage, node: str | None = None) -> bool:
-        """Note how far a pod has come, on *node* if kube-scheduler chose another one."""
+    def advance(
+        self, uid: PodUid, stage: Stage, node: str | None = None, pod: Pod | None = None
+    ) -> bool:
+        """Note how far a pod has come, on *node* if kube-scheduler chose another one.
+
+        *pod* is how kube-scheduler showed it last, with what it had said of it until then.
+        """
         with self.still:
             known = self._by_uid.get(uid)
-            if known is None or (known.stage >= Stage.COMMITTING and stage < known.stage):
+            if known is None or (known.is_sent and stage < known.stage):
                 return False
-            node = node or known.node
-            if known.stage is not stage or known.node != node:
-                since = known.since_monotonic if known.stage is stage else self._monotonic()
-                self._put(known._replace(node=node, stage=stage, since_monotonic=since), known)
+            node, pod = node or known.node, pod or known.pod
+            since = known.since_monotonic if known.stage is stage else self._monotonic()
+            new = Promise(pod, known.gang, node, stage, since, known.queue)
+            if new != known:
+                self._put(new, known)
             return True
 
     def step_back(self, uid: PodUid, node: str) -> bool:
@@ -362,7 +382,7 @@ class Inflight:
     def _count(self, each: Promise, step: int) -> None:
         if each.node == SOMEWHERE:
             return
-        tally = self._promised if each.stage <= Stage.PASSED else self._committed
+        tally = self._promised if each.is_ours_alone else self._committed
         tally.count(each.node, each.pod.shape.requests, step)
         self._steps.append((each.node, each.pod.shape, step))
         self._changed(each.node)

@@ -28,6 +28,7 @@ from extender.holds.machine.messages import (
     Bind,
     CallId,
     Closed,
+    Doubt,
     Event,
     Free,
     GroupChanged,
@@ -117,6 +118,7 @@ class Barrier:
             Seat: self._seat,
             Free: self._free,
             Keep: self._keep,
+            Doubt: self._doubt,
             Answer: self._answer,
             BackOff: self._back_off,
             ReportPartial: self._report_partial,
@@ -320,6 +322,9 @@ class Barrier:
 
     def _keep(self, order: Keep) -> None:
         self._inflight.keep(order.uid, order.node)
+
+    def _doubt(self, order: Doubt) -> None:
+        self._inflight.doubt(order.uid, order.node)
 
     def _answer(self, order: Answer) -> None:
         answer = self._answers.pop(order.id)

@@ -24,6 +24,9 @@ class InFlight(Protocol):
     def keep(self, uid: PodUid, node: str) -> None:
         """Let a pod whose binding failed keep its room as a ticket."""
 
+    def doubt(self, uid: PodUid, node: str) -> None:
+        """Keep room for a pod of whose binding nobody knows, until the mirror shows the truth."""
+
     def release(self, uid: PodUid) -> None:
         """Give the room of a pod back; none may be kept."""
 

@@ -8,6 +8,7 @@ one way out: seen bound, given back, or lapsed.
     filter               a gang arrives (`arrivals`): the whole minimum    TICKETED
     filter               an ordinary pod, or a surplus member, passes      PASSED, SOMEWHERE
     bind                 it waits; its binding is sent; it is bound        HELD, COMMITTING, BOUND
+    bind                 nobody knows what became of its binding           DOUBTED
 
 Rule 1: only the event loop makes promises, where filter and bind live; the planner's thread
 proposes. So judging and making is one step: nobody comes in between.
@@ -129,9 +130,11 @@ class Ledger:
         known = self._table.of(pod.uid)
         if known is None:
             return self._pass_anew(pod, gang, queue, offered)
+        if known.stage is Stage.DOUBTED:
+            return (known.node,) if known.node in offered else ()  # it may be there already
         if known.stage <= Stage.PASSED:
             # kube-scheduler chooses better than a promise made before it looked.
-            self._table.advance(pod.uid, Stage.PASSED)
+            self._table.advance(pod.uid, Stage.PASSED, pod=pod)
             self._table.move(pod.uid, SOMEWHERE)
         nodes = self._nodes_beside_promises(pod, offered)
         if not nodes and known.stage <= Stage.PASSED and known.node != SOMEWHERE:
@@ -180,7 +183,7 @@ class Ledger:
             if not node:
                 self._missed(pod, promise, offered)
                 return ""
-        self._table.advance(pod.uid, Stage.PASSED)
+        self._table.advance(pod.uid, Stage.PASSED, pod=pod)
         self.wakeups.forget(pod.uid)
         return node
 
@@ -285,6 +288,10 @@ class Ledger:
         """Let a pod whose binding failed keep its room as a ticket."""
         self._table.step_back(uid, node)
 
+    def doubt(self, uid: PodUid, node: str) -> None:
+        """Keep room for a pod of whose binding nobody knows, until the mirror shows the truth."""
+        self._table.advance(uid, Stage.DOUBTED, node)
+
     def release(self, uid: PodUid) -> None:
         """Give the room of a pod back."""
         self._table.release(uid)
@@ -321,12 +328,15 @@ class Ledger:
     def heard(self, uid: PodUid, pod: Pod | None) -> None:
         """Hear from the watch, in its own thread, what became of a pod."""
         self.answers.seen(uid, pod)
-        if pod is None or not pod.refusal:
-            return
         known = self._table.of(uid)
-        if known is not None and known.node == SOMEWHERE:
+        if pod is None or known is None or known.stage is not Stage.PASSED:
+            return
+        if pod.refusal and pod.refusal != known.pod.refusal:
             # It passed filter, and kube-scheduler found no node all the same.
-            self._table.release(uid)
+            if known.node == SOMEWHERE:
+                self._table.release(uid)
+            else:
+                self._table.step_back(uid, known.node)
 
     def look_after(self) -> bool:
         """Wake who overslept and end what has lapsed; True while there is more to look at now.

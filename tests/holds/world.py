@@ -15,6 +15,7 @@ from extender.holds.machine.messages import (
     BackOff,
     Bind,
     CallId,
+    Doubt,
     Event,
     Free,
     Instruction,
@@ -179,12 +180,17 @@ class World:
                 self.release(uid)
             case Keep(uid, node):
                 self.keep(uid, node)
+            case Doubt(uid, node):
+                self.doubt(uid, node)
 
     def held(self, uid: PodUid, node: str) -> None:
         self.flight[uid] = ("held", node)
 
     def committing(self, uid: PodUid, node: str) -> None:
         self.flight[uid] = ("committing", node)
+
+    def doubt(self, uid: PodUid, node: str) -> None:
+        """The room stays taken as it is."""
 
     def bound(self, uid: PodUid, node: str) -> None:
         self.flight[uid] = ("bound", node)

@@ -13,6 +13,7 @@ from extender.holds.machine.limits import Patience
 from extender.holds.machine.messages import (
     Answer,
     Arrived,
+    Doubt,
     Facts,
     Free,
     Instruction,
@@ -197,5 +198,7 @@ def _room_after(hold: Hold, result: BindResult, *, in_a_gang: bool) -> Iterator[
         yield Seat(hold.uid, hold.node)
     elif result is BindResult.FAILED and in_a_gang:
         yield Keep(hold.uid, hold.node)
-    elif result is not BindResult.UNKNOWN:
+    elif result is BindResult.UNKNOWN:
+        yield Doubt(hold.uid, hold.node)
+    else:
         yield Free(hold.uid)

@@ -197,6 +197,13 @@ class Keep(Instruction, frozen=True):
     node: str
 
 
+class Doubt(Instruction, frozen=True):
+    """Keep the room of a pod that may be bound or not; its caller hears that it was not."""
+
+    uid: PodUid
+    node: str
+
+
 class Answer(Instruction, frozen=True):
     """Answer one bind call; an empty *error* is success."""
 
