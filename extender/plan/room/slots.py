@@ -235,11 +235,11 @@ class Slots:
 
 def times(room: Amounts, need: Amounts) -> Amounts:
     """Count how often *need* fits into each line of *room*."""
-    # Column by column: reducing along so short an axis is slow.
-    first, *others = need.nonzero()[0]
-    counts: Amounts = room[..., first] // need[first]
-    for column in others:
-        counts = np.minimum(counts, room[..., column] // need[column])
+    asked = need.nonzero()[0]
+    each = room[..., asked] // need[asked]
+    counts: Amounts = each[..., 0]
+    for column in range(1, len(asked)):  # reducing along so short an axis is slow
+        counts = np.minimum(counts, each[..., column])
     return np.maximum(counts, 0)
 
 
