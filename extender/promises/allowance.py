@@ -51,12 +51,11 @@ class Allowance:
         return self.objection(queue, amounts) is None
 
     def count(self, queue: str, amounts: Resources) -> None:
-        """Count *amounts* as promised."""
+        """Count *amounts* against ceilings and guarantees."""
         quota = self._quotas.get(queue)
         if quota is not None:
             quota.take(amounts)
 
-    def start(self, queue: str, amounts: Resources) -> None:
-        """Count *amounts* as promised without a plan: of the due as well."""
-        self.count(queue, amounts)
+    def spend(self, queue: str, amounts: Resources) -> None:
+        """Take *amounts* from the due: they were promised without a plan."""
         self._spent[queue] = self._spent.get(queue, NOTHING) + amounts

@@ -78,7 +78,7 @@ class Arrivals:
         nodes = self._nodes(pod.shape, group, offered)
         if nodes is None or not self._ledger.promise(pod, group.key, nodes[0], queue):
             return None
-        allowance.start(queue, needs)
+        allowance.spend(queue, needs)
         self._keep(pod, group, queue, nodes[1:])
         return self._table.of(pod.uid)
 
@@ -117,7 +117,7 @@ class Arrivals:
         for key in tuple(self._given_up):
             if not self._cluster.members(key):
                 del self._given_up[key]
-        self._ledger.wakeups.wake_parked(claimed, self._clock.monotonic())
+        self._ledger.wakeups.wake_due(claimed, self._clock.monotonic())
 
     def _may_arrive(self, group: PodGroup) -> bool:
         key = group.key

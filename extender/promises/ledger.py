@@ -115,8 +115,15 @@ class Ledger:
 
     def promise(self, pod: Pod, gang: GangKey, node: str, queue: str) -> bool:
         """Write down a ticket that was judged; False when the pod needs none any more."""
-        if not self._table.reserve(pod, gang, node, self._clock.monotonic(), queue=queue):
+        return self._write_down(pod, gang, node, queue, Stage.TICKETED)
+
+    def _write_down(self, pod: Pod, gang: GangKey, node: str, queue: str, stage: Stage) -> bool:
+        is_new = self._table.of(pod.uid) is None
+        now = self._clock.monotonic()
+        if not self._table.reserve(pod, gang, node, now, stage=stage, queue=queue):
             return False
+        if is_new:
+            self.allowance.count(queue, pod.requests)
         self._look_at(pod.uid)
         return True
 
@@ -146,19 +153,16 @@ class Ledger:
     ) -> Sequence[str] | None:
         if not self.allowance.may_start(queue, pod.requests):
             return None
-        nodes, now = self._nodes_beside_promises(pod, offered), self._clock.monotonic()
-        if nodes and self._table.reserve(
-            pod, gang, SOMEWHERE, now, stage=Stage.PASSED, queue=queue
-        ):
-            self.allowance.start(queue, pod.requests)
-            self._look_at(pod.uid)
+        nodes = self._nodes_beside_promises(pod, offered)
+        if nodes and self._write_down(pod, gang, SOMEWHERE, queue, Stage.PASSED):
+            self.allowance.spend(queue, pod.requests)
         return nodes
 
     def _nodes_beside_promises(self, pod: Pod, offered: Sequence[str]) -> Sequence[str]:
         if not self._table.reserved_nodes() and not self.room.fences:
             return offered
         # Others are on their way to a node we do not know yet; where there is choice, both fit.
-        unplaced = len(self._table.on(SOMEWHERE))
+        unplaced = sum(each.uid != pod.uid for each in self._table.on(SOMEWHERE))
         nodes = self.room.nodes_for(pod.shape, offered, 1 + unplaced)
         return nodes or self.room.nodes_for(pod.shape, offered)
 
@@ -275,10 +279,8 @@ class Ledger:
             return
         pod, gang = self._pod(uid), self.gang_of(uid)
         if pod is not None and gang is not None:
-            now, queue = self._clock.monotonic(), self._queue_of(pod, uid)[0]
-            if self._table.reserve(pod, gang, node, now, stage=Stage.COMMITTING, queue=queue):
-                self.allowance.count(queue, pod.requests)
-                self._look_at(uid)
+            queue, _ = self._queue_of(pod, uid)
+            self._write_down(pod, gang, node, queue, Stage.COMMITTING)
 
     def bound(self, uid: PodUid, node: str) -> None:
         """Keep room for a bound pod until the mirror shows it."""
@@ -363,8 +365,8 @@ class Ledger:
             self._table.drop_unsettled(promise, now)
         elif now - promise.since_monotonic > self._patience_s:
             self._lapse(promise)
-        elif self.wakeups.is_due(promise, now):
-            self.wakeups.wake([promise], now)
+        else:
+            self.wakeups.wake_due([promise], now)
 
     def _lapse(self, promise: Promise) -> None:
         if promise.node == SOMEWHERE:

@@ -14,7 +14,6 @@ from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 from extender.cache.cluster import Cluster
-from extender.cache.inflight import Promise
 from extender.model.gang import Gang, GangKey
 from extender.model.node import Node
 from extender.model.pod import Pod, Status
@@ -67,8 +66,6 @@ class Tickets:
         self._clock = clock
         self._in_loop = in_loop
         self._started = clock.now()
-        #: Members of opening gangs that have a place already.
-        self._given: list[Promise] = []
 
     def settle(self) -> None:
         """Put promises in order before a snapshot is taken."""
@@ -175,28 +172,20 @@ class Tickets:
         return queue == gang.queue and problem is None
 
     def _give(self, part: _Part) -> None:
-        key, ledger, table = part.gang.key, self._ledger, self._cluster.inflight
-        given = []
+        key, ledger = part.gang.key, self._ledger
         for pod, node in part.places:
-            is_new = table.of(pod.uid) is None
-            if ledger.promise(pod, key, node, part.gang.queue):
-                if is_new:
-                    ledger.allowance.count(part.gang.queue, pod.requests)
-                given.append(pod.uid)
-        self._given += [each for uid in given if (each := table.of(uid)) is not None]
+            ledger.promise(pod, key, node, part.gang.queue)
         if not part.is_last:
             ledger.opening.add(key)
             return
         ledger.opening.discard(key)
-        ledger.wakeups.wake_parked(self._given, self._clock.monotonic())
-        self._given = []
+        ledger.wakeups.wake_due(self._cluster.inflight.of_gang(key), self._clock.monotonic())
 
     def _withdraw(self, key: GangKey) -> None:
         """Give back the first parts of a ticket whose rest no longer stands."""
         if key in self._ledger.opening:
             self._ledger.opening.discard(key)
             self._cluster.inflight.give_back(key)
-            self._given = []
 
 
 def _slice(parts: Iterator[_Part]) -> Iterator[_Part]:

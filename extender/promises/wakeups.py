@@ -62,11 +62,11 @@ class WakeUps:
         if orders:
             self._send(orders)
 
-    def wake_parked(self, promises: Iterable[Promise], now: float) -> None:
+    def wake_due(self, promises: Iterable[Promise], now: float) -> None:
         """Wake those whom kube-scheduler has put aside; the others come by themselves."""
-        self.wake([each for each in promises if self.is_parked(each)], now)
+        self.wake([each for each in promises if self.is_due(each, now)], now)
 
-    def is_parked(self, promise: Promise) -> bool:
+    def _is_parked(self, promise: Promise) -> bool:
         """Ask whether kube-scheduler has put a pod aside, now or before our time.
 
         One it never looked at has no condition that says so; it comes by itself.
@@ -82,7 +82,7 @@ class WakeUps:
             return False
         woken = self._woken.get(promise.uid)
         if woken is None:
-            return self.is_parked(promise)
+            return self._is_parked(promise)
         refused_at = self._answers.refused_at(promise.uid)
         if refused_at is not None and refused_at > woken.at:
             return True
