@@ -85,6 +85,7 @@ class FreeRoom:
         return all(
             amount <= idle.amount(each) - promised.amount(each) - committed.amount(each)
             for each, amount in amounts.items()
+            if amount > 0
         )
 
     def _counts_of(self, shape: Shape) -> _Counts:

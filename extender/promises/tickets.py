@@ -24,6 +24,8 @@ from extender.ports import Clock
 from extender.promises.arrivals import Arrivals
 from extender.promises.ledger import Ledger
 
+#: A ticket is proposed so often in a row before its gang has to wait.
+MOST_REFUSALS = 5
 #: Members that get their place in one go: about a millisecond.
 SLICE = 200
 
@@ -66,6 +68,8 @@ class Tickets:
         self._clock = clock
         self._in_loop = in_loop
         self._started = clock.now()
+        #: How often in a row the ticket of a gang did not stand.
+        self._refused: dict[GangKey, int] = {}
 
     def settle(self) -> None:
         """Put promises in order before a snapshot is taken."""
@@ -78,6 +82,7 @@ class Tickets:
     def propose(self, snapshot: Snapshot, plan: Plan) -> bool:
         """Dispose of all tickets of *plan*; False when one could not be issued: plan anew."""
         parts = self._parts(snapshot, plan)
+        self._refused = {key: n for key, n in self._refused.items() if key in plan.tickets}
         self._in_loop(partial(self._renew, plan))
         all_issued = True
         while batch := list(_slice(parts)):
@@ -130,6 +135,7 @@ class Tickets:
                 continue  # an earlier part was refused
             if self._stands(snapshot, part):
                 self._give(part)
+                self._refused.pop(key, None)
             else:
                 all_issued = False
                 self._withdraw(key)
@@ -182,10 +188,18 @@ class Tickets:
         ledger.wakeups.wake_due(self._cluster.inflight.of_gang(key), self._clock.monotonic())
 
     def _withdraw(self, key: GangKey) -> None:
-        """Give back the first parts of a ticket whose rest no longer stands."""
+        """Give back the first parts of a ticket whose rest no longer stands.
+
+        The next plan knows what this one did not. Should it propose the same again and again, the
+        gang waits a while, or we would do nothing but plan.
+        """
         if key in self._ledger.opening:
             self._ledger.opening.discard(key)
             self._cluster.inflight.give_back(key)
+        times = self._refused[key] = self._refused.get(key, 0) + 1
+        if times > MOST_REFUSALS:
+            del self._refused[key]
+            self._ledger.give_back(key)
 
 
 def _slice(parts: Iterator[_Part]) -> Iterator[_Part]:

@@ -17,7 +17,7 @@ from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan
 from extender.plan.planner import make_plan
-from extender.promises.tickets import SLICE
+from extender.promises.tickets import MOST_REFUSALS, SLICE
 from tests.cache.building import GANG, amounts, bare_pod, group, lone, node, pod, uid
 from tests.promises.world import NODES, OPEN, World
 
@@ -401,6 +401,23 @@ def test_a_large_gang_whose_last_slice_no_longer_stands_gives_back_the_first() -
     world.turn()
 
     assert world.places() == {}
+
+
+def test_a_gang_whose_ticket_never_stands_waits_instead_of_being_planned_for_ever() -> None:
+    world = World(*gang_of_two())
+    real = world.cluster.node
+    world.cluster.node = lambda name: None  # type: ignore[method-assign]
+    for _ in range(MOST_REFUSALS):
+        world.turn()
+        assert world.backs_off_for() == 0
+        assert world.cycle.is_due()
+
+    world.turn()
+    assert world.backs_off_for() == 10
+
+    world.cluster.node = real  # type: ignore[method-assign]
+    world.turn(after_s=11)
+    assert len(world.places()) == 2
 
 
 # Ends
