@@ -87,6 +87,7 @@ class Referee:
         self._promised_since: dict[PodUid, float] = {}
         self._taken: dict[str, Resources] = {}
         self._used: dict[str, Resources] = {}
+        self._totals: list[tuple[int, Resources]] = []
         self._queues: dict[GangKey, str] = {}
         self._partial_since: dict[GangKey, float] = {}
         #: Gangs that were whole once, and gangs that had an accident.
@@ -324,7 +325,7 @@ class Referee:
             grown = amounts.beyond(self._used.get(name, NOTHING))
             for words in self._over_ceiling(name, amounts, grown):
                 self._breach("ceiling", f"{name} has {words}")
-            for words in self._into_guarantees(name, used, grown, self._total()):
+            for words in self._into_guarantees(name, used, grown, self._planned_total()):
                 self._breach("guarantee", f"{name} was given more: {words}")
         self._used = used
 
@@ -358,6 +359,16 @@ class Referee:
 
     def _guarantee(self, name: str) -> Resources:
         return self._api.queues.get(name, Queue(name=name)).guarantee
+
+    def _planned_total(self) -> Resources:
+        """Give the most there was since the snapshot of the last plan: the queues' sums are its."""
+        self._totals.append((self._system.passes, self._total()))
+        least = self._system.passes - 1
+        self._totals = [each for each in self._totals if each[0] >= least]
+        most = NOTHING
+        for _, total in self._totals:
+            most = most.at_least(total)
+        return most
 
     def _total(self) -> Resources:
         """Add up what the nodes have, at most: those that take no pods included."""

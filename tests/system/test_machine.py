@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from .machine import SystemMachine, play
 
-#: About half a minute on two busy cores.
-EXAMPLES = 250
+#: Half a minute of one core.
+EXAMPLES = 200
 
 
 def test_no_order_of_events_breaks_a_rule() -> None:
