@@ -79,7 +79,11 @@ class GroupReader(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeOrder:
-    """Make kube-scheduler look at a parked pod again; with *node*, at that node first."""
+    """Make kube-scheduler look at a parked pod again, at *node* first.
+
+    Without a node an earlier nomination is taken back: as long as it stands, kube-scheduler keeps
+    that node's room from pods that are no more important.
+    """
 
     uid: PodUid
     namespace: str

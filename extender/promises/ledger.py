@@ -188,7 +188,7 @@ class Ledger:
                 self._missed(pod, promise, offered)
                 return ""
         self._table.advance(pod.uid, Stage.PASSED, pod=pod)
-        self.wakeups.forget(pod.uid)
+        self.wakeups.came(pod.uid, self._clock.monotonic())
         return node
 
     def _another(self, pod: Pod, promise: Promise, offered: Sequence[str]) -> str:
@@ -322,6 +322,7 @@ class Ledger:
         """Return the room promised to a gang that could not use it, and let it wait a while."""
         lapses = self._lapses[key] = self._lapses.get(key, 0) + 1
         pause_s = LAPSE_PAUSE.after(lapses)
+        self.wakeups.take_back(self._table.of_gang(key))
         self._table.give_back(key)
         self._table.back_off(key, pause_s)
         for listener in self._listeners:

@@ -47,18 +47,29 @@ class WakeUps:
 
     def wake(self, promises: Iterable[Promise], now: float) -> None:
         """Nominate pods to the nodes they were promised."""
-        orders = []
-        for each in promises:
-            self._woken[each.uid] = _Woken(each.node, now)
-            orders.append(
-                WakeOrder(
-                    uid=each.uid,
-                    namespace=each.namespace,
-                    name=each.name,
-                    gang=each.gang,
-                    node=each.node,
-                )
+        woken = list(promises)
+        self._woken.update((each.uid, _Woken(each.node, now)) for each in woken)
+        self._order(woken)
+
+    def take_back(self, promises: Iterable[Promise]) -> None:
+        """Take back what pods were nominated to: their places are given back too."""
+        self._order(
+            each._replace(node="")
+            for each in promises
+            if self._woken.pop(each.uid, None) is not None
+        )
+
+    def _order(self, promises: Iterable[Promise]) -> None:
+        orders = [
+            WakeOrder(
+                uid=each.uid,
+                namespace=each.namespace,
+                name=each.name,
+                gang=each.gang,
+                node=each.node,
             )
+            for each in promises
+        ]
         if orders:
             self._send(orders)
 
@@ -92,6 +103,11 @@ class WakeUps:
         """Ask whether kube-scheduler must have looked at the promised node by now."""
         woken = self._woken.get(promise.uid)
         return woken is not None and woken.node == promise.node and now - woken.at > ARRIVES_S
+
+    def came(self, uid: PodUid, now: float) -> None:
+        """Hear that a pod came to filter; its nomination stands until it is taken back."""
+        if uid in self._woken:
+            self._woken[uid] = _Woken("", now)
 
     def forget(self, uid: PodUid) -> None:
         """Drop what is remembered of a pod without a promise."""

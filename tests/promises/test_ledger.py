@@ -446,6 +446,18 @@ def test_a_ticket_nobody_uses_lapses_without_any_pass() -> None:
     assert world.backs_off_for() > 0
 
 
+def test_with_a_ticket_that_was_given_back_goes_the_nomination() -> None:
+    world = World(*gang_of_two(), plan=Plan())
+    world.ask("p0")
+    assert world.turn() == ["p0"]
+    assert world.ask("p0").nodes, "and then kube-scheduler gives up"
+
+    world.wait(23)
+
+    assert [order.node for order in world.woken if order.name == "p0"][-1] == ""
+    assert [order for order in world.woken if order.name == "p1"] == []
+
+
 def test_whoever_listens_hears_of_a_ticket_that_was_given_back() -> None:
     world = World(*gang_of_two())
     heard: list[tuple[GangKey, float]] = []

@@ -117,8 +117,7 @@ class ApiServer:
     def wake(self, orders: Sequence[WakeOrder]) -> None:
         for order in orders:
             self.wakes.append((self._time.monotonic(), order))
-            nominated = {"nominated": order.node} if order.node else {}
-            self.patch(order.uid, status_only=False, **nominated)
+            self.patch(order.uid, status_only=False, nominated=order.node)
 
     def bind(self, orders: Sequence[BindOrder], settle: Settle) -> None:
         self.on_bindings(orders)

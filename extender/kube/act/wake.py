@@ -84,13 +84,12 @@ class PipelinedWaker:
 
     def _patch(self, order: WakeOrder, attempt: int = 1) -> Exchange:
         self._under_way.add(order.uid)
-        body: dict[str, object] = {
+        body = {
             # Another pod of the same name is refused.
-            "metadata": {"uid": order.uid, "annotations": {WOKEN: self._moment()}}
+            "metadata": {"uid": order.uid, "annotations": {WOKEN: self._moment()}},
+            "status": {"nominatedNodeName": order.node or None},
         }
-        if order.node:
-            body["status"] = {"nominatedNodeName": order.node}
-        path = pod_path(order.namespace, order.name, "/status" if order.node else "")
+        path = pod_path(order.namespace, order.name, "/status")
         request = self._pipeline.frame(b"PATCH", path, _encode(body), MERGE_PATCH)
         return Exchange(request, partial(self._answered, order, attempt))
 

@@ -61,15 +61,15 @@ def test_a_pod_is_nominated_to_its_reserved_node():
     run(story)
 
 
-def test_without_a_node_only_the_annotation_wakes():
+def test_without_a_node_the_nomination_is_taken_back():
     async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
         server.add_pod("w-0")
         waker.wake([order("w-0", node="")])
         await server.has_heard(1)
 
         (patch,) = server.requests
-        assert patch.path == "/api/v1/namespaces/team/pods/w-0"
-        assert patch.body == {"metadata": {"uid": "uid-w-0", "annotations": {WOKEN: "moment 1"}}}
+        assert patch.path == "/api/v1/namespaces/team/pods/w-0/status"
+        assert patch.body["status"] == {"nominatedNodeName": None}
 
     run(story)
 
