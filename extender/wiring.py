@@ -79,6 +79,7 @@ class Runtime:
             observer=news,
         )
         listen(cluster, ledger, barrier)
+        ledger.on_given_back(news.ticket_given_back)
         arrivals.on_incomplete(barrier.still_incomplete)
 
         def may_plan() -> list[str]:

@@ -18,42 +18,41 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+from extender.holds.machine.assembly import AssemblyState
 from extender.holds.machine.book import Book
 from extender.holds.machine.cause import Cause
-from extender.holds.machine.events import (
+from extender.holds.machine.messages import (
+    Answer,
     Arrived,
+    BackOff,
+    Bind,
     CallId,
     Closed,
     Event,
+    Free,
     GroupChanged,
+    Instruction,
     Joined,
+    Keep,
     NodeChanged,
     Opened,
+    Park,
     PeerGone,
     PodChanged,
+    ReportPartial,
+    ReportPeerClosed,
+    Seat,
     Settled,
     SiblingUnschedulable,
     StillIncomplete,
     TakeAnswer,
+    TakeBack,
     Tick,
     Verified,
+    Verify,
     VerifyFailed,
 )
-from extender.holds.machine.instructions import (
-    Answer,
-    BackOff,
-    Bind,
-    Free,
-    Keep,
-    Park,
-    ReportPartial,
-    ReportPeerClosed,
-    Seat,
-    TakeBack,
-    Verify,
-)
-from extender.holds.machine.states import AssemblyState
-from extender.holds.machine.story import Line
+from extender.holds.machine.table import Line
 from extender.holds.ports import InFlight, Observer, Timer
 from extender.logs import event as log_event
 from extender.model.gang import GangKey, PodGroup
@@ -100,6 +99,7 @@ class Barrier:
         self._undo = undo
         self._timer = timer
         self._clock = clock
+        self._now = clock.monotonic
         self._observer = observer
         self._mailbox: deque[Event] = deque()
         #: New members of which the book has not read yet.
@@ -162,7 +162,7 @@ class Barrier:
 
     def node_changed(self, name: str) -> None:
         """Hear that a node was changed or deleted, after the mirror shows it."""
-        if self._book.is_stranded(name):
+        if self._book.holds:
             self._tell_soon(NodeChanged(name))
 
     def still_incomplete(self, gang: GangKey) -> None:
@@ -237,35 +237,39 @@ class Barrier:
     def _react(self, event: Event) -> None:
         if isinstance(event, Joined):
             self._joining.discard(event.uid)
-        # One failure must not take the barrier down, nor the answers that stand behind it.
+        # What was decided before a stumble has happened in the book, and must be carried out.
+        wanted: list[Instruction] = []
         try:
-            instructions = self._book.handle(event, self._clock.monotonic())
+            wanted.extend(self._book.react(event, self._now()))
         except Exception:
             log.exception("barrier failed", extra={"facts": {"event": repr(event)}})
-            return
-        for instruction in instructions:
+        for instruction in wanted:
+            # One failure must not take the barrier down, nor the answers that stand behind it.
             try:
                 self._acts[type(instruction)](instruction)
             except Exception:
                 log.exception("barrier failed", extra={"facts": {"act": repr(instruction)}})
 
     def _after_work(self) -> None:
-        if self.learnt_timeout_s != self._told_timeout_s:
-            self._tell_timeout(self.learnt_timeout_s)
         due = self._book.due
         if due is not None and (self._rings_at is None or due < self._rings_at):
             self._rings_at = due
-            self._timer.call_later(max(0.0, due - self._clock.monotonic()), self._ring)
+            self._timer.call_later(max(0.0, due - self._now()), self._ring)
         if self._empty and not self._book.holds and self._book.closed:
             while self._empty:
                 self._empty.pop().set_result(None)
+        if self.learnt_timeout_s != self._told_timeout_s:
+            self._tell_timeout(self.learnt_timeout_s)
 
     def _tell_timeout(self, learnt_s: float | None) -> None:
         self._told_timeout_s = learnt_s
-        self._observer.learnt_timeout(learnt_s)
         if learnt_s is not None:
             sentence = "kube-scheduler gives up binds sooner than configured"
             log_event(log, logging.WARNING, sentence, bind_timeout_s=round(learnt_s, 2))
+        try:
+            self._observer.learnt_timeout(learnt_s)
+        except Exception:
+            log.exception("barrier failed")
 
     def _ring(self) -> None:
         self._rings_at = None
@@ -277,7 +281,12 @@ class Barrier:
         self._inflight.held(order.uid, order.node)
 
     def _verify(self, order: Verify) -> None:
-        self._groups.read(order.group).add_done_callback(partial(self._judge, order))
+        try:
+            reading = self._groups.read(order.group)
+        except Exception:
+            self._tell(VerifyFailed(order.gang, order.epoch))
+            raise
+        reading.add_done_callback(partial(self._judge, order))
 
     def _judge(self, order: Verify, read: Future[PodGroup | None]) -> None:
         error = read.exception()
@@ -289,7 +298,10 @@ class Barrier:
 
     def _bind(self, order: Bind) -> None:
         for each in order.orders:
-            self._inflight.committing(each.uid, each.node)
+            try:
+                self._inflight.committing(each.uid, each.node)
+            except Exception:
+                log.exception("room unnoted")  # sent it must be, for the book and its siblings
         try:
             self._binder.bind(order.orders, self._settle)
         except Exception:
@@ -311,11 +323,13 @@ class Barrier:
 
     def _answer(self, order: Answer) -> None:
         answer = self._answers.pop(order.id)
-        self._observer.released(order.cause.value, order.waited_s)
-        if order.cause is Cause.POD_GONE:
-            self._timer.call_later(_BREATH_S, partial(answer, order.error))
-        else:
-            answer(order.error)
+        try:
+            self._observer.released(order.cause.value, order.waited_s)
+        finally:
+            if order.cause is Cause.POD_GONE:
+                self._timer.call_later(_BREATH_S, partial(answer, order.error))
+            else:
+                answer(order.error)
 
     def _back_off(self, order: BackOff) -> None:
         log_event(log, logging.INFO, "gang backs off", gang=order.gang, span_s=order.span_s)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from extender.cache.cluster import Cluster
+from extender.cache.inflight import Stage
 from extender.holds.barrier import Barrier
 from extender.model.gang import GangKey
 from extender.model.pod import Pod, PodUid
@@ -46,6 +49,24 @@ class MirrorFacts:
         """Give the node on which room is kept for this pod, None without any."""
         place = self._ledger.place_of(uid)
         return place.node if place else None
+
+    def fits(self, node: str, pods: Iterable[PodUid]) -> bool:
+        """Ask whether a node has room for *pods* beside all that is there or on its way there.
+
+        Only what they ask for counts, and tickets of others do not: those have not come yet.
+        """
+        room = self._cluster.room(node)
+        if room is None:
+            return False
+        wanted: dict[str, int] = {}
+        for uid in pods:
+            place = self._ledger.place_of(uid)
+            counted = place is not None and place.node == node and place.stage >= Stage.HELD
+            pod = place.pod if place else self.arriving(uid)
+            for name, amount in pod.requests.items() if pod else ():
+                if amount > 0:
+                    wanted[name] = wanted.get(name, 0) + (0 if counted else amount)
+        return all(amount <= room.amount(name) for name, amount in wanted.items())
 
 
 def listen(cluster: Cluster, ledger: Ledger, barrier: Barrier) -> None:

@@ -30,6 +30,7 @@ from extender.cache.misfits import FITS_NOWHERE_S, PASSED_OVER_S
 from extender.model.gang import GangKey
 from extender.model.pod import Pod, PodUid
 from extender.plan.decision import Plan, Standing
+from extender.plan.room.node_match import tolerates
 from extender.ports import Clock, WakeOrder
 from extender.promises.allowance import Allowance
 from extender.promises.answers import Answers
@@ -81,6 +82,11 @@ class Ledger:
         self._looks: list[tuple[float, int, PodUid]] = []
         self._looked_after: set[PodUid] = set()
         self._numbers = count()
+        self._listeners: list[Callable[[GangKey, float], None]] = []
+
+    def on_given_back(self, listener: Callable[[GangKey, float], None]) -> None:
+        """Call *listener* with a gang that could not use its ticket, and how long it waits now."""
+        self._listeners.append(listener)
 
     def asked(self) -> None:
         """Hear that kube-scheduler works through its queue: who has a place may yet come."""
@@ -163,10 +169,12 @@ class Ledger:
         come again. Only if kube-scheduler leaves out a node it was nominated to, the node is a
         misfit, and the ticket falls.
         """
+        node = promise.node if promise.node in offered else ""
         if promise.gang in self.opening:
             return ""
-        node = promise.node
-        if node not in offered:
+        if promise.stage >= Stage.COMMITTING:
+            return node  # what was sent is on its way there, and nowhere else
+        if not node:
             node = self._another(pod, promise, offered)
             if not node:
                 self._missed(pod, promise, offered)
@@ -180,15 +188,19 @@ class Ledger:
         for name in offered:
             slots = self.room.slots(name, pod.shape)
             if (slots is None or slots > 0) and name not in barred:
-                self._table.move(pod.uid, name)
-                return name
+                return name if self._table.move(pod.uid, name) else ""
         for name in offered:
             if name not in barred and self._trade(promise, name):
                 return name
         return ""
 
     def _trade(self, promise: Promise, name: str) -> bool:
-        """Change places with a ticket on *name* whose pod has not come yet."""
+        """Change places with a ticket on *name* whose pod has not come yet.
+
+        Nobody is sent to a node that shrank or was tainted after it was promised.
+        """
+        if not self._still_stands(promise):
+            return False
         for other in tuple(self._table.on(name)):
             if (
                 other.stage is Stage.TICKETED
@@ -197,6 +209,16 @@ class Ledger:
             ):
                 return self._table.trade(promise.uid, other.uid)
         return False
+
+    def _still_stands(self, promise: Promise) -> bool:
+        """Ask whether a promised node still has the room, and still takes such pods."""
+        node, slots = self._cluster.node(promise.node), self.room.slots(promise.node, promise.shape)
+        if node is None or slots is None or slots < 0 or not node.ready or node.unschedulable:
+            return False
+        return all(
+            taint.effect == "PreferNoSchedule" or tolerates(promise.shape, taint)
+            for taint in node.taints
+        )
 
     def _missed(self, pod: Pod, promise: Promise, offered: Sequence[str]) -> None:
         now = self._clock.monotonic()
@@ -286,8 +308,11 @@ class Ledger:
     def give_back(self, key: GangKey) -> None:
         """Return the room promised to a gang that could not use it, and let it wait a while."""
         lapses = self._lapses[key] = self._lapses.get(key, 0) + 1
+        pause_s = LAPSE_PAUSE.after(lapses)
         self._table.give_back(key)
-        self._table.back_off(key, LAPSE_PAUSE.after(lapses))
+        self._table.back_off(key, pause_s)
+        for listener in self._listeners:
+            listener(key, pause_s)
 
     def heard(self, uid: PodUid, pod: Pod | None) -> None:
         """Hear from the watch, in its own thread, what became of a pod."""

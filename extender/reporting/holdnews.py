@@ -1,13 +1,18 @@
-"""What happens at the barrier, told to those who look: as series, and as events on the PodGroup."""
+"""What becomes of promises and holds, told to those who look: series, and events on PodGroups."""
 
 from __future__ import annotations
+
+import logging
 
 from prometheus_client import Histogram
 
 from extender.cache.cluster import Cluster
+from extender.logs import event
 from extender.metrics import Metrics
 from extender.model.gang import Gang, GangKey
 from extender.ports import Announcer, Clock, Notice, Subject
+
+log = logging.getLogger(__name__)
 
 #: The word of the event about a gang of which only a part got bound.
 BOUND_IN_PART = "BoundInPart"
@@ -57,6 +62,10 @@ class HoldNews:
                     at=self._clock.now(),
                 )
             )
+
+    def ticket_given_back(self, gang: GangKey, pause_s: float) -> None:
+        """A gang could not use the room promised to it."""
+        event(log, logging.INFO, "ticket given back", gang=gang, pause_s=pause_s)
 
     def peer_closed(self, age_s: float) -> None:
         """A caller gave up."""

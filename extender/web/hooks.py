@@ -14,7 +14,7 @@ from prometheus_client import Counter
 
 from extender.errors import ExtenderError, NotReady
 from extender.gate import Gate
-from extender.holds.machine.events import CallId, TakeAnswer
+from extender.holds.machine.messages import CallId, TakeAnswer
 from extender.logs import event
 from extender.metrics import Metrics
 from extender.model.membership import Membership

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 
+from extender.holds.machine.assembly import ASSEMBLY_MOVES, HOLD_MOVES, AssemblyState, HoldState
 from extender.holds.machine.cause import BACKS_OFF, Cause
 from extender.holds.machine.limits import Limits
-from extender.holds.machine.states import ASSEMBLY_MOVES, HOLD_MOVES, AssemblyState, HoldState
 
 PAGE = Path(__file__).parents[2] / "docs" / "holds.md"
 

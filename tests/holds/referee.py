@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from extender.holds.machine.cause import Cause
-from extender.holds.machine.entry import UNSEATED_SET
-from extender.holds.machine.events import CallId, Event, Verified
-from extender.holds.machine.instructions import Answer, Bind, Instruction, Park, TakeBack
 from extender.holds.machine.limits import Limits
+from extender.holds.machine.messages import (
+    Answer,
+    Bind,
+    CallId,
+    Event,
+    Instruction,
+    Park,
+    TakeBack,
+    Verified,
+)
+from extender.holds.machine.standing import UNSEATED_SET
 from extender.model.gang import GangKey, PodGroup
 from extender.model.pod import PodUid
 from extender.ports import BindOrder
 
 from .world import World
 
-LIMITS = Limits(max_holds=7, binds_per_s=0.25)
+#: Four members can be bound within the commit, five not.
+LIMITS = Limits(max_holds=7, binds_per_s=0.4)
 
 
 class Referee:
@@ -30,6 +39,8 @@ class Referee:
         self.answers: dict[CallId, Answer] = {}
         #: Bindings under way.
         self.sent: list[BindOrder] = []
+        #: What the API server has: uid -> node ("" while unbound). Absent when deleted.
+        self.bound_to: dict[PodUid, str] = {}
         #: Every node the API server has ever shown for a pod.
         self.was_on: set[tuple[PodUid, str]] = set()
         #: Gangs of which something is, or may be, bound by us.
@@ -51,7 +62,7 @@ class Referee:
                 assert {order.uid for order in orders} <= self.seats(gang)
 
     def check_bind(self, orders: tuple[BindOrder, ...], event: Event) -> None:
-        needed = LIMITS.commit_needs_s(len(orders)) if isinstance(event, Verified) else 0.0
+        needed = LIMITS.commit_s if isinstance(event, Verified) else 0.0
         latest = LIMITS.bind_timeout_s - LIMITS.margin_s - needed
         for order in orders:
             assert order.uid not in {each.uid for each in self.sent}, "a bind is sent once"
@@ -69,7 +80,12 @@ class Referee:
         assert group is not None, "I2: no PodGroup"
         runs = group.min_member <= 1 or len(self.seats(gang)) >= group.min_member
         starts = any(self.gang_of[order.uid] == gang for order in self.sent)
-        assert runs or starts or gang in self.begun, "I2: a member starts before its gang"
+        assert runs or starts or self.lives(gang), "I2: a member starts before its gang"
+
+    def lives(self, gang: GangKey) -> bool:
+        """Ask whether anything we began is there to be completed, in truth or as far as we see."""
+        really = any(node and self.gang_of[uid] == gang for uid, node in self.bound_to.items())
+        return gang in self.begun and bool(really or self.seats(gang))
 
     def check_commit(
         self, orders: tuple[BindOrder, ...], gang: GangKey, group: PodGroup | None
@@ -77,16 +93,20 @@ class Referee:
         assert group is not None, "I2: no PodGroup"
         together = self.seats(gang) | {order.uid for order in orders}
         assert len(together) >= group.min_member, "I2: fewer than minMember"
+        takes_s = LIMITS.commit_needs_s(group.min_member - len(self.seats(gang)))
+        assert takes_s <= LIMITS.commit_s, "I3: the binder gives up midway"
         known = self.mirror.group(gang)
         assert known is not None, "I2: we know better than an old read"
         assert len(together) >= known.min_member, "I2: fewer than we know it needs"
         for order in orders:
             pod = self.mirror.pod(order.uid)
             assert pod is not None, "I2: a pod that is gone"
+            assert self.mirror.fits(order.node, (order.uid,)), "I2: a node that is full"
             assert pod.status in UNSEATED_SET, "I2: a pod that is bound or leaving"
             node = self.mirror.node(order.node)
             assert node is not None, "I2: a node that is gone"
             assert node.ready, "I2: a node that is not ready"
+            assert not node.taints, "I2: a node that is tainted"
             came_for = [self.group_of[call] for call in self.waiting_for(order.uid)]
             assert all(each and each.uid == group.uid for each in came_for), "I2: another PodGroup"
 

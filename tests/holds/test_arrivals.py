@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from extender.holds.machine.assembly import AssemblyState
 from extender.holds.machine.cause import Cause
-from extender.holds.machine.events import Closed, Opened
-from extender.holds.machine.instructions import Answer, Bind, Free, Park
 from extender.holds.machine.limits import Limits
-from extender.holds.machine.states import AssemblyState
+from extender.holds.machine.messages import Answer, Bind, Closed, Free, Opened, Park
 from extender.model.pod import PodUid, Status
 from extender.ports import BindOrder
 

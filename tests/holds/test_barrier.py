@@ -9,10 +9,10 @@ import pytest
 
 from extender.errors import Unreachable
 from extender.holds.barrier import Barrier
+from extender.holds.machine.assembly import AssemblyState
 from extender.holds.machine.book import Book
 from extender.holds.machine.cause import Cause
 from extender.holds.machine.limits import Limits
-from extender.holds.machine.states import AssemblyState
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid, Status
 from extender.ports import BindOrder, BindOutcome, BindResult
@@ -257,6 +257,85 @@ def test_one_failing_act_does_not_cost_the_others_their_answer(caplog):
 
     assert all(each.done() for each in waiting)
     assert "barrier failed" in caplog.text
+
+
+def stumble(*_: object) -> None:
+    raise RuntimeError("stumbled")
+
+
+def test_an_observer_that_fails_costs_nobody_the_answer(caplog):
+    scene = Scene(3)
+    scene.notebook.released = stumble  # type: ignore[method-assign]
+    waiting = [scene.bind("w-0"), scene.bind("w-1")]
+    scene.clock.turn(30)
+
+    assert {each.result(0) for each in waiting} == {Cause.DEADLINE.text(GANG)}
+    assert "stumbled" in caplog.text
+
+
+def test_room_that_cannot_be_noted_keeps_no_binding_from_being_sent(caplog):
+    scene = Scene(2)
+    scene.world.committing = stumble  # type: ignore[method-assign]
+    scene.start_gang(2)
+
+    assert scene.binder.batches == [["w-0", "w-1"]]
+    assert "stumbled" in caplog.text
+
+
+def test_a_reader_that_fails_at_once_is_asked_again(caplog):
+    scene = Scene(2)
+    read, scene.reader.read = scene.reader.read, stumble  # type: ignore[method-assign, assignment]
+    scene.bind("w-0")
+    scene.bind("w-1")
+    assert scene.barrier.state_of(GANG) is AssemblyState.ASSEMBLING
+    scene.reader.read = read  # type: ignore[method-assign]
+    scene.clock.turn(0.5)
+    scene.reader.confirm()
+
+    assert scene.binder.batches == [["w-0", "w-1"]]
+
+
+def test_what_was_decided_before_a_stumble_is_carried_out(caplog):
+    scene = Scene(2)
+    first, second = scene.bind("w-0"), scene.bind("w-1")
+    scene.world.change_pod("w-0", status=Status.RUNNING, node="n-2")
+    scene.world.fits = stumble  # type: ignore[method-assign, assignment]
+    scene.reader.confirm()
+    assert first.result(0) == Cause.POD_ELSEWHERE.text(GANG)
+    scene.clock.turn(40)
+
+    assert second.done()
+    assert scene.barrier.holds == 0
+
+
+def test_time_goes_on_although_nobody_could_be_told_of_a_timeout(caplog):
+    scene = Scene(2)
+    scene.notebook.learnt_timeout = stumble  # type: ignore[method-assign]
+    for _ in range(3):
+        scene.world.add_pod("w-0")
+        waiting = scene.bind("w-0")
+        scene.clock.turn(5)
+        if scene.barrier.learnt_timeout_s is None:
+            waiting.hang_up()
+        scene.clock.turn(2)
+    assert "stumbled" in caplog.text
+    scene.world.add_pod("w-0")
+    waiting = scene.bind("w-0")
+    scene.clock.turn(30)
+
+    assert waiting.result(0) == Cause.DEADLINE.text(GANG)
+
+
+def test_an_answer_that_cannot_be_given_costs_the_others_nothing(caplog):
+    scene = Scene(3)
+    order = BindOrder(uid=PodUid("w-0"), namespace="team", name="w-0", node="n-1")
+    scene.barrier.bind(order, stumble)
+    waiting = scene.bind("w-1")
+    scene.clock.turn(30)
+
+    assert waiting.result(0) == Cause.DEADLINE.text(GANG)
+    assert len(scene.notebook.ended) == 2
+    assert scene.world.backoffs
 
 
 def test_an_impossible_event_is_logged_and_survived(caplog):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from extender.holds.machine.assembly import AssemblyState
 from extender.holds.machine.cause import Cause
-from extender.holds.machine.events import GroupChanged
-from extender.holds.machine.instructions import BackOff, Park, ReportPartial, TakeBack
 from extender.holds.machine.limits import Limits
-from extender.holds.machine.states import AssemblyState
+from extender.holds.machine.messages import BackOff, GroupChanged, Park, ReportPartial, TakeBack
 from extender.model.pod import PodUid, Status
 from extender.ports import BindOutcome, BindResult
 
@@ -148,3 +147,114 @@ def test_a_broken_gang_is_not_taken_back_while_a_member_is_being_bound():
     desk.settled("w-1")
 
     assert desk.passes(60) == []
+
+
+def the_pods_are_gone(desk: Desk, *uids: str) -> None:
+    for uid in uids:
+        desk.world.remove_pod(uid)
+        desk.world.flight.pop(PodUid(uid), None)
+        desk.pod_changed(uid, None)
+
+
+def a_gang_sent_with(*outcomes: BindOutcome) -> Desk:
+    """Give a gang whose bindings were sent and came to these ends."""
+    desk = a_gang_of(len(outcomes))
+    for index in range(len(outcomes)):
+        out = desk.arrives(f"w-{index}")
+    desk.commits(out)
+    for index, outcome in enumerate(outcomes):
+        desk.settled(f"w-{index}", outcome)
+    assert desk.book.state_of(GANG) is AssemblyState.BROKEN
+    return desk
+
+
+def test_a_broken_gang_of_which_nobody_is_left_meets_the_barrier_again():
+    desk = a_gang_sent_with(BOUND, BOUND, FAILED)
+    the_pods_are_gone(desk, "w-0", "w-1")
+
+    assert desk.book.state_of(GANG) is None
+    the_pods_are_gone(desk, "w-2")
+    for index in range(3):
+        desk.world.add_pod(f"x-{index}")
+    assert desk.arrives("x-0") == [Park(PodUid("x-0"), "n-1")]
+    desk.arrives("x-1")
+    assert bound_uids(desk.commits(desk.arrives("x-2"))) == ["x-0", "x-1", "x-2"]
+
+
+def test_a_broken_gang_meets_the_barrier_again_although_nobody_told_that_it_is_gone():
+    desk = a_gang_sent_with(BOUND, BOUND, FAILED)
+    for uid in ("w-0", "w-1", "w-2"):
+        desk.world.remove_pod(uid)
+        desk.world.flight.pop(PodUid(uid), None)
+    desk.world.add_pod("x-0")
+
+    assert desk.arrives("x-0") == [Park(PodUid("x-0"), "n-1")]
+    assert desk.book.state_of(GANG) is AssemblyState.ASSEMBLING
+
+
+def test_a_gang_of_which_perhaps_nothing_got_bound_meets_the_barrier_again():
+    desk = a_gang_sent_with(UNKNOWN, UNKNOWN, UNKNOWN)
+
+    assert desk.arrives("w-0") == [Park(PodUid("w-0"), "n-1")]
+    desk.arrives("w-1")
+    assert bound_uids(desk.commits(desk.arrives("w-2"))) == ["w-0", "w-1", "w-2"]
+
+
+def test_a_member_that_did_get_bound_unseen_counts_beside_those_who_come_again():
+    desk = a_gang_sent_with(UNKNOWN, UNKNOWN, UNKNOWN)
+    desk.arrives("w-1")
+    desk.arrives("w-2")
+    desk.world.change_pod("w-0", status=Status.BOUND, node="n-1")
+    desk.world.flight.pop(PodUid("w-0"))
+
+    assert bound_uids(desk.commits(desk.pod_changed("w-0"))) == ["w-1", "w-2"]
+
+
+def test_a_gang_of_which_nothing_got_bound_is_forgotten_once_that_is_known():
+    desk = a_gang_sent_with(UNKNOWN, FAILED)
+    desk.world.flight.pop(PodUid("w-0"))  # too long ago: what was promised has lapsed
+    assert desk.pod_changed("w-1") == []
+
+    assert desk.book.state_of(GANG) is None
+
+
+def test_a_gang_whose_outcomes_are_unknown_is_not_forgotten_before_they_are_known():
+    desk = a_gang_sent_with(UNKNOWN, FAILED)
+    desk.pod_changed("w-1")
+
+    assert desk.book.state_of(GANG) is AssemblyState.BROKEN
+
+
+def test_a_broken_gang_that_turns_out_to_run_is_done():
+    desk = a_gang_sent_with(BOUND, UNKNOWN)
+    desk.world.change_pod("w-1", status=Status.BOUND, node="n-1")
+    desk.pod_changed("w-1")
+
+    assert desk.book.state_of(GANG) is None
+
+
+def test_nobody_is_taken_back_where_nobody_got_bound():
+    desk = a_gang_of(2, limits=Limits(take_back_s=60))
+    desk.arrives("w-0")
+    desk.commits(desk.arrives("w-1"))
+    desk.settled("w-0", UNKNOWN)
+    desk.settled("w-1", UNKNOWN)
+
+    assert desk.passes(60) == []
+    assert desk.book.state_of(GANG) is None
+
+
+def test_a_gang_without_a_role_that_it_needs_has_not_started():
+    desk = a_gang_of(2)
+    desk.world.add_group(2, roles={"chief": 1})
+    desk.world.add_pod("chief", role="chief")
+    desk.arrives("w-0")
+    desk.arrives("w-1")
+    desk.commits(desk.arrives("chief"))
+    desk.settled("w-0")
+    desk.settled("w-1")
+    assert desk.settled("chief", FAILED)[-1] == ReportPartial(GANG)
+
+    assert bound_uids(desk.arrives("chief")) == ["chief"]
+    desk.settled("chief")
+    assert desk.book.state_of(GANG) is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from extender.holds.machine.cause import Cause
-from extender.holds.machine.instructions import Answer, BackOff, Bind, Park, Verify
+from extender.holds.machine.messages import Answer, BackOff, Bind, Park, Verify
 from extender.model.pod import PodUid, Status
 
 from .world import FAILED, GANG, a_gang_of, bound_uids, the

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from extender.holds.machine.states import ASSEMBLY_MOVES, HOLD_MOVES, AssemblyState, HoldState
+from extender.holds.machine.assembly import ASSEMBLY_MOVES, HOLD_MOVES, AssemblyState, HoldState
 
 from .drawing import PAGE, draw
 

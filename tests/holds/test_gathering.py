@@ -6,12 +6,23 @@ from dataclasses import replace
 
 import pytest
 
+from extender.holds.machine.assembly import AssemblyState
 from extender.holds.machine.cause import Cause
-from extender.holds.machine.events import GroupChanged, NodeChanged, VerifyFailed
-from extender.holds.machine.instructions import Answer, Bind, Park, ReportPartial, Seat, Verify
 from extender.holds.machine.limits import Limits
-from extender.holds.machine.states import AssemblyState
+from extender.holds.machine.messages import (
+    Answer,
+    BackOff,
+    Bind,
+    GroupChanged,
+    NodeChanged,
+    Park,
+    ReportPartial,
+    Seat,
+    Verify,
+    VerifyFailed,
+)
 from extender.model.gang import Phase
+from extender.model.node import Taint
 from extender.model.pod import PodUid, Status, Toleration
 from extender.ports import BindOrder, BindOutcome, BindResult
 
@@ -142,20 +153,70 @@ def test_a_member_bound_elsewhere_unheard_is_refused_but_counts_as_seated():
     assert desk.cause_of(2) is Cause.POD_ELSEWHERE
 
 
-@pytest.mark.parametrize(
-    "facts", [None, {"ready": False}, {"unschedulable": True}], ids=["gone", "unready", "cordoned"]
-)
-def test_a_node_that_fell_unheard_is_found_out_before_the_commit(facts):
-    desk = a_gang_of(2)
+CHANGES = {
+    "gone": (None, Cause.NODE_LOST),
+    "unready": ({"ready": False}, Cause.NODE_LOST),
+    "cordoned": ({"unschedulable": True}, Cause.NODE_LOST),
+    "tainted": ({"taints": (Taint("busy"),)}, Cause.NODE_LOST),
+    "emptied": ({"taints": (Taint("out", "x", "NoExecute"),)}, Cause.NODE_LOST),
+    "shrunk": ({"room": 1}, Cause.NODE_FULL),
+    "disliked": ({"taints": (Taint("busy", "", "PreferNoSchedule"),)}, None),
+    "roomy": ({"room": 2}, None),
+}
+
+
+@pytest.mark.parametrize(("facts", "cause"), CHANGES.values(), ids=CHANGES.keys())
+def test_a_node_that_fell_unheard_is_found_out_before_the_commit(facts, cause):
+    desk = a_gang_of(3)
     desk.arrives("w-0", node="n-1")
-    verify = desk.arrives("w-1", node="n-2")
+    desk.arrives("w-1", node="n-2")
+    verify = desk.arrives("w-2", node="n-2")
     del desk.world.nodes["n-2"]
     if facts is not None:
         desk.world.add_node("n-2", **facts)
     desk.commits(verify)
 
-    assert desk.cause_of(2) is Cause.NODE_LOST
-    assert desk.book.state_of(GANG) is AssemblyState.ASSEMBLING
+    assert [desk.cause_of(call) for call in (1, 2, 3)] == [None, cause, cause]
+    after = AssemblyState.ASSEMBLING if cause else AssemblyState.COMMITTING
+    assert desk.book.state_of(GANG) is after
+
+
+@pytest.mark.parametrize(("facts", "cause"), CHANGES.values(), ids=CHANGES.keys())
+def test_a_node_that_falls_while_binds_wait_for_it_sends_them_back_at_once(facts, cause):
+    desk = a_gang_of(4)
+    desk.arrives("w-0", node="n-1")
+    desk.arrives("w-1", node="n-2")
+    desk.arrives("w-2", node="n-2")
+    del desk.world.nodes["n-2"]
+    if facts is not None:
+        desk.world.add_node("n-2", **facts)
+    desk.tell(NodeChanged("n-2"))
+
+    assert [desk.cause_of(call) for call in (1, 2, 3)] == [None, cause, cause]
+
+
+def test_room_that_somebody_else_took_is_seen_before_the_commit():
+    desk = a_gang_of(2)
+    desk.world.add_node("n-2", room=1)
+    desk.arrives("w-0", node="n-1")
+    verify = desk.arrives("w-1", node="n-2")
+    desk.world.add_pod("stranger", None, node="n-2")
+    desk.commits(verify)
+
+    assert [desk.cause_of(1), desk.cause_of(2)] == [None, Cause.NODE_FULL]
+
+
+def test_a_pod_that_tolerates_the_taint_of_its_node_is_bound_there():
+    desk = a_gang_of(2)
+    shape = replace(SHAPE, tolerations=(Toleration(key="gpu", operator="Exists"),))
+    for uid in ("w-0", "w-1"):
+        desk.world.change_pod(uid, shape=shape)
+    desk.arrives("w-0")
+    verify = desk.arrives("w-1")
+    desk.world.add_node("n-1", taints=(Taint("gpu"),))
+    desk.tell(NodeChanged("n-1"))
+
+    assert bound_uids(desk.commits(verify)) == ["w-0", "w-1"]
 
 
 @pytest.mark.parametrize(
@@ -284,15 +345,59 @@ def test_a_change_the_mirror_shows_but_has_not_told_yet_asks_again():
     assert desk.book.state_of(GANG) is AssemblyState.ASSEMBLING
 
 
-def test_a_huge_gang_is_not_begun_when_kube_scheduler_would_give_up_midway():
-    desk = a_gang_of(3, limits=Limits(binds_per_s=0.1))
+def test_a_gang_is_not_begun_when_kube_scheduler_would_give_up_midway():
+    desk = a_gang_of(3)
     desk.arrives("w-0")
     desk.arrives("w-1")
     verify = desk.arrives("w-2")
-    desk.now += 13
+    desk.now += desk.limits.hold_s + desk.limits.verify_s + 0.1
     desk.commits(verify)
 
     assert {desk.cause_of(call) for call in (1, 2, 3)} == {Cause.TOO_LATE}
+
+
+@pytest.mark.parametrize("members", [2_501, 5_000, 10_000])
+def test_a_gang_that_cannot_be_bound_within_the_commit_is_refused_whole_at_its_first_call(members):
+    desk = a_gang_of(1, min_member=members)
+    out = desk.arrives("w-0")
+
+    assert desk.cause_of(1) is Cause.TOO_LARGE
+    assert the(BackOff, out).gang == GANG
+    assert desk.book.state_of(GANG) is None
+
+
+def test_a_longer_timeout_lets_a_large_gang_in():
+    desk = a_gang_of(1, min_member=10_000, limits=Limits.within(hold_s=30, bind_timeout_s=90))
+
+    assert desk.arrives("w-0") == [Park(PodUid("w-0"), "n-1")]
+
+
+def test_members_that_run_already_need_no_binding():
+    desk = a_gang_of(3, limits=Limits(commit_s=10, binds_per_s=0.2))
+    desk.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
+    desk.arrives("w-1")
+
+    assert bound_uids(desk.commits(desk.arrives("w-2"))) == ["w-1", "w-2"]
+
+
+def test_members_beyond_the_minimum_make_no_gang_too_large():
+    desk = a_gang_of(3, min_member=2, limits=Limits(commit_s=10, binds_per_s=0.2))
+    desk.arrives("w-0")
+    verify = desk.arrives("w-1")
+    desk.arrives("w-2")
+
+    assert bound_uids(desk.commits(verify)) == ["w-0", "w-1", "w-2"]
+
+
+def test_a_gang_that_grew_too_large_while_it_waited_is_not_sent_half_way():
+    desk = a_gang_of(3, min_member=2, limits=Limits(commit_s=10, binds_per_s=0.2))
+    desk.arrives("w-0")
+    desk.world.add_group(3)
+    desk.tell(GroupChanged(GANG, desk.world.group(GANG)))
+    desk.arrives("w-1")
+    desk.commits(desk.arrives("w-2"))
+
+    assert {desk.cause_of(call) for call in (1, 2, 3)} == {Cause.TOO_LARGE}
 
 
 def test_a_failed_surplus_member_does_not_break_the_gang():

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from extender.holds.machine.assembly import AssemblyState
 from extender.holds.machine.cause import Cause
-from extender.holds.machine.events import StillIncomplete
-from extender.holds.machine.states import AssemblyState
+from extender.holds.machine.messages import StillIncomplete
 
 from .world import GANG, a_gang_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from extender.errors import IllegalTransition
-from extender.holds.machine.events import CallId
-from extender.holds.machine.states import AssemblyState, HoldState
+from extender.holds.machine.assembly import AssemblyState, HoldState
+from extender.holds.machine.messages import CallId
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
 
@@ -57,7 +57,7 @@ def test_a_spoilt_table_is_found_out(desk, spoil, complaint):
 
 
 def test_a_table_over_its_bound_is_found_out(desk):
-    desk.book._max_holds = 1
+    desk.book._table.max_holds = 1
 
     with pytest.raises(IllegalTransition, match="more holds"):
         desk.book.validate()

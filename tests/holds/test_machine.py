@@ -24,13 +24,15 @@ from hypothesis.stateful import (
 
 from extender.holds.machine.book import Book
 from extender.holds.machine.cause import Cause
-from extender.holds.machine.entry import UNSEATED_SET
-from extender.holds.machine.events import (
+from extender.holds.machine.messages import (
+    Answer,
     Arrived,
+    Bind,
     CallId,
     Closed,
     Event,
     GroupChanged,
+    Instruction,
     Joined,
     NodeChanged,
     Opened,
@@ -39,18 +41,15 @@ from extender.holds.machine.events import (
     Settled,
     SiblingUnschedulable,
     StillIncomplete,
+    TakeBack,
     Tick,
     Verified,
+    Verify,
     VerifyFailed,
 )
-from extender.holds.machine.instructions import (
-    Answer,
-    Bind,
-    Instruction,
-    TakeBack,
-    Verify,
-)
+from extender.holds.machine.standing import UNSEATED_SET
 from extender.model.gang import GangKey, PodGroup
+from extender.model.node import Taint
 from extender.model.pod import PodUid, Status
 from extender.ports import BindOrder, BindOutcome, BindResult
 
@@ -71,6 +70,7 @@ TROUBLES = {
     "find_incomplete",
     "recreate_group",
     "refuse_sibling",
+    "restart_gang",
     "somebody_else_binds",
     "start_deleting",
 }
@@ -91,8 +91,6 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
         RuleBasedStateMachine.__init__(self)
         Referee.__init__(self)
         self.book = Book(self.mirror, LIMITS, chance=lambda: 0.5)
-        #: What the API server has: uid -> node ("" while unbound). Absent when deleted.
-        self.bound_to: dict[PodUid, str] = {}
         self.live: dict[GangKey, PodGroup] = {}
         #: Reads under way, each with what the API server had when it was asked.
         self.reads: list[tuple[Verify, PodGroup | None]] = []
@@ -103,7 +101,7 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
         self.uids = 0
         self.is_sound = True
 
-    @initialize(mins=one_of((1, 2, 3, 4), (2, 3)), take_back_s=st.sampled_from((None, 20.0)))
+    @initialize(mins=one_of((1, 2, 3, 4, 5), (2, 3)), take_back_s=st.sampled_from((None, 20.0)))
     def begin(self, mins, take_back_s):
         limits = replace(LIMITS, take_back_s=take_back_s)
         self.book = Book(self.mirror, limits, chance=lambda: 0.5)
@@ -143,6 +141,16 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
         self.bound_to.pop(uid, None)
         if seen:
             self.show_deletion(uid)
+
+    def restart_gang(self, index, seen):
+        """The job controller gives an attempt up: all pods are deleted and made anew."""
+        gang = GANGS[index % 2]
+        for uid in [uid for uid, each in self.mirror.gangs.items() if each == gang]:
+            self.bound_to.pop(uid, None)
+            if seen:
+                self.show_deletion(uid)
+        for _ in range(index // 2 + 1):
+            self.add_pod(gang)
 
     @rule(index=st.sampled_from(INDEXES))
     def show_what_is_gone(self, index):
@@ -250,8 +258,13 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
             self.tell(self.news.popleft())
 
     def change_node(self, index, seen):
-        node = NODES[index % 3]
-        self.mirror.add_node(node, ready=not self.mirror.nodes[node].ready)
+        node, old = NODES[index % 3], self.mirror.nodes[NODES[index % 3]]
+        if index < 3:
+            self.mirror.add_node(node, ready=not old.ready)
+        elif old.taints:
+            self.mirror.add_node(node, room=1)
+        else:
+            self.mirror.add_node(node, taints=(Taint("busy"),))
         self.hear(NodeChanged(node), seen)
 
     # What kube-scheduler does
@@ -322,6 +335,13 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
             self.settle(order, BindResult.BOUND)
         else:
             self.settle(order, BindResult.LOST)
+
+    @precondition(lambda self: self.sent)
+    @rule(mood=st.sampled_from(["answers", "answers", "fails", "loses"]))
+    def answer_every_bind(self, mood):
+        """The API server is well, or not, for as long as a commit takes."""
+        while self.sent:
+            self.answer_bind((0, mood))
 
     def settle(self, order, result):
         if result in (BindResult.BOUND, BindResult.UNKNOWN):

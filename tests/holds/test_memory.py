@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from extender.holds.machine import recent, story
-from extender.holds.machine.recent import Recent
-from extender.holds.machine.story import Line, Stories
+from extender.holds.machine import table
+from extender.holds.machine.table import Line, Recent, Stories
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
 
@@ -40,7 +39,7 @@ def test_a_bind_that_is_repeated_is_as_new_as_its_last_time():
 
 
 def test_binds_are_not_remembered_without_bound(monkeypatch):
-    monkeypatch.setattr(recent, "_REMEMBERED", 3)
+    monkeypatch.setattr(table, "_MOST_RECENT", 3)
     binds = Recent()
     for index in range(10):
         binds.remember(PodUid(f"w-{index}"), "n-1", 100.0)
@@ -60,7 +59,7 @@ def test_a_story_keeps_its_last_lines():
 
 
 def test_stories_of_the_oldest_gangs_are_forgotten(monkeypatch):
-    monkeypatch.setattr(story, "_GANGS", 2)
+    monkeypatch.setattr(table, "_GANGS", 2)
     stories = Stories()
     for name in ("a", "b", "c"):
         stories.note(GangKey(f"team/{name}"), 0.0, "HELD")

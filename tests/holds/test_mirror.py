@@ -13,9 +13,9 @@ from extender.holds.machine.cause import Cause
 from extender.holds.mirror import MirrorFacts, listen
 from extender.model.gang import GangKey, PodGroup
 from extender.model.membership import Membership
-from extender.model.node import Node
+from extender.model.node import Node, Taint
 from extender.model.pod import Pod, PodUid, Shape, Status
-from extender.model.resources import NOTHING, Resources
+from extender.model.resources import CPU, NOTHING, PODS, Resources
 from extender.ports import BindOutcome, BindResult
 from extender.promises.answers import Answers
 from extender.promises.ledger import Ledger
@@ -24,6 +24,7 @@ from .doubles import Call, Notebook, SpokenBinder, SpokenReader, SpokenUndo, Tur
 
 GANG = GangKey("team/train")
 MEMBER = Membership(key=GANG, named=True)
+STRANGER = Membership(key=GangKey("team/stranger"), named=False)
 SHAPE = Shape()
 
 
@@ -74,9 +75,10 @@ class Scene:
         )
         self.cluster.apply(Upsert(group, group.dialect))
 
-    def give_ticket(self, uid: str) -> None:
+    def give_ticket(self, uid: str | Pod) -> None:
+        holder = pod(uid) if isinstance(uid, str) else uid
         self.cluster.inflight.reserve(
-            pod(uid), GANG, "n-1", self.clock.monotonic(), stage=Stage.PASSED
+            holder, GANG, "n-1", self.clock.monotonic(), stage=Stage.PASSED
         )
 
     def stage(self, uid: str) -> Stage | None:
@@ -151,6 +153,72 @@ def test_the_mirror_tells_of_cordoned_nodes(scene):
     scene.clock.turn()
 
     assert waiting.result(0) == Cause.NODE_LOST.text(GANG)
+
+
+def test_the_mirror_tells_of_tainted_nodes(scene):
+    waiting = Call(scene.barrier, "w-0")
+    scene.cluster.apply(Upsert(Node(name="n-1", allocatable=NOTHING, taints=(Taint("leaving"),))))
+    scene.clock.turn()
+
+    assert waiting.result(0) == Cause.NODE_LOST.text(GANG)
+
+
+def two_cpus_each(uid: str, **facts: object) -> Pod:
+    return pod(uid, shape=Shape(requests=Resources({CPU: 2000, PODS: 1})), **facts)
+
+
+@pytest.fixture
+def tight(scene: Scene) -> Scene:
+    """The gang of two, each of two cpus, before a node of four."""
+    scene.cluster.apply(Upsert(Node(name="n-1", allocatable=Resources({CPU: 4000}))))
+    for uid in ("w-0", "w-1"):
+        scene.cluster.inflight.release(PodUid(uid))
+        scene.show(two_cpus_each(uid))
+        scene.give_ticket(two_cpus_each(uid))
+    return scene
+
+
+def test_a_gang_that_fills_its_node_to_the_brim_is_bound(tight):
+    for uid in ("w-0", "w-1"):
+        Call(tight.barrier, uid)
+    tight.reader.confirm()
+
+    assert tight.binder.batches == [["w-0", "w-1"]]
+
+
+def test_a_node_that_shrinks_below_what_waits_for_it_sends_it_back(tight):
+    waiting = Call(tight.barrier, "w-0")
+    tight.cluster.apply(Upsert(Node(name="n-1", allocatable=Resources({CPU: 1999}))))
+    tight.clock.turn()
+
+    assert waiting.result(0) == Cause.NODE_FULL.text(GANG)
+
+
+def test_a_node_that_somebody_else_fills_gets_no_gang_on_top(tight):
+    calls = [Call(tight.barrier, uid) for uid in ("w-0", "w-1")]
+    tight.show(two_cpus_each("stranger", node="n-1", status=Status.RUNNING), STRANGER)
+    tight.reader.confirm()
+
+    assert {call.result(0) for call in calls} == {Cause.NODE_FULL.text(GANG)}
+
+
+def test_what_a_pod_does_not_ask_for_may_be_short(tight):
+    tight.cluster.apply(Upsert(Node(name="n-1", allocatable=NOTHING)))
+    tight.show(pod("modest"))
+
+    assert tight.facts.fits("n-1", ["modest"])
+    assert not tight.facts.fits("n-1", ["w-0"])
+    assert not tight.facts.fits("unknown", ["modest"])
+
+
+def test_a_pod_on_its_way_is_counted_once_and_a_ticket_of_others_not_yet(tight):
+    for uid in ("w-8", "w-9"):
+        tight.show(two_cpus_each(uid))
+    assert tight.facts.fits("n-1", ["w-0", "w-1"])
+    assert tight.facts.fits("n-1", ["w-8", "w-9"])
+    Call(tight.barrier, "w-0")
+    assert tight.facts.fits("n-1", ["w-0", "w-1"])
+    assert not tight.facts.fits("n-1", ["w-8", "w-9"])
 
 
 def test_the_mirror_tells_of_siblings_that_fit_no_node(scene):

@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from extender.holds.machine.instructions import Answer, BackOff, Bind, Instruction, Verify
 from extender.holds.machine.limits import Limits
+from extender.holds.machine.messages import Answer, BackOff, Bind, Instruction, Verify
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid, Status
 
@@ -36,7 +36,7 @@ class GreedyScheduler:
             for index in range(size):
                 self.world.add_pod(f"{number}-{index}", gang)
         self.desk = Desk(self.world, Limits(hold_s=5))
-        self.desk.book._backoff._chance = self.random.random
+        self.desk.book._table.backoff._chance = self.random.random
         self.placed: dict[PodUid, int] = {}
         self.not_before: dict[GangKey, float] = {}
         self.ends: dict[GangKey, float] = {}

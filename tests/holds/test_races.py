@@ -6,16 +6,17 @@ from dataclasses import replace
 
 import pytest
 
+from extender.holds.machine.assembly import AssemblyState
 from extender.holds.machine.cause import Cause
-from extender.holds.machine.events import (
+from extender.holds.machine.limits import Limits
+from extender.holds.machine.messages import (
+    BackOff,
     Closed,
     GroupChanged,
     NodeChanged,
     Verified,
+    Verify,
 )
-from extender.holds.machine.instructions import BackOff, Verify
-from extender.holds.machine.limits import Limits
-from extender.holds.machine.states import AssemblyState
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid, Status
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from extender.holds.machine.cause import Cause
-from extender.holds.machine.events import SiblingUnschedulable
+from extender.holds.machine.messages import SiblingUnschedulable
 from extender.model.pod import PodUid
 from extender.model.reason import Reason
 

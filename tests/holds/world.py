@@ -8,37 +8,35 @@ from typing import TypeVar
 
 from extender.holds.machine.book import Book
 from extender.holds.machine.cause import Cause
-from extender.holds.machine.events import (
-    Arrived,
-    CallId,
-    Event,
-    PeerGone,
-    PodChanged,
-    Settled,
-    Tick,
-    Verified,
-)
-from extender.holds.machine.instructions import (
+from extender.holds.machine.limits import Limits
+from extender.holds.machine.messages import (
     Answer,
+    Arrived,
     BackOff,
     Bind,
+    CallId,
+    Event,
     Free,
     Instruction,
     Keep,
     Park,
+    PeerGone,
+    PodChanged,
     Seat,
+    Settled,
+    Tick,
+    Verified,
     Verify,
 )
-from extender.holds.machine.limits import Limits
 from extender.model.gang import GangKey, PodGroup
-from extender.model.node import Node
+from extender.model.node import Node, Taint
 from extender.model.pod import SEATED_SET, Pod, PodUid, Shape, Status
-from extender.model.resources import NOTHING
+from extender.model.resources import NOTHING, PODS, Resources
 from extender.ports import BindOrder, BindOutcome, BindResult
 
 Found = TypeVar("Found")
 
-SHAPE = Shape()
+SHAPE = Shape(requests=Resources({PODS: 1}))
 GANG = GangKey("team/train")
 BOUND = BindOutcome(BindResult.BOUND)
 FAILED = BindOutcome(BindResult.FAILED, "the API server refused the binding")
@@ -61,8 +59,12 @@ class World:
 
     # Building
 
-    def add_node(self, name: str, **facts: bool) -> None:
-        self.nodes[name] = Node(name=name, allocatable=NOTHING, **facts)
+    def add_node(
+        self, name: str, *, room: int | None = None, taints: tuple[Taint, ...] = (), **facts: bool
+    ) -> None:
+        """Add a node, or change it; without *room* it takes any number of pods."""
+        allocatable = NOTHING if room is None else Resources({PODS: room})
+        self.nodes[name] = Node(name=name, allocatable=allocatable, taints=taints, **facts)
 
     def add_group(
         self,
@@ -147,6 +149,16 @@ class World:
 
     def node(self, name: str) -> Node | None:
         return self.nodes.get(name)
+
+    def fits(self, node: str, pods: Iterable[PodUid]) -> bool:
+        known = self.nodes.get(node)
+        if known is None or PODS not in known.allocatable:
+            return known is not None
+        on_their_way = {
+            uid for uid, (stage, to) in self.flight.items() if to == node and stage != "passed"
+        }
+        seated = {pod.uid for pod in self.pods.values() if pod.node == node}
+        return len(on_their_way | seated | set(pods)) <= known.allocatable[PODS]
 
     def _is_seated(self, pod: Pod) -> bool:
         return pod.status in SEATED_SET or self.flight.get(pod.uid, ("", ""))[0] == "bound"
@@ -237,7 +249,7 @@ class Desk:
         self.now = until
         return out
 
-    def pod_changed(self, uid: str, gang: GangKey = GANG) -> list[Instruction]:
+    def pod_changed(self, uid: str, gang: GangKey | None = GANG) -> list[Instruction]:
         return self.tell(PodChanged(PodUid(uid), gang))
 
     def verified(self, verify: Instruction, group: PodGroup | None = None) -> list[Instruction]:

@@ -16,6 +16,7 @@ from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan, QueueFigures, Ticket, Verdict
+from extender.plan.planner import make_plan
 from extender.plan.plugin import Plugin
 from extender.plan.policy import plugin_register, policies
 from extender.plan.policy.options import Policy
@@ -84,6 +85,30 @@ def test_a_taken_host_port_keeps_a_node_out() -> None:
     need = told(snapshot(gang("train", members), nodes=table), plan(NO_ROOM)).needs[0]
 
     assert (need.slots, need.obstacles) == (1, {"with a host port taken": 1})
+
+
+def test_a_node_that_kube_scheduler_refused_keeps_no_place() -> None:
+    mine = waiting("train")
+    seen = replace(
+        snapshot(mine, nodes=node_table([4, 4])), misfits={mine.pods[0].shape: frozenset({"n0"})}
+    )
+    need = told(seen, plan(NO_ROOM)).needs[0]
+
+    assert (need.slots, need.obstacles) == (4, {"refused by kube-scheduler": 1})
+
+
+def test_the_verdict_and_the_explanation_count_nodes_by_the_same_words() -> None:
+    table = changed(node_table([8, 8, 8]), "n2", unschedulable=True)
+    table.used[:2, 0] = 7000, 8000
+    seen = snapshot(waiting("train"), nodes=table)
+    decided = make_plan(seen)
+    said = decided.verdicts[GangKey("a/train")].message
+
+    assert said.endswith("1 slot free: 1 node cordoned, 1 short of cpu")
+    assert list(told(seen, decided).needs[0].obstacles.items()) == [
+        ("cordoned", 1),
+        ("short of cpu", 1),
+    ]
 
 
 def test_room_given_to_others_by_the_same_plan_is_gone() -> None:

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from extender.model.gang import Gang, GangKey, Phase
-from extender.model.pod import Status
+from extender.model.pod import HostPort, Status
 from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import OpenQueue, Standing, Verdict
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
-from tests.builders import NOW, amounts, cluster, gang, lone, node, nodes, queue
+from tests.builders import NOW, amounts, cluster, gang, lone, node, nodes, pod, queue, shape
 
 
 def verdict(before: Snapshot, key: str = "a/train") -> Verdict:
@@ -53,6 +53,43 @@ def test_no_room_is_counted_by_what_is_in_the_way() -> None:
         Reason.NOT_ENOUGH_ROOM,
         "needs 2 x 4 cpu, 16Gi memory; 0 slots free: 1 node not ready, 1 cordoned, 1 tainted,"
         " 4 short of cpu, 1 short of memory",
+    )
+
+
+def test_a_node_that_lacks_several_things_is_counted_once_by_all_of_them() -> None:
+    members = [
+        node("n1", cpu=9, memory=9),
+        node("n2", cpu=9, memory=9),
+        node("n3", cpu=9, memory=9),
+    ]
+    taken = {"n1": amounts(cpu=8), "n2": amounts(cpu=8, memory=8), "n3": amounts(memory=8)}
+    before = cluster(members, [gang("a/train", 1, cpu=2, memory=2)], strangers=taken)
+
+    assert told(before)[1] == (
+        "needs 1 x 2 cpu, 2Gi memory; 0 slots free:"
+        " 1 node short of cpu, 1 short of memory, 1 short of cpu and memory"
+    )
+
+
+def test_a_taken_host_port_is_named_and_says_nothing_of_the_clusters_size() -> None:
+    ported = replace(shape(cpu=1), host_ports=(HostPort(80),))
+    train = gang("a/train", pods=[pod("train-0", ported)])
+    before = cluster(nodes(1), [train])
+    before = replace(before, nodes=replace(before.nodes, ports={"n1": (HostPort(80),)}))
+
+    assert told(before) == (
+        Reason.NOT_ENOUGH_ROOM,
+        "needs 1 x 1 cpu; 0 slots free: 1 node with a host port taken",
+    )
+
+
+def test_an_empty_cluster_has_a_host_port_once_on_every_node() -> None:
+    ported = replace(shape(cpu=1), host_ports=(HostPort(80),))
+    train = gang("a/train", pods=[pod(f"train-{number}", ported) for number in range(3)])
+
+    assert told(cluster(nodes(2), [train])) == (
+        Reason.EXCEEDS_CLUSTER,
+        "needs 3 x 1 cpu; the empty cluster has 2 such slots",
     )
 
 

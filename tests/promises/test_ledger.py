@@ -77,6 +77,22 @@ def test_a_stale_nomination_costs_no_ticket_but_trades_places() -> None:
     assert world.backs_off_for() == 0
 
 
+@pytest.mark.parametrize(
+    "worse",
+    [{"cpu": 1}, {"taints": (Taint("gone"),)}, {"unschedulable": True}, {"ready": False}],
+    ids=["smaller", "tainted", "cordoned", "not ready"],
+)
+def test_nobody_is_traded_to_a_node_that_got_worse_since_it_was_promised(worse: Any) -> None:
+    world = World(*gang_of_two(shape=BIG))
+    world.turn()
+    mine, other = world.of("p0").node, world.of("p1").node
+    world.see(node(mine, **worse))
+
+    assert not world.ask("p0", offered=[other], shape=BIG).nodes
+
+    assert world.places() == {"p0": mine, "p1": other}
+
+
 def test_an_offer_without_any_room_keeps_the_ticket_and_nominates_the_pod() -> None:
     world = World(*gang_of_two(shape=BIG), nodes=["n1", "n2", "n3"])
     world.see(pod("old", "other", shape=BIG, on="n3"))
@@ -411,6 +427,30 @@ def test_a_ticket_nobody_uses_lapses_without_any_pass() -> None:
 
     assert world.places() == {}
     assert world.backs_off_for() > 0
+
+
+def test_whoever_listens_hears_of_a_ticket_that_was_given_back() -> None:
+    world = World(*gang_of_two())
+    heard: list[tuple[GangKey, float]] = []
+    world.ledger.on_given_back(lambda gang, pause_s: heard.append((gang, pause_s)))
+    world.turn()
+
+    world.wait(21)
+
+    assert heard == [(GANG, 10.0)]
+
+
+def test_a_pod_whose_binding_is_on_its_way_is_steered_nowhere_else() -> None:
+    world = World(*gang_of_two())
+    world.turn()
+    mine = world.of("p0").node
+    other = next(name for name in NODES if name != mine)
+    world.ledger.held(uid("p0"), mine)
+    world.ledger.committing(uid("p0"), mine)
+
+    assert not world.ask("p0", offered=[other]).nodes
+    assert list(world.ask("p0").nodes) == [mine]
+    assert world.of("p0").stage is Stage.COMMITTING
 
 
 def test_a_stage_has_its_own_time() -> None:

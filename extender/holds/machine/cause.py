@@ -20,6 +20,7 @@ class Cause(Enum):
     BIND_FAILED = "bind_failed"
     DEADLINE = "deadline"
     TOO_LATE = "too_late"
+    TOO_LARGE = "too_large"
     SIBLING_UNSCHEDULABLE = "sibling_unschedulable"
     NOT_ENOUGH_MEMBERS = "not_enough_members"
     INCOMPLETE = "incomplete"
@@ -29,6 +30,7 @@ class Cause(Enum):
     GROUP_REPLACED = "group_replaced"
     GROUP_UNUSABLE = "group_unusable"
     NODE_LOST = "node_lost"
+    NODE_FULL = "node_full"
     POD_GONE = "pod_gone"
     POD_CHANGED = "pod_changed"
     POD_ELSEWHERE = "pod_elsewhere"
@@ -52,6 +54,7 @@ BACKS_OFF = frozenset(
     {
         Cause.DEADLINE,
         Cause.TOO_LATE,
+        Cause.TOO_LARGE,
         Cause.SIBLING_UNSCHEDULABLE,
         Cause.NOT_ENOUGH_MEMBERS,
         Cause.UNVERIFIED,
@@ -64,7 +67,8 @@ _SENTENCES = {
     Cause.BOUND: "the pod is bound",
     Cause.BIND_FAILED: "the API server did not bind the pod",
     Cause.DEADLINE: "members did not assemble in time",
-    Cause.TOO_LATE: "too little time is left to bind the whole gang; raise the bind timeout",
+    Cause.TOO_LATE: "too little time is left to bind the whole gang",
+    Cause.TOO_LARGE: "it is too large to be bound in time; raise the bind timeout",
     Cause.SIBLING_UNSCHEDULABLE: "a member that is needed fits no node",
     Cause.NOT_ENOUGH_MEMBERS: "too few members are left to reach minMember",
     Cause.INCOMPLETE: "the rest of the gang has not been created yet",
@@ -73,7 +77,8 @@ _SENTENCES = {
     Cause.GROUP_GONE: "its PodGroup does not exist",
     Cause.GROUP_REPLACED: "its PodGroup was replaced by another of the same name",
     Cause.GROUP_UNUSABLE: "its PodGroup cannot be used; see its events",
-    Cause.NODE_LOST: "the chosen node is gone, not ready or cordoned",
+    Cause.NODE_LOST: "the chosen node is gone, not ready, cordoned or tainted",
+    Cause.NODE_FULL: "the chosen node has no room for it any more",
     Cause.POD_GONE: "the pod is gone or being deleted",
     Cause.POD_CHANGED: "the pod was gated or moved to another gang while its bind waited",
     Cause.ROOM_PROMISED: "the room on the chosen node, or in the queue, is promised to others",

@@ -1,6 +1,7 @@
 """What becomes of a gang whose bindings were sent: it has started, or it is bound in part.
 
-There is no way back from here: whoever is missing is bound as it comes. Only a gang that stays
+There is no way back from here: whoever is missing is bound as it comes, as long as anybody runs.
+Once nobody does, nothing has happened, and the next members gather anew. Only a gang that stays
 short for long is taken back, if that was asked for, and that is an eviction.
 """
 
@@ -9,15 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from extender.holds.machine import quorum
-from extender.holds.machine.alarms import Alarms
-from extender.holds.machine.assembly import Assembly
-from extender.holds.machine.backoff import Backoff
+from extender.holds.machine.assembly import Assembly, AssemblyState, Hold
 from extender.holds.machine.cause import Cause
-from extender.holds.machine.ending import Ending
-from extender.holds.machine.facts import Facts
-from extender.holds.machine.instructions import Free, Instruction, ReportPartial, TakeBack
-from extender.holds.machine.patience import Patience
-from extender.holds.machine.states import AssemblyState
+from extender.holds.machine.limits import Patience
+from extender.holds.machine.messages import Facts, Free, Instruction, ReportPartial, TakeBack
+from extender.holds.machine.standing import UNSEATED_SET
 from extender.holds.machine.table import Table
 from extender.model.pod import SEATED_SET, PodUid
 from extender.ports import BindResult, EvictOrder
@@ -26,52 +23,66 @@ from extender.ports import BindResult, EvictOrder
 class Forward:
     """The life of assemblies from the moment their bindings are sent."""
 
-    def __init__(
-        self,
-        table: Table,
-        facts: Facts,
-        patience: Patience,
-        backoff: Backoff,
-        alarms: Alarms,
-        ending: Ending,
-    ) -> None:
+    def __init__(self, table: Table, facts: Facts, patience: Patience) -> None:
         self._table = table
         self._facts = facts
         self._patience = patience
-        self._backoff = backoff
-        self._alarms = alarms
-        self._ending = ending
 
     def settled(
-        self, assembly: Assembly, uid: PodUid, result: BindResult, now: float
+        self, assembly: Assembly, hold: Hold, result: BindResult, now: float
     ) -> Iterator[Instruction]:
         """Count an outcome; the last one tells whether the gang has started."""
         if result is BindResult.BOUND:
-            assembly.bound.add(uid)
+            assembly.bound[hold.uid] = hold.role
         elif result is BindResult.UNKNOWN:
-            assembly.unsure = True
+            assembly.unsure.add(hold.uid)
         elif result is BindResult.FAILED:
-            assembly.failed.add(uid)
+            assembly.failed.add(hold.uid)
         if assembly.holds:
             return
-        if assembly.is_complete:
-            self._table.turn(assembly, AssemblyState.DONE, now)
-            self._backoff.started(assembly.key)
+        if quorum.is_complete(assembly):
+            self._start(assembly, now)
         elif assembly.state is AssemblyState.COMMITTING:
             yield from self._fall_short(assembly, now)
+        else:
+            self.look_again(assembly, now)
+
+    def _start(self, assembly: Assembly, now: float) -> None:
+        self._table.turn(assembly, AssemblyState.DONE, now)
+        self._table.backoff.started(assembly.key)
 
     def _fall_short(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
         """Go on forward if a member may have started; otherwise nothing has happened."""
         if not assembly.bound and not assembly.unsure:
             for uid in sorted(assembly.failed):
                 yield Free(uid)
-            yield from self._ending.end(assembly, Cause.BIND_FAILED, now)
+            yield from self._table.end(assembly, Cause.BIND_FAILED, now)
             return
         self._table.turn(assembly, AssemblyState.BROKEN, now)
         limits = self._patience.limits(now)
         assembly.deadline = now + (limits.take_back_s or limits.broken_s)
-        self._alarms.set(assembly.deadline, assembly.key)
+        self._table.alarms.set(assembly.deadline, assembly.key)
+        members = ((pod.uid, pod.refusal) for pod in self._facts.pods_of(assembly.key))
+        self._table.enrol(assembly, members)
         yield ReportPartial(assembly.key)
+
+    def look_again(self, assembly: Assembly, now: float) -> None:
+        """See whether a gang in part runs by now, or nothing of it is left to be completed."""
+        if assembly.state is not AssemblyState.BROKEN or assembly.holds:
+            return
+        group = self._facts.group(assembly.key) or assembly.group
+        seated = quorum.seats(group, self._facts)
+        if quorum.is_satisfied(group, seated):
+            self._start(assembly, now)
+        elif not seated.total and not any(map(self._may_be_bound, assembly.unsure)):
+            self._table.turn(assembly, AssemblyState.DISSOLVED, now)
+
+    def _may_be_bound(self, uid: PodUid) -> bool:
+        """Ask whether an outcome is unknown still: not shown, and its promise has not lapsed."""
+        pod = self._facts.pod(uid)
+        if pod is None or pod.status not in UNSEATED_SET:
+            return False
+        return self._facts.reserved_node(uid) is not None
 
     def time_passed(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
         """Give up the completion of a gang in part, or the gang itself, when its time is over."""
@@ -79,20 +90,19 @@ class Forward:
             return
         limits = self._patience.limits(now)
         group = self._facts.group(assembly.key) or assembly.group
+        seated = quorum.seats(group, self._facts)
         if assembly.holds:
-            self._alarms.set(now + limits.commit_s, assembly.key)
-        elif limits.take_back_s and not quorum.is_satisfied(
-            group, quorum.seats(group, self._facts)
-        ):
+            self._table.alarms.set(now + limits.commit_s, assembly.key)
+        elif limits.take_back_s and seated.total and not quorum.is_satisfied(group, seated):
             yield from self._take_back(assembly, now)
         else:
             self._table.turn(assembly, AssemblyState.DISSOLVED, now)
 
     def _take_back(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
         """Stop waiting for the rest: what occupies nodes for nothing leaves again."""
-        for uid in sorted(assembly.failed - assembly.bound):
+        for uid in sorted(assembly.failed - assembly.bound.keys()):
             yield Free(uid)
-        yield from self._ending.end(assembly, Cause.TAKEN_BACK, now)
+        yield from self._table.end(assembly, Cause.TAKEN_BACK, now)
         why = Cause.TAKEN_BACK.text(assembly.key)
         yield TakeBack(
             assembly.key,

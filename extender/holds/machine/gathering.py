@@ -9,32 +9,30 @@ from collections.abc import Iterator
 from itertools import count
 
 from extender.holds.machine import quorum
-from extender.holds.machine.alarms import Alarms
-from extender.holds.machine.assembly import Assembly, Hold
+from extender.holds.machine.assembly import (
+    GATHERING,
+    Assembly,
+    AssemblyState,
+    Hold,
+    HoldState,
+    Seats,
+)
 from extender.holds.machine.cause import Cause
-from extender.holds.machine.ending import Ending
-from extender.holds.machine.facts import Facts
-from extender.holds.machine.instructions import Free, Instruction, Verify
-from extender.holds.machine.patience import Patience
-from extender.holds.machine.quorum import Seats
-from extender.holds.machine.standing import group_objection, objection
-from extender.holds.machine.states import GATHERING, AssemblyState, HoldState
+from extender.holds.machine.limits import Patience
+from extender.holds.machine.messages import Facts, Free, Instruction, Verified, Verify, VerifyFailed
+from extender.holds.machine.standing import crowded_out, group_objection, objection
 from extender.holds.machine.table import Table
-from extender.model.gang import GangKey, PodGroup
+from extender.model.gang import PodGroup
 from extender.model.pod import Pod, PodUid
 
 
 class Gathering:
     """The life of assemblies, from the first arrival to the moment their bindings are sent."""
 
-    def __init__(
-        self, table: Table, facts: Facts, patience: Patience, alarms: Alarms, ending: Ending
-    ) -> None:
+    def __init__(self, table: Table, facts: Facts, patience: Patience) -> None:
         self._table = table
         self._facts = facts
         self._patience = patience
-        self._alarms = alarms
-        self._ending = ending
         self._epochs = count(1)
 
     # Coming together
@@ -42,22 +40,22 @@ class Gathering:
     def join(self, hold: Hold, group: PodGroup, now: float) -> Iterator[Instruction]:
         """Hold a new arrival; the first of its gang sets the deadline for all."""
         assembly = self._table.assemblies.get(group.key)
-        if assembly is not None and assembly.group.uid != group.uid:
-            yield from self._give_way(assembly, now)
+        if assembly is not None and assembly.state is AssemblyState.BROKEN:
+            self._table.turn(assembly, AssemblyState.DISSOLVED, now)  # nobody of it runs
             assembly = None
+        elif assembly is not None and assembly.group.uid != group.uid:
+            yield from self._table.end(assembly, Cause.GROUP_REPLACED, now)
+            assembly = None
+        is_first = assembly is None
         if assembly is None:
             assembly = self._begin(group, now)
         elif assembly.state is AssemblyState.ASSEMBLING:
             assembly.group = group
         yield from self._table.park(hold, assembly, now)
-        yield from self.weigh(assembly, now)
-
-    def _give_way(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
-        """End the attempt of a PodGroup that was replaced."""
-        if assembly.state is AssemblyState.BROKEN:
-            self._table.turn(assembly, AssemblyState.DISSOLVED, now, Cause.GROUP_REPLACED)
+        if is_first and self._is_too_large(group, self._facts.seated(group.key), now):
+            yield from self._table.end(assembly, Cause.TOO_LARGE, now)  # why bring the rest?
         else:
-            yield from self._ending.end(assembly, Cause.GROUP_REPLACED, now)
+            yield from self.weigh(assembly, now)
 
     def _begin(self, group: PodGroup, now: float) -> Assembly:
         limits = self._patience.limits(now)
@@ -70,7 +68,7 @@ class Gathering:
         )
         members = ((pod.uid, pod.refusal) for pod in self._facts.pods_of(group.key))
         self._table.enrol(assembly, members)
-        self._alarms.set(assembly.deadline, assembly.key)
+        self._table.alarms.set(assembly.deadline, assembly.key)
         return assembly
 
     def weigh(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
@@ -87,24 +85,25 @@ class Gathering:
         assembly.seen = self._facts.group(group.key)
         yield Verify(group.key, assembly.epoch, group)
 
-    def in_epoch(self, gang: GangKey, epoch: int) -> Assembly | None:
-        """Give the assembly that asked in *epoch*, None when that has passed."""
-        assembly = self._table.assemblies.get(gang)
+    def _that_asked(self, answer: Verified | VerifyFailed) -> Assembly | None:
+        """Give the assembly that waits for *answer*, None when its epoch has passed."""
+        assembly = self._table.assemblies.get(answer.gang)
         if assembly is None or assembly.state is not AssemblyState.VERIFYING:
             return None
-        return assembly if assembly.epoch == epoch else None
+        return assembly if assembly.epoch == answer.epoch else None
 
-    def verified(
-        self, assembly: Assembly, group: PodGroup | None, now: float
-    ) -> Iterator[Instruction]:
-        """Judge every member anew with the live *group*, and commit if enough remain."""
+    def verified(self, event: Verified, now: float) -> Iterator[Instruction]:
+        """Judge every member anew with the live PodGroup, and commit if enough remain."""
+        assembly, group = self._that_asked(event), event.group
+        if assembly is None:
+            return
         known = self._facts.group(assembly.key)
         if not quorum.is_same_promise(known, assembly.seen):
             yield from self.group_changed(assembly, known, now)
             return
         cause = group_objection(group, assembly.group.uid)
         if group is None or cause is not None:
-            yield from self._ending.end(assembly, cause or Cause.GROUP_GONE, now)
+            yield from self._table.end(assembly, cause or Cause.GROUP_GONE, now)
             return
         assembly.group = group
         # A slow read may be older than what the mirror shows: both must be satisfied. Seats are
@@ -126,24 +125,36 @@ class Gathering:
             cause = objection(hold, self._facts)
             if cause is not None:
                 yield from self._remove(hold, cause, now)
+        for hold in tuple(crowded_out(assembly.holds.values(), self._facts)):
+            yield from self._remove(hold, Cause.NODE_FULL, now)
 
     def _commit(self, assembly: Assembly, seated: Seats, now: float) -> Iterator[Instruction]:
-        limits = self._patience.limits(now)
-        if now + limits.commit_needs_s(len(assembly.holds)) > assembly.give_up:
-            yield from self._ending.end(assembly, Cause.TOO_LATE, now)
+        if self._is_too_large(assembly.group, seated.total, now):
+            yield from self._table.end(assembly, Cause.TOO_LARGE, now)
+            return
+        if now + self._patience.limits(now).commit_s > assembly.give_up:
+            yield from self._table.end(assembly, Cause.TOO_LATE, now)
             return
         self._table.turn(assembly, AssemblyState.COMMITTING, now)
-        assembly.seated_before = seated.total
+        assembly.seated_before = seated
         yield from self._table.commit(tuple(assembly.holds.values()), now)
 
-    def verify_failed(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
+    def _is_too_large(self, group: PodGroup, seated: int, now: float) -> bool:
+        """Ask whether the binder would give up midway; surplus members may be left behind."""
+        limits = self._patience.limits(now)
+        return limits.commit_needs_s(group.min_member - seated) > limits.commit_s
+
+    def verify_failed(self, event: VerifyFailed, now: float) -> Iterator[Instruction]:
         """Read the PodGroup again in a moment, if there is one left."""
+        assembly = self._that_asked(event)
+        if assembly is None:
+            return
         self._table.turn(assembly, AssemblyState.ASSEMBLING, now, Cause.UNVERIFIED)
         assembly.reread_at = now + self._patience.limits(now).reread_s
         if assembly.reread_at >= assembly.deadline:
-            yield from self._ending.end(assembly, Cause.UNVERIFIED, now)
+            yield from self._table.end(assembly, Cause.UNVERIFIED, now)
             return
-        self._alarms.set(assembly.reread_at, assembly.key)
+        self._table.alarms.set(assembly.reread_at, assembly.key)
 
     # Falling apart
 
@@ -171,10 +182,9 @@ class Gathering:
 
     def member_changed(self, assembly: Assembly, uid: PodUid, now: float) -> Iterator[Instruction]:
         """Weigh anew, and doubt if this member will not come."""
-        self._table.enrol(assembly, ((uid, ""),))
         pod = self._facts.pod(uid)
         if pod is None or not quorum.may_come(pod, assembly):
-            self._doubt(assembly, now)
+            self.doubt(assembly, now)
         yield from self.weigh(assembly, now)
 
     def member_refused(self, assembly: Assembly, pod: Pod, now: float) -> Iterator[Instruction]:
@@ -186,6 +196,7 @@ class Gathering:
         """
         if pod.refusal == assembly.siblings.get(pod.uid, ""):
             return
+        self._table.enrol(assembly, ((pod.uid, ""),))
         assembly.siblings[pod.uid] = pod.refusal
         if pod.fits_no_node and not quorum.waits_for_victims(pod, self._facts):
             assembly.stuck.add(pod.uid)
@@ -193,16 +204,11 @@ class Gathering:
             assembly.stuck.discard(pod.uid)
         yield from self.member_changed(assembly, pod.uid, now)
 
-    def member_left(self, assembly: Assembly, uid: PodUid, now: float) -> None:
-        """Forget a member that is gone, or in another gang by now."""
-        self._table.expel(assembly, uid)
-        self._doubt(assembly, now)
-
-    def _doubt(self, assembly: Assembly, now: float) -> None:
+    def doubt(self, assembly: Assembly, now: float) -> None:
         """Give a gang that lost a member some grace: controllers replace pods quickly."""
         if assembly.doubt_at is None:
             assembly.doubt_at = now + self._patience.limits(now).grace_s
-            self._alarms.set(assembly.doubt_at, assembly.key)
+            self._table.alarms.set(assembly.doubt_at, assembly.key)
 
     def group_changed(
         self, assembly: Assembly, group: PodGroup | None, now: float
@@ -214,7 +220,7 @@ class Gathering:
         if assembly.state not in GATHERING:
             return
         if group is None or cause is not None:
-            yield from self._ending.end(assembly, cause or Cause.GROUP_GONE, now)
+            yield from self._table.end(assembly, cause or Cause.GROUP_GONE, now)
             return
         if assembly.state is AssemblyState.VERIFYING:
             if quorum.is_same_promise(group, assembly.seen):
@@ -237,19 +243,19 @@ class Gathering:
     def _while_verifying(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
         """Let a verification that began in time finish, but not for ever."""
         if now >= assembly.verify_by:
-            yield from self._ending.end(assembly, Cause.UNVERIFIED, now)
+            yield from self._table.end(assembly, Cause.UNVERIFIED, now)
         elif now >= assembly.deadline:
-            self._alarms.set(assembly.verify_by, assembly.key)
+            self._table.alarms.set(assembly.verify_by, assembly.key)
 
     def _while_assembling(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
         if now >= assembly.deadline:
-            yield from self._ending.end(assembly, Cause.DEADLINE, now)
+            yield from self._table.end(assembly, Cause.DEADLINE, now)
             return
         if assembly.doubt_at is not None and now >= assembly.doubt_at:
             assembly.doubt_at = None
             if not quorum.is_within_reach(assembly, self._facts):
                 cause = Cause.SIBLING_UNSCHEDULABLE if assembly.stuck else Cause.NOT_ENOUGH_MEMBERS
-                yield from self._ending.end(assembly, cause, now)
+                yield from self._table.end(assembly, cause, now)
                 return
         if assembly.reread_at is not None and now >= assembly.reread_at:
             assembly.reread_at = None

@@ -3,28 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Iterable
 
-from extender.holds.machine.assembly import Assembly, Hold
-from extender.holds.machine.facts import Facts
+from extender.holds.machine.assembly import Assembly, Hold, Seats
+from extender.holds.machine.messages import Facts
 from extender.model.gang import PodGroup
 from extender.model.pod import Pod, Status
-
-
-class Seats(NamedTuple):
-    """Members on a node; *by_role* only knows the roles that have a minimum."""
-
-    total: int
-    by_role: Mapping[str, int]
-
-
-def role_minima(group: PodGroup) -> dict[str, int]:
-    """Give the minima that count: none when they add up to more than minMember (as in Volcano)."""
-    if not group.min_by_role:
-        return {}
-    minima = {role: least for role, least in group.min_by_role.items() if least > 0}
-    return minima if sum(minima.values()) <= group.min_member else {}
 
 
 def is_same_promise(one: PodGroup | None, other: PodGroup | None) -> bool:
@@ -44,14 +28,14 @@ def seats(group: PodGroup, facts: Facts) -> Seats:
     key = group.key
     return Seats(
         facts.seated(key),
-        {role: facts.seated_in_role(key, role) for role in role_minima(group)},
+        {role: facts.seated_in_role(key, role) for role in group.role_minima},
     )
 
 
 def is_satisfied(group: PodGroup, seated: Seats) -> bool:
     """Ask whether the gang runs already, so that further members need not wait."""
     return seated.total >= group.min_member and all(
-        seated.by_role[role] >= least for role, least in role_minima(group).items()
+        seated.by_role[role] >= least for role, least in group.role_minima.items()
     )
 
 
@@ -59,11 +43,23 @@ def is_reached(group: PodGroup, holds: Collection[Hold], seated: Seats) -> bool:
     """Ask whether seated and held members together are enough; none of *holds* may be seated."""
     if seated.total + len(holds) < group.min_member:
         return False
-    minima = role_minima(group)
+    return _has_all_roles(group, (hold.role for hold in holds), seated)
+
+
+def is_complete(assembly: Assembly) -> bool:
+    """Ask whether those who were bound are enough beside those who were there before."""
+    group, seated = assembly.group, assembly.seated_before
+    if seated.total + len(assembly.bound) < group.min_member:
+        return False
+    return _has_all_roles(group, assembly.bound.values(), seated)
+
+
+def _has_all_roles(group: PodGroup, coming: Iterable[str], seated: Seats) -> bool:
+    minima = group.role_minima
     if not minima:
         return True
-    held = Counter(hold.role for hold in holds)
-    return all(seated.by_role[role] + held[role] >= least for role, least in minima.items())
+    roles = Counter(coming)
+    return all(seated.by_role[role] + roles[role] >= least for role, least in minima.items())
 
 
 def is_within_reach(assembly: Assembly, facts: Facts) -> bool:

@@ -1,17 +1,89 @@
-"""May a held call go on waiting? Asked on every change, and of all members before a commit."""
+"""May this bind call come in, and may it go on waiting? Judged from the mirror alone.
+
+The second is asked on every change, and of all members before a commit.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+import msgspec
+
+from extender.holds.machine import quorum
 from extender.holds.machine.assembly import Hold
 from extender.holds.machine.cause import Cause
-from extender.holds.machine.entry import UNSEATED_SET
-from extender.holds.machine.facts import Facts
-from extender.model.gang import PodGroup
-from extender.model.node import Node
-from extender.model.pod import Pod, Status, Toleration
+from extender.holds.machine.messages import Facts
+from extender.model.gang import GangKey, PodGroup
+from extender.model.node import Node, Taint
+from extender.model.pod import Pod, Status
+from extender.plan.room.node_match import is_hard, tolerates
+from extender.ports import BindOrder
 
-NOT_READY = "node.kubernetes.io/not-ready"
-CORDONED = "node.kubernetes.io/unschedulable"
+#: The API server has not shown these on any node, whatever we have planned for them.
+UNSEATED_SET = frozenset({Status.PENDING, Status.PIPELINED, Status.ALLOCATED, Status.BINDING})
+#: The taints by which the API server says the same a moment later.
+_NOT_READY = Taint("node.kubernetes.io/not-ready")
+_CORDONED = Taint("node.kubernetes.io/unschedulable")
+
+
+class Refuse(msgspec.Struct, frozen=True):
+    """Answer with an error at once."""
+
+    cause: Cause
+    gang: GangKey | None = None
+
+
+class Present(msgspec.Struct, frozen=True):
+    """The API server has shown the pod on that very node: answer with success at once."""
+
+    gang: GangKey | None = None
+
+
+class BindNow(msgspec.Struct, frozen=True):
+    """There is nothing to wait for."""
+
+    gang: GangKey | None = None
+    role: str = ""
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Hold it until its gang can start."""
+
+    group: PodGroup
+    role: str
+
+
+Entry: TypeAlias = Refuse | Present | BindNow | Wait
+
+
+def judge(order: BindOrder, facts: Facts) -> Entry:
+    """Judge an arriving call."""
+    pod = facts.arriving(order.uid)
+    gang = facts.gang_of(order.uid)
+    if pod is None or pod.status is Status.RELEASING:
+        return Refuse(Cause.POD_GONE, gang)
+    if pod.status not in UNSEATED_SET:
+        return Present(gang) if pod.node == order.node else Refuse(Cause.POD_ELSEWHERE, gang)
+    if gang is None:
+        return BindNow()
+    return _judge_member(pod, gang, facts)
+
+
+def _judge_member(pod: Pod, gang: GangKey, facts: Facts) -> Entry:
+    group = facts.group(gang)
+    if group is None:
+        return Refuse(Cause.GROUP_GONE, gang)
+    if group.problem:
+        return Refuse(Cause.GROUP_UNUSABLE, gang)
+    if group.min_member <= 1 and not group.role_minima:
+        return BindNow()  # it promises nothing that a single bind could break
+    if facts.seated(gang) >= group.min_member and quorum.is_satisfied(
+        group, quorum.seats(group, facts)
+    ):
+        return BindNow(gang, pod.role)
+    return Wait(group, pod.role)
 
 
 def objection(hold: Hold, facts: Facts) -> Cause | None:
@@ -23,7 +95,17 @@ def objection(hold: Hold, facts: Facts) -> Cause | None:
         return Cause.BOUND if pod.node == hold.node else Cause.POD_ELSEWHERE
     if pod.gated or facts.gang_of(hold.uid) != hold.gang:
         return Cause.POD_CHANGED
-    return None if will_take(facts.node(hold.node), pod) else Cause.NODE_LOST
+    return None if _will_take(facts.node(hold.node), pod) else Cause.NODE_LOST
+
+
+def crowded_out(holds: Iterable[Hold], facts: Facts) -> Iterator[Hold]:
+    """Give the holds whose node has no room any more for all of them that want to go there."""
+    by_node: defaultdict[str, list[Hold]] = defaultdict(list)
+    for hold in holds:
+        by_node[hold.order.node].append(hold)
+    for node, there in by_node.items():
+        if not facts.fits(node, [hold.uid for hold in there]):
+            yield from there
 
 
 def group_objection(group: PodGroup | None, uid: str) -> Cause | None:
@@ -35,27 +117,14 @@ def group_objection(group: PodGroup | None, uid: str) -> Cause | None:
     return Cause.GROUP_UNUSABLE if group.problem else None
 
 
-def stands(node: Node | None) -> bool:
-    """Ask whether a node takes ordinary pods."""
-    return node is not None and node.ready and not node.unschedulable
-
-
-def will_take(node: Node | None, pod: Pod) -> bool:
+def _will_take(node: Node | None, pod: Pod) -> bool:
     """Ask whether a node still stands for a pod; the API server would bind to any name."""
     if node is None:
         return False
-    if not node.ready and not _tolerates(pod, NOT_READY):
+    if not node.ready and not tolerates(pod.shape, _NOT_READY):
         return False
-    return not node.unschedulable or _tolerates(pod, CORDONED)
-
-
-def _tolerates(pod: Pod, taint: str) -> bool:
-    return any(_covers(toleration, taint) for toleration in pod.shape.tolerations)
-
-
-def _covers(toleration: Toleration, taint: str) -> bool:
-    if toleration.effect not in ("", "NoSchedule"):
+    if node.unschedulable and not tolerates(pod.shape, _CORDONED):
         return False
-    if not toleration.key:
-        return toleration.operator == "Exists"
-    return toleration.key == taint and (toleration.operator == "Exists" or not toleration.value)
+    if not node.taints:
+        return True  # nearly always
+    return all(tolerates(pod.shape, taint) for taint in node.taints if is_hard(taint))

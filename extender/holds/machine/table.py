@@ -1,37 +1,113 @@
-"""All holds and assemblies, and the only hands that move them from state to state."""
+"""All the book remembers: holds and assemblies, who backs off, what happened lately.
+
+Only the hands here move a hold or an assembly from state to state.
+"""
 
 from __future__ import annotations
 
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from functools import cache
+from typing import NamedTuple
 
 from extender.errors import IllegalTransition
-from extender.holds.machine.assembly import Assembly, Hold, Waiter
-from extender.holds.machine.cause import Cause
-from extender.holds.machine.events import CallId
-from extender.holds.machine.instructions import Answer, Bind, Free, Instruction, Park
-from extender.holds.machine.states import (
+from extender.holds.machine.assembly import (
     ASSEMBLY_MOVES,
     GATHERING,
     HOLD_MOVES,
+    Assembly,
     AssemblyState,
+    Hold,
     HoldState,
+    Waiter,
 )
-from extender.holds.machine.story import Stories
+from extender.holds.machine.cause import BACKS_OFF, Cause
+from extender.holds.machine.limits import Alarms, Backoff
+from extender.holds.machine.messages import Answer, BackOff, Bind, CallId, Free, Instruction, Park
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
+
+_LINES = 64
+_GANGS = 1_000
+_RECENT_S = 60.0
+_MOST_RECENT = 20_000
+
+
+class Line(NamedTuple):
+    """One thing that happened; *at* is the barrier's monotonic time."""
+
+    at: float
+    what: str
+    uid: PodUid | None = None
+
+
+class Stories:
+    """The last lines of the gangs that were here last."""
+
+    def __init__(self) -> None:
+        self._lines: OrderedDict[GangKey, deque[Line]] = OrderedDict()
+
+    def note(self, gang: GangKey | None, at: float, what: str, uid: PodUid | None = None) -> None:
+        """Add a line; lone pods have no story."""
+        if gang is None:
+            return
+        lines = self._lines.get(gang)
+        if lines is None:
+            lines = self._lines[gang] = deque(maxlen=_LINES)
+            if len(self._lines) > _GANGS:
+                self._lines.popitem(last=False)
+        lines.append(Line(at, what, uid))
+
+    def of(self, gang: GangKey) -> tuple[Line, ...]:
+        """Tell the story of a gang, oldest line first."""
+        return tuple(self._lines.get(gang, ()))
+
+
+class Recent:
+    """Pods whose bind succeeded, oldest first, until the mirror surely shows them."""
+
+    def __init__(self) -> None:
+        self._bound: dict[PodUid, tuple[str, float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._bound)
+
+    def remember(self, uid: PodUid, node: str, now: float) -> None:
+        """Keep in mind that the API server has shown *uid* on *node*."""
+        self._bound.pop(uid, None)
+        self._bound[uid] = (node, now)
+        self._forget(now)
+
+    def node_of(self, uid: PodUid, now: float) -> str | None:
+        """Give the node *uid* was bound to, None when that was not lately."""
+        node, at = self._bound.get(uid, (None, now))
+        return node if now - at <= _RECENT_S else None
+
+    def _forget(self, now: float) -> None:
+        while self._bound:
+            oldest = next(iter(self._bound))
+            expired = now - self._bound[oldest][1] > _RECENT_S
+            if not expired and len(self._bound) <= _MOST_RECENT:
+                return
+            del self._bound[oldest]
 
 
 class Table:
     """Who waits for what. A gang has at most one assembly, a pod at most one hold."""
 
-    def __init__(self) -> None:
+    def __init__(self, backoff: Backoff, max_holds: int, closed: Cause | None) -> None:
+        self.max_holds = max_holds
+        #: Why nothing may come in; None while we are open.
+        self.closed = closed
         self.holds: dict[PodUid, Hold] = {}
         self.assemblies: dict[GangKey, Assembly] = {}
         #: To which assembly a pod belongs that may not be held (any more, or yet).
         self.siblings: dict[PodUid, GangKey] = {}
         #: Which pod an unanswered call is about.
         self.calls: dict[CallId, PodUid] = {}
+        self.backoff = backoff
+        self.alarms = Alarms()
+        self.recent = Recent()
         self.stories = Stories()
 
     def assembly_of(self, hold: Hold) -> Assembly | None:
@@ -81,6 +157,16 @@ class Table:
         yield from self.answer(hold, cause, now, cause.text(hold.gang))
         yield Free(hold.uid)
 
+    def end(self, assembly: Assembly, cause: Cause, now: float) -> Iterator[Instruction]:
+        """Refuse every held call of an attempt together, of which nothing stays bound."""
+        self.turn(assembly, AssemblyState.ABORTED, now, cause)
+        for hold in tuple(assembly.holds.values()):
+            yield from self.release(hold, cause, now)
+        if cause in BACKS_OFF:
+            yield BackOff(assembly.key, self.backoff.aborted(assembly.key, now))
+        elif cause in (Cause.GROUP_GONE, Cause.GROUP_REPLACED):
+            self.backoff.started(assembly.key)
+
     def drop(self, hold: Hold) -> None:
         """Take a hold off the table; its waiters are still to be answered."""
         assembly = self.assembly_of(hold)
@@ -128,3 +214,43 @@ class Table:
 @cache
 def _words(to: HoldState | AssemblyState, cause: Cause | None) -> str:
     return f"{to.name}: {cause.value}" if cause else to.name
+
+
+def check(table: Table) -> None:
+    """Say what must be true after every event; raise `IllegalTransition` for what is not."""
+    _demand(len(table.holds) <= table.max_holds, "more holds than the table may have")
+    for hold in table.holds.values():
+        _check_hold(hold, table)
+    for key, assembly in table.assemblies.items():
+        _demand(assembly.key == key, f"{assembly.key} stands under another name")
+        _check_assembly(assembly, table)
+    siblings = {uid: key for key, each in table.assemblies.items() for uid in each.siblings}
+    _demand(siblings == table.siblings, "a sibling of no assembly, or of a wrong one")
+    waiting = {waiter.id: hold.uid for hold in table.holds.values() for waiter in hold.waiters}
+    _demand(waiting == table.calls, "a call that waits for nobody, or nobody knows of")
+
+
+def _check_hold(hold: Hold, table: Table) -> None:
+    _demand(bool(HOLD_MOVES[hold.state]), f"{hold.uid} is over but still on the table")
+    if hold.state is HoldState.HELD:
+        _demand(len(hold.waiters) == 1, f"{hold.uid} is held for no call or for several")
+        _demand(table.assembly_of(hold) is not None, f"{hold.uid} is held for no gang")
+    else:
+        _demand(hold.state is HoldState.COMMITTING, f"{hold.uid} was never parked or sent")
+
+
+def _check_assembly(assembly: Assembly, table: Table) -> None:
+    key = assembly.key
+    _demand(bool(ASSEMBLY_MOVES[assembly.state]), f"{key} is over but still on the table")
+    for uid, hold in assembly.holds.items():
+        _demand(table.holds.get(uid) is hold, f"{uid} of {key} is not on the table")
+    states = {hold.state for hold in assembly.holds.values()}
+    if assembly.state in GATHERING:
+        _demand(states == {HoldState.HELD}, f"{key} gathers, but not only held members")
+    else:
+        _demand(states <= {HoldState.COMMITTING}, f"{key} was sent, but holds members back")
+
+
+def _demand(truth: bool, otherwise: str) -> None:
+    if not truth:
+        raise IllegalTransition(f"the barrier is inconsistent: {otherwise}")

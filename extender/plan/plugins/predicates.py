@@ -14,7 +14,7 @@ from extender.model.node import Mask, Node, NodeFacts, Taint
 from extender.model.pod import Shape
 from extender.plan.plugin import Plugin
 from extender.plan.policy.arguments import Arguments
-from extender.plan.room.node_match import matches, tolerates
+from extender.plan.room.node_match import is_hard, matches, tolerates
 
 _CORDONED = Taint(key="node.kubernetes.io/unschedulable")
 
@@ -48,16 +48,12 @@ def _selected(shape: Shape, node: Node) -> bool:
 
 def _tainted(shape: Shape, facts: NodeFacts) -> Mask:
     """Ask only the nodes that have hard taints; most have none."""
-    hard = _shared(facts, "hard taints", lambda node: any(_is_hard(t) for t in node.taints))
+    hard = _shared(facts, "hard taints", lambda node: any(is_hard(t) for t in node.taints))
     barred = np.zeros(len(facts.nodes), dtype=bool)
     for row in np.flatnonzero(hard):
         taints = facts.nodes[row].taints
-        barred[row] = any(_is_hard(taint) and not tolerates(shape, taint) for taint in taints)
+        barred[row] = any(is_hard(taint) and not tolerates(shape, taint) for taint in taints)
     return barred
-
-
-def _is_hard(taint: Taint) -> bool:
-    return taint.effect in ("NoSchedule", "NoExecute")
 
 
 def _shared(facts: NodeFacts, key: str, ask: Callable[[Node], bool]) -> Mask:

@@ -14,6 +14,11 @@ def matches(term: NodeTerm, node: Node) -> bool:
     return by_labels and all(_meets(need, node.name) for need in term.fields)
 
 
+def is_hard(taint: Taint) -> bool:
+    """Ask whether *taint* keeps pods away that do not tolerate it."""
+    return taint.effect in ("NoSchedule", "NoExecute")
+
+
 def tolerates(shape: Shape, taint: Taint) -> bool:
     """Ask whether a pod of *shape* puts up with *taint*."""
     return any(_tolerates(toleration, taint) for toleration in shape.tolerations)

@@ -9,7 +9,7 @@ from extender.model.pod import Shape
 from extender.model.snapshot import Snapshot
 from extender.plan.opinions import Opinions
 from extender.plan.policy.options import Policy
-from extender.plan.room.slots import Slots
+from extender.plan.room.slots import Slots, times
 from extender.plan.room.trials import TrialRoom
 
 
@@ -35,18 +35,32 @@ class Places:
             known = self._slots[shape] = Slots(self._room, shape, usable, score)
         return known
 
-    def count(self, room: Amounts, shape: Shape, usable: Mask | None = None) -> Amounts:
-        """Count, for every row (that is *usable*), how many pods of *shape* fit into *room*."""
-        need = self._room.need(shape)
-        usable = self.usable(shape) if usable is None else usable
+    def count(self, room: Amounts, shape: Shape) -> Amounts:
+        """Count, for every row, how many pods of *shape* fit into *room*."""
+        need, usable = self._room.need(shape), self.usable(shape)
         if need is None:
             return np.zeros(len(usable), dtype=np.int64)
-        asked = np.flatnonzero(need)
-        counts = np.maximum((room[:, asked] // need[asked]).min(axis=1), 0)
+        counts = times(room, need)
         if shape.host_ports:
             counts = np.minimum(counts, self.slots(shape).without_clash())
         masked: Amounts = np.where(usable, counts, 0)
         return masked
+
+    def count_if_empty(self, shape: Shape) -> int:
+        """Count the pods of *shape* that would fit if nothing ran; remembered like `usable_at_all`.
+
+        A host port is free once on every node then.
+        """
+        table = self._snapshot.nodes
+
+        def count() -> int:
+            need = self._room.need(shape)
+            if need is None:
+                return 0
+            counts = times(table.allocatable, need)[self.usable_at_all(shape)]
+            return int((np.minimum(counts, 1) if shape.host_ports else counts).sum())
+
+        return table.facts.memo.recall(("slots if empty", self._policy, shape), count)
 
     def usable(self, shape: Shape) -> Mask:
         """Mark the nodes that *shape* may use now."""

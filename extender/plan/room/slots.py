@@ -96,10 +96,10 @@ class Slots:
         return [int(row) for row in rows[np.argsort(-self._scores(rows), kind="stable")]]
 
     def without_clash(self) -> Mask:
-        """Mark the rows on which no host port is in the way."""
+        """Mark the usable rows on which no host port is in the way."""
         if not self._shape.host_ports:
             return self._usable
-        return np.array([self._port_free(row) for row in range(len(self._usable))], dtype=bool)
+        return self._usable & [self._port_free(row) for row in range(len(self._usable))]
 
     def fits(self, row: int, *, coming: bool = False) -> bool:
         """Ask whether one more pod fits into the idle room of *row*, or, if so said, the coming."""
@@ -134,11 +134,7 @@ class Slots:
         if self._room.anything_coming:
             # Room promised beyond what is being released is not idle any more.
             room = np.minimum(room, room + self._room.surely_coming[where])
-        # Column by column: reducing along so short an axis is slow.
-        counts: Amounts = room[:, self._asked[0]] // self._least[0]
-        for column, least in zip(self._asked[1:], self._least[1:], strict=True):
-            np.minimum(counts, room[:, column] // least, out=counts)
-        np.maximum(counts, 0, out=counts)
+        counts = times(room, self._need)
         if not self._all_usable:
             counts *= self._usable[rows]
         if self._shape.host_ports:
@@ -239,6 +235,16 @@ class Slots:
         table = self._room.table
         taken = [*table.ports.get(table.nodes[row].name, ()), *self._room.ports.get(row, ())]
         return not any(clash(ours, other) for ours in self._shape.host_ports for other in taken)
+
+
+def times(room: Amounts, need: Amounts) -> Amounts:
+    """Count how often *need* fits into each line of *room*."""
+    # Column by column: reducing along so short an axis is slow.
+    first, *others = need.nonzero()[0]
+    counts: Amounts = room[..., first] // need[first]
+    for column in others:
+        counts = np.minimum(counts, room[..., column] // need[column])
+    return np.maximum(counts, 0)
 
 
 def clash(one: HostPort, other: HostPort) -> bool:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from extender.model.gang import Gang
 from extender.model.reason import Reason
-from extender.model.resources import PODS, Resources, write_amount
+from extender.model.resources import PODS, Resources
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan, Verdict
-from extender.plan.verdict.shortfall import Shortfall
+from extender.plan.verdict.shortfall import Shortfall, amounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +29,11 @@ def remedies(
     return tuple(remedy(_Case(snapshot, plan, gang, needs))) if remedy else ()
 
 
-def amounts(resources: Resources) -> str:
-    """Write amounts for people: `4 cpu, 8Gi memory`."""
-    named = [
-        f"{write_amount(name, amount)} {name}" for name, amount in resources.items() if name != PODS
-    ]
-    return ", ".join(named) or "nothing but a place"
-
-
 def _more_members(case: _Case) -> Iterator[str]:
     group = case.gang.group
     have = case.gang.ready + len(case.gang.waiting)
     yield f"{_more(group.min_member - have, 'pod')} that name {case.gang.key}; it has {have}"
-    gated = sum(pod.gated for pod in case.gang.pods)
-    if gated:
-        yield f"the scheduling gates of {gated} of its pods taken away"
+    yield from _gates(case)
 
 
 def _more_roles(case: _Case) -> Iterator[str]:
@@ -126,7 +116,8 @@ def _queue_opened(case: _Case) -> Iterator[str]:
 
 def _gates(case: _Case) -> Iterator[str]:
     gated = sum(pod.gated for pod in case.gang.pods)
-    yield f"the scheduling gates of {gated} of its pods taken away"
+    if gated:
+        yield f"the scheduling gates of {gated} of its pods taken away"
 
 
 def _more(number: int, noun: str) -> str:

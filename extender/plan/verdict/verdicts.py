@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache, partial
 from math import inf
 
 from extender.model.gang import Gang, GangKey
+from extender.model.node import Amounts
 from extender.model.pod import Shape, Status
 from extender.model.reason import Problem, Reason
 from extender.model.resources import write_amount
@@ -14,7 +16,7 @@ from extender.plan.demand import needed_pods
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
 from extender.plan.verdict.phases import is_unschedulable, phase_after
-from extender.plan.verdict.room_report import RoomReport, write_need
+from extender.plan.verdict.shortfall import amounts, in_words, obstacles
 from extender.plan.victims.protected import Protected
 
 #: Reasons of gangs nobody decides for that depend on more than the gang itself.
@@ -26,7 +28,11 @@ class Verdicts:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._room = RoomReport(session)
+        table, idle = session.snapshot.nodes, session.room.idle
+        #: Slots for a shape before this cycle decided anything, and what is left.
+        self._free_before = cache(partial(self._free, table.allocatable - table.used))
+        self._free_now = cache(partial(self._free, idle))
+        self._obstacles = cache(lambda shape: in_words(obstacles(session, idle, shape)))
         self._protected = Protected(session)
         self._remembered = ("verdict", session.policy)
         self._went_first = [
@@ -42,6 +48,9 @@ class Verdicts:
             else self._of_bystander(gang)
             for key, gang in self._session.snapshot.gangs.items()
         }
+
+    def _free(self, room: Amounts, shape: Shape) -> int:
+        return int(self._session.places.count(room, shape).sum())
 
     def _of_bystander(self, gang: Gang) -> Verdict:
         """Judge a gang this cycle had nothing to decide for; remembered until it changes."""
@@ -113,10 +122,10 @@ class Verdicts:
     def _never(self, gang: GangState) -> Problem | None:
         """Say that no empty cluster could hold the minimum."""
         for shape, wanted in self._wanted(gang).items():
-            most = self._room.free_if_empty(shape)
+            most = self._session.places.count_if_empty(shape)
             if most < wanted:
                 message = (
-                    f"needs {wanted} x {write_need(shape)};"
+                    f"needs {wanted} x {amounts(shape.requests)};"
                     f" the empty cluster has {_count(most, 'such slot')}"
                 )
                 return Problem(Reason.EXCEEDS_CLUSTER, message)
@@ -148,20 +157,19 @@ class Verdicts:
 
     def _no_room(self, gang: GangState) -> Problem:
         wanted = self._wanted(gang)
-        scarce = [shape for shape, n in wanted.items() if self._room.free_now(shape) < n]
+        scarce = [shape for shape, n in wanted.items() if self._free_now(shape) < n]
         if not scarce:
-            parts = " and ".join(f"{n} x {write_need(shape)}" for shape, n in wanted.items())
+            parts = " and ".join(f"{n} x {amounts(shape.requests)}" for shape, n in wanted.items())
             message = f"needs {parts}; each finds slots, but not all of them at once"
             return Problem(Reason.NOT_ENOUGH_ROOM, message)
         shape = scarce[0]
-        needs = f"needs {wanted[shape]} x {write_need(shape)}"
-        free = self._room.free_now(shape)
-        if all(self._room.free_before(each) >= n for each, n in wanted.items()):
-            were = _count(self._room.free_before(shape), "slot")
+        needs = f"needs {wanted[shape]} x {amounts(shape.requests)}"
+        free = self._free_now(shape)
+        if all(self._free_before(each) >= n for each, n in wanted.items()):
+            were = _count(self._free_before(shape), "slot")
             message = f"{needs}; {were} free before, {free} left"
             return Problem(Reason.BEHIND_IN_ORDER, f"{message}{self._blockers(gang)}")
-        why = self._room.obstacles(shape)
-        message = f"{needs}; {_count(free, 'slot')} free" + (f": {why}" if why else "")
+        message = f"{needs}; {_count(free, 'slot')} free{self._obstacles(shape)}"
         return Problem(Reason.NOT_ENOUGH_ROOM, message + self._protected.note(gang))
 
     def _kept(self, gang: GangState) -> Problem | None:
@@ -170,7 +178,7 @@ class Verdicts:
         if fences is None:
             return None
         nodes = [self._session.snapshot.nodes.nodes[fence.row].name for fence in fences]
-        needs = " and ".join(f"{n} x {write_need(s)}" for s, n in self._wanted(gang).items())
+        needs = " and ".join(f"{n} x {amounts(s.requests)}" for s, n in self._wanted(gang).items())
         where = _some(nodes, "nodes")
         message = f"needs {needs}; it has waited long, so room is kept for it on {where}"
         return Problem(Reason.NOT_ENOUGH_ROOM, message)

@@ -17,10 +17,10 @@ from extender.model.pod import Shape
 from extender.plan.demand import Demand
 from extender.plan.opinions import Key
 from extender.plan.plugin import Candidate
+from extender.plan.room.slots import times
 from extender.plan.room.trials import Departure, Rows
 from extender.plan.session import Session
 from extender.plan.victims.exhaustive import Puzzle, go_together, smaller_solution
-from extender.plan.victims.freed import added, lines, on, times
 from extender.plan.victims.units import Unit, Units
 
 #: Looking at more nodes than this does not make the choice noticeably better.
@@ -141,7 +141,7 @@ class Search:
         need = self._room.row(shape)
         asked = np.flatnonzero(need)
         room = self._idle_or_coming()[rows][:, asked]
-        goal = (room // need[asked]).min(axis=1, keepdims=True) + 1
+        goal = times(room, need[asked])[:, None] + 1
         lack = ((goal * need[asked] - room) / need[asked]).max(axis=1)
         return [rows[place] for place in np.argsort(lack, kind="stable")[:_MOST_NODES]]
 
@@ -150,7 +150,7 @@ class Search:
         need = self._room.row(shape)
         room = self._room.idle[row] + self._room.coming[row]
         lack = np.maximum(need * (int(times(room, need)) + 1) - room, 0)
-        frees = [on(row, *self._units.frees(unit)) for unit in units]
+        frees = [_on(row, *self._units.frees(unit)) for unit in units]
         chosen: list[Unit] = []
         while lack.any():
             short = lack > 0
@@ -170,7 +170,7 @@ class Search:
     def _move(self, units: tuple[Unit, ...], shape: Shape) -> Move:
         """Count the slots that *units* bring by leaving, wherever they are."""
         parts = [self._units.frees(unit) for unit in units]
-        rows, amounts = parts[0] if len(parts) == 1 else added(parts)
+        rows, amounts = parts[0] if len(parts) == 1 else _added(parts)
         return Move(units, int(self._more(rows, amounts, shape).sum()))
 
     def _more(self, rows: Rows, amounts: Amounts, shape: Shape) -> Amounts:
@@ -245,7 +245,7 @@ class Search:
         room, usable = self._idle_or_coming().tolist(), self._session.places.usable(shape)
         puzzle = Puzzle(
             units=units,
-            frees=[lines(*self._units.frees(unit)) for unit in units],
+            frees=[_lines(*self._units.frees(unit)) for unit in units],
             room={row: tuple(room[row]) for row in np.flatnonzero(usable).tolist()},
             need=tuple(self._room.row(shape).tolist()),
             missing=self._short_of(shape),
@@ -283,3 +283,23 @@ def _joined(units: Sequence[Unit]) -> list[Unit]:
         whole = any(unit.is_whole for unit in own)
         joined.extend([Unit(members, own[0].rank, is_whole=True)] if whole else own)
     return joined
+
+
+def _added(parts: Sequence[tuple[Rows, Amounts]]) -> tuple[Rows, Amounts]:
+    """Add up what several units free, row by row."""
+    freed: dict[int, Amounts] = {}
+    for rows, amounts in parts:
+        for row, line in zip(rows.tolist(), amounts, strict=True):
+            freed[row] = freed.get(row, 0) + line
+    return np.fromiter(freed, dtype=np.intp), np.array(list(freed.values()))
+
+
+def _on(row: int, rows: Rows, amounts: Amounts) -> Amounts:
+    """Give the line of *row*."""
+    line: Amounts = amounts[int((rows == row).argmax())]
+    return line
+
+
+def _lines(rows: Rows, amounts: Amounts) -> dict[int, tuple[int, ...]]:
+    """Give all lines by row, as plain numbers."""
+    return {row: tuple(line) for row, line in zip(rows.tolist(), amounts.tolist(), strict=True)}

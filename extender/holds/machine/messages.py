@@ -1,0 +1,232 @@
+"""All that passes between the book and the world.
+
+What it is told (events), what it may ask meanwhile (`Facts`), what it wants done (instructions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NewType, Protocol, TypeAlias
+
+import msgspec
+
+from extender.holds.machine.cause import Cause
+from extender.model.gang import GangKey, PodGroup
+from extender.model.node import Node
+from extender.model.pod import Pod, PodUid
+from extender.ports import BindOrder, BindOutcome, EvictOrder
+
+#: One HTTP request; a pod may have several over time.
+CallId = NewType("CallId", int)
+#: Takes the error text of the answer to a bind, empty when the pod is bound.
+TakeAnswer: TypeAlias = Callable[[str], None]
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Something that happened."""
+
+
+class Arrived(Event, frozen=True):
+    """A bind call came in, asking for *order*."""
+
+    id: CallId
+    order: BindOrder
+
+
+class PeerGone(Event, frozen=True):
+    """The caller closed its connection before the answer."""
+
+    id: CallId
+
+
+class Joined(Event, frozen=True):
+    """A new member exists, and nothing is known against it."""
+
+    uid: PodUid
+    gang: GangKey
+
+
+class PodChanged(Event, frozen=True):
+    """A pod of a gang was changed, deleted or is being deleted; the mirror shows how."""
+
+    uid: PodUid
+    gang: GangKey | None
+
+
+class SiblingUnschedulable(Event, frozen=True):
+    """kube-scheduler found no node for a member."""
+
+    uid: PodUid
+    gang: GangKey
+
+
+class GroupChanged(Event, frozen=True):
+    """A PodGroup was changed; None when it was deleted."""
+
+    gang: GangKey
+    group: PodGroup | None
+
+
+class NodeChanged(Event, frozen=True):
+    """A node was changed or deleted; the mirror shows how."""
+
+    name: str
+
+
+class StillIncomplete(Event, frozen=True):
+    """No further member of a gang has come for a while."""
+
+    gang: GangKey
+
+
+class Verified(Event, frozen=True):
+    """The live PodGroup was read; None when it does not exist."""
+
+    gang: GangKey
+    epoch: int
+    group: PodGroup | None
+
+
+class VerifyFailed(Event, frozen=True):
+    """The live PodGroup could not be read."""
+
+    gang: GangKey
+    epoch: int
+
+
+class Settled(Event, frozen=True):
+    """It is known what became of a binding that was sent."""
+
+    uid: PodUid
+    outcome: BindOutcome
+
+
+class Tick(Event, frozen=True):
+    """Time has passed."""
+
+
+class Opened(Event, frozen=True):
+    """We lead from now on: binds are welcome."""
+
+
+class Closed(Event, frozen=True):
+    """No more binds from now on, because we shut down or lost the lease."""
+
+    cause: Cause
+
+
+class Facts(Protocol):
+    """The mirror of the cluster, as far as holds are concerned."""
+
+    def pod(self, uid: PodUid) -> Pod | None:
+        """Give the pod as last seen, None when it does not exist."""
+
+    def arriving(self, uid: PodUid) -> Pod | None:
+        """Give the pod as last seen, or as kube-scheduler showed it to filter a moment ago."""
+
+    def gang_of(self, uid: PodUid) -> GangKey | None:
+        """Name the gang of a pod; None for a pod that is bound without one."""
+
+    def group(self, key: GangKey) -> PodGroup | None:
+        """Give the PodGroup as last seen."""
+
+    def pods_of(self, key: GangKey) -> Iterable[Pod]:
+        """Give the members of a gang that exist."""
+
+    def seated(self, key: GangKey) -> int:
+        """Count the members on a node, those bound by us and not yet seen included."""
+
+    def seated_in_role(self, key: GangKey, role: str) -> int:
+        """Count the members of one role that `seated` counts."""
+
+    def reserved_node(self, uid: PodUid) -> str | None:
+        """Give the node on which room is kept for this pod, None without any."""
+
+    def may_bind(self, uid: PodUid, node: str) -> bool:
+        """Ask whether a pod that waits for nobody finds its room there, promised to nobody else."""
+
+    def node(self, name: str) -> Node | None:
+        """Give a node as last seen."""
+
+    def fits(self, node: str, pods: Iterable[PodUid]) -> bool:
+        """Ask whether a node has room for *pods* beside all that is there or on its way there."""
+
+
+class Instruction(msgspec.Struct, frozen=True):
+    """Something to be done, in order."""
+
+
+class Park(Instruction, frozen=True):
+    """Mark the pod in flight as held at *node*."""
+
+    uid: PodUid
+    node: str
+
+
+class Verify(Instruction, frozen=True):
+    """Read the PodGroup from the API server and tell `Verified` or `VerifyFailed`."""
+
+    gang: GangKey
+    epoch: int
+    group: PodGroup
+
+
+class Bind(Instruction, frozen=True):
+    """Mark the pods in flight as committing, send the bindings, tell `Settled` for each."""
+
+    orders: tuple[BindOrder, ...]
+
+
+class Seat(Instruction, frozen=True):
+    """Mark the pod in flight as bound to *node*, until the mirror shows it."""
+
+    uid: PodUid
+    node: str
+
+
+class Free(Instruction, frozen=True):
+    """Give back the room the pod had in flight."""
+
+    uid: PodUid
+
+
+class Keep(Instruction, frozen=True):
+    """Let the pod keep its room as a ticket: its binding failed, its gang has begun to start."""
+
+    uid: PodUid
+    node: str
+
+
+class Answer(Instruction, frozen=True):
+    """Answer one bind call; an empty *error* is success."""
+
+    id: CallId
+    error: str
+    cause: Cause
+    waited_s: float
+
+
+class BackOff(Instruction, frozen=True):
+    """Do not try the gang for *span_s* seconds."""
+
+    gang: GangKey
+    span_s: float
+
+
+class ReportPartial(Instruction, frozen=True):
+    """A gang ended short of minMember after its bindings were sent."""
+
+    gang: GangKey
+
+
+class TakeBack(Instruction, frozen=True):
+    """Ask the members of a gang that did get bound to leave again."""
+
+    gang: GangKey
+    orders: tuple[EvictOrder, ...]
+
+
+class ReportPeerClosed(Instruction, frozen=True):
+    """A caller gave up *age_s* after its call."""
+
+    age_s: float

@@ -1,0 +1,175 @@
+"""The API server: what is true, and one queue of news for each that watches it.
+
+Nothing is delivered by itself: a watch may lag as long as the story wants. Bindings and reads of
+PodGroups wait until somebody says what becomes of them, unless *prompt*.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from extender.cache.changes import Change, Delete, Kind, SeenPod, Upsert
+from extender.model.gang import GangKey, PodGroup
+from extender.model.node import Node
+from extender.model.pod import Pod, PodUid, Status
+from extender.model.queue import Queue
+from extender.ports import BindOrder, BindOutcome, BindResult, Settle, WakeOrder
+
+from .virtual_time import VirtualTime
+
+#: What became of a binding: applied and confirmed; refused; applied without an answer; lost.
+MOODS = ("answers", "fails", "is silent", "loses")
+
+
+class News(NamedTuple):
+    """One line of a watch, written *at* a time."""
+
+    change: Change
+    at: float
+    #: Only the status of the object changed.
+    status_only: bool = False
+
+
+@dataclass(eq=False)
+class Binding:
+    """A binding under way."""
+
+    order: BindOrder
+    settle: Settle
+    at: float
+
+
+@dataclass(eq=False)
+class Read:
+    """A read of a PodGroup under way."""
+
+    group: PodGroup
+    future: Future[PodGroup | None]
+    at: float
+
+
+class ApiServer:
+    """Objects by key; implements the ports through which the extender acts."""
+
+    def __init__(self, time: VirtualTime) -> None:
+        self._time = time
+        self.nodes: dict[str, Node] = {}
+        self.queues: dict[str, Queue] = {}
+        self.groups: dict[GangKey, PodGroup] = {}
+        self.pods: dict[PodUid, SeenPod] = {}
+        self.to_extender: deque[News] = deque()
+        self.to_scheduler: deque[News] = deque()
+        self.under_way: list[Binding | Read] = []
+        #: Answer everything at once and well.
+        self.prompt = True
+        self.wakes: list[tuple[float, WakeOrder]] = []
+        #: Told of bindings as they are sent.
+        self.on_bindings: Callable[[Sequence[BindOrder]], None] = lambda orders: None
+
+    # ── objects ───────────────────────────────────────────────────────────────────────────
+
+    def put(self, item: Node | Queue | PodGroup | SeenPod) -> None:
+        """Create or replace an object."""
+        if isinstance(item, Node):
+            self.nodes[item.name] = item
+        elif isinstance(item, Queue):
+            self.queues[item.name] = item
+        elif isinstance(item, PodGroup):
+            self.groups[item.key] = item
+        else:
+            self.pods[item.pod.uid] = item
+        self._tell(Upsert(item))
+
+    def delete_node(self, name: str) -> None:
+        del self.nodes[name]
+        self._tell(Delete(Kind.NODE, name))
+
+    def delete_group(self, key: GangKey) -> None:
+        gone = self.groups.pop(key)
+        self._tell(Delete(Kind.GROUP, key, gone.dialect))
+
+    def delete_pod(self, uid: PodUid) -> None:
+        del self.pods[uid]
+        self._tell(Delete(Kind.POD, uid))
+
+    def patch(self, uid: PodUid, *, status_only: bool = True, **facts: object) -> None:
+        """Change a pod; a patch of the status that changes nothing is no news."""
+        seen = self.pods.get(uid)
+        if seen is None:
+            return
+        pod: Pod = replace(seen.pod, **facts)  # type: ignore[arg-type]
+        if status_only and pod == seen.pod and pod.refusal == seen.pod.refusal:
+            return
+        self.pods[uid] = SeenPod(pod, seen.membership)
+        self._tell(Upsert(self.pods[uid]), status_only)
+
+    def _tell(self, change: Change, status_only: bool = False) -> None:
+        news = News(change, self._time.monotonic(), status_only)
+        self.to_extender.append(news)
+        self.to_scheduler.append(news)
+
+    # ── ports of the extender ─────────────────────────────────────────────────────────────
+
+    def wake(self, orders: Sequence[WakeOrder]) -> None:
+        for order in orders:
+            self.wakes.append((self._time.monotonic(), order))
+            nominated = {"nominated": order.node} if order.node else {}
+            self.patch(order.uid, status_only=False, **nominated)
+
+    def bind(self, orders: Sequence[BindOrder], settle: Settle) -> None:
+        self.on_bindings(orders)
+        bindings = [Binding(order, settle, self._time.monotonic()) for order in orders]
+        self.under_way += bindings
+        for each in bindings if self.prompt else ():
+            self.answer(each)
+
+    def read(self, group: PodGroup) -> Future[PodGroup | None]:
+        asked = Read(group, Future(), self._time.monotonic())
+        self.under_way.append(asked)
+        if self.prompt:
+            self.answer(asked)
+        return asked.future
+
+    def answer(self, call: Binding | Read, mood: str = "answers") -> None:
+        """Say what becomes of a call."""
+        self.under_way.remove(call)
+        if isinstance(call, Read):
+            call.future.set_result(self.groups.get(call.group.key))
+            return
+        call.settle(call.order, self._settle(call.order, mood))
+
+    def _settle(self, order: BindOrder, mood: str) -> BindOutcome:
+        seen = self.pods.get(order.uid)
+        if mood == "fails":
+            return BindOutcome(BindResult.FAILED, "the API server refused the binding")
+        if mood == "loses":
+            return BindOutcome(BindResult.UNKNOWN, "no answer")
+        if seen is None:
+            return BindOutcome(BindResult.LOST, "the pod is gone")
+        if seen.pod.node not in ("", order.node):
+            return BindOutcome(BindResult.LOST, "the pod is on another node")
+        if not seen.pod.node:
+            self.patch(
+                order.uid,
+                status_only=False,
+                node=order.node,
+                status=Status.RUNNING,
+                refusal="",
+                nominated="",
+            )
+        if mood == "is silent":
+            return BindOutcome(BindResult.UNKNOWN, "no answer")
+        return BindOutcome(BindResult.BOUND)
+
+    # ── asked by the story ────────────────────────────────────────────────────────────────
+
+    @property
+    def bindings(self) -> list[BindOrder]:
+        return [each.order for each in self.under_way if isinstance(each, Binding)]
+
+    def of_gang(self, key: GangKey) -> list[SeenPod]:
+        return [seen for seen in self.pods.values() if seen.membership.key == key]

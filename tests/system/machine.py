@@ -1,0 +1,331 @@
+"""Everything that may happen to the whole system, in any order, under the eyes of the referee.
+
+After the last step everything is left to run fairly for three minutes of virtual time; whatever
+fits must have started by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import combinations, product
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from extender.model.queue import Queue
+from extender.model.resources import Resources
+from extender.plan.policy.policies import DEFAULT
+
+from .api_server import MOODS
+from .referee import Breach
+from .scheduler import Ways
+from .world import GPU, TREE, World, amounts
+
+STEPS = 30
+#: How long everything runs on after the last step.
+AFTERWARDS_S = 180.0
+MOST_PODS = 12
+
+#: Kinds of clusters: what queues there are, and which of them the pods may name.
+QUEUES: dict[str, tuple[Queue, ...]] = {
+    "one": (),
+    "ceilings": (
+        Queue(name="q1", capability=amounts(cpu=4)),
+        Queue(name="q2", weight=3),
+    ),
+    "guarantees": (
+        Queue(name="q1"),
+        Queue(name="q2"),
+        Queue(name="q3", guarantee=amounts(cpu=2)),
+    ),
+    "no gpu": (Queue(name="q1", capability=Resources({"cpu": 8000, GPU: 0})),),
+    "tree": (
+        Queue(name="q1", parent="top"),
+        Queue(name="q2", parent="top"),
+        Queue(name="top", capability=amounts(cpu=4)),
+    ),
+}
+#: Gangs: minimum, surplus, cpus and whether with a GPU.
+KINDS = ((1, 0, 4, 0), (2, 0, 2, 0), (2, 0, 4, 0), (3, 0, 1, 0), (4, 0, 1, 0), (2, 1, 1, 0),
+         (2, 0, 1, 1))  # fmt: skip
+#: Each story has three of them, so that they come often enough to meet.
+TROUBLES = (
+    "a_running_pod_changes",
+    "ask_for_a_pass",
+    "delete_gang",
+    "delete_group",
+    "delete_pod",
+    "remove_a_node",
+    "restart_the_scheduler",
+    "set_the_wall_clock",
+    "shrink_a_node",
+    "slow_volumes",
+    "taint_a_node",
+    "volumes_nowhere",
+)
+#: Who hears at once of what was done; the others when their watch is let on.
+LISTENERS = ("both", "extender", "scheduler", "nobody")
+INDEXES = range(6)
+EITHER = (True, False)
+SELDOM = (False,) * 7 + (True,)
+
+
+def one_of(*choices: Iterable[object]) -> st.SearchStrategy[tuple[object, ...]]:
+    """Draw one of each at the price of one draw."""
+    return st.sampled_from(list(product(*choices)))
+
+
+class SystemMachine(RuleBasedStateMachine):
+    """What people, kube-scheduler, the API server, the planner and time do."""
+
+    #: Rules of the referee that are not looked at, for those who look for others.
+    ignored: frozenset[str] = frozenset()
+    afterwards_s = AFTERWARDS_S
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        self.queues: tuple[str, ...] = ("",)
+        self.troubles: tuple[str, ...] = ()
+        self.number = 0
+
+    @initialize(
+        cpus=st.sampled_from([(4,), (4, 4), (2, 2, 2), (4, 4, 4, 4), (10,)]),
+        has_gpus=st.booleans(),
+        kind=st.sampled_from(sorted(QUEUES)),
+        ways=one_of((1, 2, 100), EITHER, EITHER),
+        prompt=st.booleans(),
+        troubles=st.sampled_from(list(combinations(TROUBLES, 3))),
+    )
+    def begin(self, cpus, has_gpus, kind, ways, prompt, troubles):
+        self.world.close()
+        self.troubles = troubles
+        sample, hints, clears = ways
+        self.world = World(
+            Ways(sample=sample, hints=hints, clears_nominations=clears),
+            TREE if kind == "tree" else DEFAULT,
+        )
+        self.world.referee.ignored = self.ignored
+        for number, cpu in enumerate(cpus, start=1):
+            self.world.create_node(f"n{number}", cpu, gpu=2 if has_gpus and number == 1 else 0)
+        for queue in QUEUES[kind]:
+            self.world.api.put(queue)
+        named = tuple(queue.name for queue in QUEUES[kind] if queue.name not in ("q3", "top"))
+        self.queues = named or ("",)
+        self.world.all_hear()
+        self.world.make_pass()
+        self.world.pass_by(1.0)
+        self.world.api.prompt = prompt
+
+    # People
+
+    @rule(what=one_of(KINDS, INDEXES), who=st.sampled_from(LISTENERS))
+    def create_gang(self, what, who):
+        (size, surplus, cpu, gpu), index = what
+        if self.has_room_for(size + surplus):
+            self.world.create_gang(
+                self.name(), size + surplus, least=size, cpu=cpu, gpu=gpu, queue=self.queue(index)
+            )
+            self.let_hear(who)
+
+    @rule(what=one_of((1, 1, 2), (1, 2), INDEXES, SELDOM), who=st.sampled_from(LISTENERS))
+    def create_pods(self, what, who):
+        cpu, count, index, gpu = what
+        for _ in range(count):
+            if self.has_room_for(1):
+                self.world.create_pod(self.name(), cpu=cpu, gpu=gpu, queue=self.queue(index))
+        self.let_hear(who)
+
+    @rule(index=st.sampled_from(INDEXES), who=st.sampled_from(LISTENERS))
+    def create_a_gang_that_comes_in_pieces(self, index, who):
+        self.world.create_group(self.name(), index % 2 + 1, queue=self.queue(index))
+        self.let_hear(who)
+
+    @precondition(lambda self: self.world.api.groups)
+    @rule(what=one_of(INDEXES, (1, 1, 4)), who=st.sampled_from(LISTENERS))
+    def add_a_member(self, what, who):
+        index, cpu = what
+        groups = sorted(self.world.api.groups)
+        if self.has_room_for(1):
+            gang = self.world.api.groups[groups[index % len(groups)]].name
+            self.world.create_member(self.name(), gang, cpu=cpu)
+            self.let_hear(who)
+
+    @rule(what=one_of(INDEXES, range(3)), who=st.sampled_from(LISTENERS))
+    def disturb(self, what, who):
+        index, trouble = what
+        getattr(self, self.troubles[trouble])(index)
+        self.let_hear(who)
+
+    def slow_volumes(self, index):
+        for name in self.pick(self.waiting(), index):
+            self.world.scheduler.prebind_s[name] = 25.0
+
+    def volumes_nowhere(self, index):
+        for name in self.pick(self.waiting(), index):
+            self.world.scheduler.volumes[name] = frozenset()
+
+    def delete_pod(self, index):
+        for name in self.pick([seen.pod.name for seen in self.world.api.pods.values()], index):
+            self.world.delete_pod(name)
+
+    def delete_gang(self, index):
+        for name in self.pick([each.name for each in self.world.api.groups.values()], index):
+            self.world.delete_gang(name)
+
+    def delete_group(self, index):
+        for name in self.pick([each.name for each in self.world.api.groups.values()], index):
+            self.world.delete_group(name)
+
+    def taint_a_node(self, index):
+        for name in self.pick(self.spare_nodes(), index):
+            self.world.taint(name)
+
+    def shrink_a_node(self, index):
+        for name in self.pick(self.spare_nodes(), index):
+            self.world.shrink(name, cpu=1)
+
+    def remove_a_node(self, index):
+        for name in self.pick(self.spare_nodes(), index):
+            self.world.remove_node(name)
+
+    def set_the_wall_clock(self, index):
+        self.world.set_wall_clock((-3600.0, 3600.0)[index % 2])
+
+    def restart_the_scheduler(self, index):
+        self.world.restart_scheduler(index)
+
+    def ask_for_a_pass(self, index):
+        self.world.ask_for_a_pass()
+
+    def a_running_pod_changes(self, index):
+        running = [uid for uid, seen in self.world.api.pods.items() if seen.pod.node]
+        for uid in self.pick(running, index):
+            self.world.api.patch(uid, status_only=False)
+
+    # The watches and the API server
+
+    @precondition(lambda self: self.world.api.to_extender or self.world.api.to_scheduler)
+    @rule(what=one_of(LISTENERS[:3], (1, None)))
+    def hear(self, what):
+        self.let_hear(*what)
+
+    @precondition(lambda self: self.world.api.under_way)
+    @rule(what=one_of(INDEXES, ("answers",) * 5 + MOODS[1:]))
+    def api_answers(self, what):
+        self.world.api_answers(*what)
+
+    # kube-scheduler
+
+    @precondition(lambda self: self.world.scheduler.active)
+    @rule(what=one_of(INDEXES, (1, 1, 2, 4), (0, 0, 1)))
+    def schedule(self, what):
+        index, count, choice = what
+        for _ in range(count):
+            for uid in self.pick(self.world.scheduler.active, index):
+                self.world.schedule_pod(self.world.scheduler.pods[uid].pod.name, choice)
+
+    @precondition(lambda self: self.world.scheduler.active)
+    @rule(index=st.sampled_from(INDEXES))
+    def schedule_while_a_pass_goes_on(self, index):
+        self.world.meanwhile = self.world.system.make_pass
+        self.schedule((index, 1, 0))
+        self.world.meanwhile = None
+
+    @precondition(lambda self: self.world.scheduler.ready_to_bind)
+    @rule(index=st.sampled_from((None, None, *INDEXES)))
+    def send_binds(self, index):
+        if index is None:
+            self.world.send_binds()
+        else:
+            self.world.send_bind(index)
+
+    # The planner
+
+    @precondition(lambda self: not self.world.system.is_planning)
+    @rule()
+    def begin_pass(self):
+        self.world.begin_pass()
+
+    @precondition(lambda self: self.world.system.is_planning)
+    @rule(steps=st.sampled_from((1, 1, 2, 3)))
+    def continue_pass(self, steps):
+        for _ in range(steps):
+            self.world.continue_pass()
+
+    @rule()
+    def make_pass(self):
+        self.world.make_pass()
+
+    # Time
+
+    @rule(what=one_of((0.5, 0.5, 1.5, 5.0, 24.0), EITHER))
+    def time_passes(self, what):
+        seconds, busy = what
+        self.world.pass_by(seconds, busy=busy)
+
+    # Words
+
+    def name(self) -> str:
+        self.number += 1
+        return f"x{self.number}"
+
+    def queue(self, index) -> str:
+        return self.queues[index % len(self.queues)]
+
+    def has_room_for(self, count) -> bool:
+        return len(self.world.api.pods) + count <= MOST_PODS
+
+    def let_hear(self, who, count=None):
+        if who in ("both", "extender"):
+            self.world.extender_hears(count)
+        if who in ("both", "scheduler"):
+            self.world.scheduler_hears(count)
+
+    def waiting(self) -> list[str]:
+        return [seen.pod.name for seen in self.world.api.pods.values() if not seen.pod.node]
+
+    def spare_nodes(self) -> list[str]:
+        names = sorted(self.world.api.nodes)
+        return names if len(names) > 1 else []
+
+    def pick(self, among, index):
+        """Choose one, if there is any."""
+        among = list(among)
+        return among[index % len(among) :][:1] if among else []
+
+    def teardown(self):
+        try:
+            if not self.world.referee.has_found_something:
+                self.world.api.prompt = True
+                self.world.finish_pass()
+                self.world.run_out(self.afterwards_s)
+                self.world.referee.check_everything_that_fits_has_started()
+        finally:
+            self.world.close()
+
+
+def play(machine: type[SystemMachine], stories: int, *, derandomize: bool = False) -> None:
+    """Play so many stories of any order of events."""
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=stories,
+            stateful_step_count=STEPS,
+            deadline=None,
+            database=None,
+            derandomize=derandomize,
+            report_multiple_bugs=False,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+__all__ = ["Breach", "SystemMachine", "play"]

@@ -1,0 +1,604 @@
+"""The rules of the whole system, counted by somebody who trusts none of its parts.
+
+The referee knows what the API server has, what each watch has delivered, what kube-scheduler
+assumed and parked, and every question, answer, binding and wake-up. Only the promises themselves
+it must be told. A breach names its rule, so that a story can say which one it is about.
+
+What was true before is nobody's fault: a node that shrinks under its pods, or a queue that is over
+its ceiling because its PodGroups moved, breaks no rule until more room is given there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
+
+from extender.cache.changes import Change, Delete, Kind, SeenPod, Upsert
+from extender.model.gang import GangKey
+from extender.model.membership import Membership
+from extender.model.node import Node
+from extender.model.pod import FINISHED_SET, Pod, PodUid
+from extender.model.queue import DEFAULT_QUEUE, Queue
+from extender.model.resources import CPU, MEMORY, NOTHING, Resources
+from extender.ports import BindOrder
+
+from .api_server import ApiServer
+from .scheduler import Filtered, KubeScheduler
+from .system import Promise, System
+from .virtual_time import VirtualTime
+
+#: Whoever has a place and is parked is woken within this long (a second, and the loop's tick).
+WAKE_S = 1.3
+#: A promise outlives its pod by no more than this, once the watch has shown it gone.
+ORPHAN_S = 5.0
+#: And its gang by no more than this: a ticket's life.
+GANGLESS_S = 30.0
+#: Bindings that were sent together are answered within this long.
+PARTIAL_S = 15.0
+PASS_S = 1.3
+#: Whoever waits for less than this has no room kept free yet.
+FENCED_S = 500.0
+
+
+#: How much of a story is told with a breach.
+STORY_LINES = 200
+
+
+class Breach(AssertionError):
+    """A rule was broken."""
+
+    def __init__(self, rule: str, story: str) -> None:
+        super().__init__(f"{rule}: {story}")
+        self.rule = rule
+
+
+class Referee:
+    """Watches one story."""
+
+    def __init__(
+        self, time: VirtualTime, api: ApiServer, scheduler: KubeScheduler, system: System
+    ) -> None:
+        self._time = time
+        self._api = api
+        self._scheduler = scheduler
+        self._system = system
+        #: Rules that are not looked at, for those who look for others.
+        self.ignored: frozenset[str] = frozenset()
+        self._order = count(1)
+        self._breaches: list[Breach] = []
+        self._story: deque[str] = deque(maxlen=STORY_LINES)
+        #: The pass after this one has seen everything that was heard.
+        self._unplanned_until = 0
+        # What the extender has heard.
+        self._heard_nodes: dict[str, Node] = {}
+        self._heard_pods: dict[PodUid, Pod] = {}
+        self._gone_since: dict[PodUid, float] = {}
+        self._groupless_since: dict[GangKey, float] = {}
+        self._memberless_since: dict[GangKey, float] = {}
+        # What it was asked, and did.
+        self._refused: dict[PodUid, int] = {}
+        self._woken: dict[PodUid, tuple[int, float]] = {}
+        self._wakes_read = 0
+        self._pass_wanted: tuple[float, int] | None = None
+        # What was counted last time.
+        self._promised_since: dict[PodUid, float] = {}
+        self._occupants: dict[str, dict[PodUid, Resources]] = {}
+        self._queues: dict[GangKey, str] = {}
+        self._partial_since: dict[GangKey, float] = {}
+        #: Gangs that were whole once, and gangs that had an accident.
+        self._started: set[GangKey] = set()
+        self._hurt: set[GangKey] = set()
+
+    # ── told ──────────────────────────────────────────────────────────────────────────────
+
+    def heard(self, change: Change) -> None:
+        """Note what the extender's watch has delivered."""
+        self.note(f"the extender hears of {_name(change)}")
+        if not _is_waiting_pod(change):
+            self._unplanned_until = self._system.passes + self._system.is_planning
+        if isinstance(change, Delete):
+            if change.kind is Kind.NODE:
+                self._heard_nodes.pop(change.key, None)
+            elif change.kind is Kind.POD:
+                self._heard_pods.pop(PodUid(change.key), None)
+                self._gone_since[PodUid(change.key)] = self._time.monotonic()
+            elif change.kind is Kind.GROUP:
+                self._groupless_since[GangKey(change.key)] = self._time.monotonic()
+        elif isinstance(change, Upsert):
+            if isinstance(change.item, Node):
+                self._heard_nodes[change.item.name] = change.item
+            elif isinstance(change.item, SeenPod):
+                self._heard_pods[change.item.pod.uid] = change.item.pod
+
+    @property
+    def has_found_something(self) -> bool:
+        return bool(self._breaches)
+
+    def hurt(self, gang: GangKey) -> None:
+        """Note that something happened to a gang that may leave it incomplete."""
+        self._hurt.add(gang)
+
+    def note(self, what: str) -> None:
+        """Write down what happens, for whoever reads of a breach."""
+        self._story.append(f"{self._time.monotonic():7.2f} {what}")
+
+    def crashed(self, words: str) -> None:
+        """Note that a part raised what nobody expected; the parts log it and live on."""
+        self._breach("crash", words)
+
+    def pass_wanted(self) -> None:
+        """Note that somebody asked for a pass."""
+        if self._pass_wanted is None:
+            self._pass_wanted = (self._time.monotonic(), self._system.passes)
+
+    def filtered(
+        self, pod: Pod, member: Membership, offered: Sequence[str], before: Sequence[Promise],
+        answer: Filtered,
+    ) -> None:  # fmt: skip
+        """Judge one answer of filter."""
+        self.note(f"filter {pod.name} of {list(offered)}: {list(answer.nodes) or 'refused'}")
+        if answer.nodes:
+            self._refused.pop(pod.uid, None)
+        else:
+            self._refused[pod.uid] = next(self._order)
+            if not member.named and self._is_in_nobodys_way(pod, member, offered):
+                self._breach("refusal", f"{pod.name} is refused, though it is in nobody's way")
+        if not set(answer.nodes) <= set(offered):
+            self._breach("subset", f"{pod.name} got {answer.nodes}, offered {offered}")
+        mine = next((each for each in before if each.uid == pod.uid), None)
+        if mine is not None and member.named and self._is_good_for(pod, mine.node):
+            after = [each for each in self._system.promises() if each.gang == member.key]
+            if len(after) < len(before):
+                self._breach(
+                    "ticket",
+                    f"{pod.name} has {mine.node}, was offered {list(offered)}, and its gang has"
+                    f" {len(after)} of {len(before)} places left",
+                )
+
+    def _is_in_nobodys_way(self, pod: Pod, member: Membership, offered: Sequence[str]) -> bool:
+        """Ask whether a pod's queue is the only one in use and whoever waits cannot use its room.
+
+        Only where it is plain: the plan has seen everything, and nothing is promised.
+        """
+        others = [seen for uid, seen in self._api.pods.items() if uid != pod.uid]
+        queue = member.queue or DEFAULT_QUEUE
+        is_plain = (
+            self._system.passes > self._unplanned_until
+            and not self._system.is_planning
+            and not self._system.promises()
+            and not self._api.bindings
+            and {self._queue_of(seen.pod.uid, {}) for seen in others} <= {queue}
+            and len(self._line(queue)) == 1
+            and self._may_have(queue, pod.requests)
+        )
+        return (
+            is_plain
+            and all(seen.pod.node or self._is_stuck_beside(seen, pod) for seen in others)
+            and any(pod.requests.fits_in(self._idle(name)) for name in offered)
+        )
+
+    def _is_stuck_beside(self, seen: SeenPod, pod: Pod) -> bool:
+        """Ask whether a waiting pod lacks what no node has and *pod* does not ask for."""
+        idle = sum((self._idle(name) for name in self._api.nodes), NOTHING)
+        return self._is_young(seen) and any(
+            amount and not idle.amount(name) and not pod.requests.amount(name)
+            for name, amount in seen.pod.requests.items()
+        )
+
+    def _is_good_for(self, pod: Pod, name: str) -> bool:
+        return self._scheduler.takes(pod, name) and _stands(self._heard_nodes.get(name))
+
+    def answered(self, order: BindOrder, error: str) -> None:
+        """Judge the answer to a bind call."""
+        self.note(f"bind {order.name} on {order.node}: {error or 'bound'}")
+        seen = self._api.pods.get(order.uid)
+        if not error and seen is not None and seen.pod.node != order.node:
+            self._breach("success", f"{order.name} is said to be on {order.node}, and is not")
+
+    def sent(self, orders: Sequence[BindOrder]) -> None:
+        """Judge bindings as they are sent."""
+        self.note(f"bindings sent: {[(order.name, order.node) for order in orders]}")
+        for order in orders:
+            seen = self._api.pods.get(order.uid)
+            if seen is not None:
+                self._judge_node(order, seen)
+        for gang in {self._gang_of(order.uid) for order in orders}:
+            if gang is not None:
+                self._judge_whole(gang, orders)
+
+    def _judge_node(self, order: BindOrder, seen: SeenPod) -> None:
+        node = self._heard_nodes.get(order.node)
+        is_member = seen.membership.named and self._minimum(seen.membership.key) > 1
+        if is_member and not _stands(node):
+            self._breach("node", f"{order.name} is bound to {order.node}, seen tainted or gone")
+        there = {uid: each for uid, each in self._bound_on(order.node).items() if uid != order.uid}
+        taken = sum(there.values(), seen.pod.requests)
+        if node is not None and not taken.fits_in(node.allocatable):
+            self._breach(
+                "node", f"{order.name} is bound to {order.node}, which is too small by now"
+            )
+
+    def _judge_whole(self, gang: GangKey, orders: Sequence[BindOrder]) -> None:
+        least = self._minimum(gang)
+        coming = {order.uid for order in (*orders, *self._api.bindings)}
+        whole = [
+            each
+            for each in self._api.of_gang(gang)
+            if each.pod.node or each.pod.uid in coming
+        ]  # fmt: skip
+        if len(whole) >= least:
+            self._started.add(gang)
+        elif gang not in self._started | self._hurt:
+            self._breach("whole", f"{len(whole)} of {gang} are bound, it needs {least}")
+
+    # ── after every step ──────────────────────────────────────────────────────────────────
+
+    def check(self) -> None:
+        """Count everything anew."""
+        self._read_wakes()
+        promises = self._system.promises()
+        self._note_queues()
+        self._check_room(promises)
+        self._check_owners(promises)
+        self._check_awake(promises)
+        self._check_places_of_held_gangs(promises)
+        self._check_partly_bound()
+        self._check_wanted_pass()
+        self._raise()
+
+    def _read_wakes(self) -> None:
+        for at, order in self._api.wakes[self._wakes_read :]:
+            self._woken[order.uid] = (next(self._order), at)
+            self.note(f"{order.name} is woken for {order.node}")
+        self._wakes_read = len(self._api.wakes)
+
+    def _note_queues(self) -> None:
+        for key, group in self._api.groups.items():
+            self._queues[key] = group.queue or DEFAULT_QUEUE
+        for seen in self._api.pods.values():
+            if not seen.membership.named:
+                self._queues[seen.membership.key] = seen.membership.queue or DEFAULT_QUEUE
+
+    # Room, ceilings, guarantees
+
+    def _check_room(self, promises: Sequence[Promise]) -> None:
+        now = self._count(promises)
+        fresh: dict[PodUid, Resources] = {}
+        known = {uid for there in self._occupants.values() for uid in there}
+        for name, there in now.items():
+            before = self._occupants.get(name, {})
+            new = {uid: each for uid, each in there.items() if uid not in before}
+            fresh |= {uid: each for uid, each in new.items() if uid not in known}
+            self._judge_room(name, there, new)
+        gangs = {each.uid: each.gang for each in promises}
+        self._occupants = now
+        self._judge_queues(now, fresh, gangs)
+
+    def _count(self, promises: Sequence[Promise]) -> dict[str, dict[PodUid, Resources]]:
+        """Count who takes or will take room, by node: bound, being bound, held, promised."""
+        now: dict[str, dict[PodUid, Resources]] = {}
+        for uid, node, needs in self._takers(promises):
+            now.setdefault(node, {})[uid] = needs
+        return now
+
+    def _takers(self, promises: Sequence[Promise]) -> Iterable[tuple[PodUid, str, Resources]]:
+        pods = self._api.pods
+        for uid, seen in pods.items():
+            if seen.pod.node and seen.pod.status not in FINISHED_SET:
+                yield uid, seen.pod.node, seen.pod.requests
+        on_their_way = [(each.uid, each.node) for each in self._api.bindings]
+        on_their_way += list(self._scheduler.calls.items())
+        for uid, node in on_their_way:
+            if uid in pods and not pods[uid].pod.node:
+                yield uid, node, pods[uid].pod.requests
+        for each in promises:
+            if each.is_placeholder or (each.uid in pods and not pods[each.uid].pod.node):
+                yield each.uid, each.node, each.requests
+
+    def _judge_room(
+        self, name: str, there: Mapping[PodUid, Resources], new: Mapping[PodUid, Resources]
+    ) -> None:
+        views = [each.allocatable for each in self._views(name)]
+        if not new or not views:
+            return
+        room = views[0].at_least(views[-1])
+        taken = sum(there.values(), NOTHING)
+        if not taken.fits_in(room):
+            self._breach("room", f"{name} has {_short(room)}, given {_short(taken)}: {list(there)}")
+
+    def _views(self, name: str) -> list[Node]:
+        views = (self._api.nodes.get(name), self._heard_nodes.get(name))
+        return [each for each in views if each is not None]
+
+    def _judge_queues(
+        self,
+        now: Mapping[str, Mapping[PodUid, Resources]],
+        fresh: Mapping[PodUid, Resources],
+        gangs: Mapping[PodUid, GangKey],
+    ) -> None:
+        queues = {uid: self._queue_of(uid, gangs) for there in now.values() for uid in there}
+        used: dict[str, Resources] = {}
+        for uid, needs in {uid: n for there in now.values() for uid, n in there.items()}.items():
+            for name in self._line(queues[uid]):
+                used[name] = used.get(name, NOTHING) + needs
+        for uid, needs in fresh.items():
+            for name in self._line(queues[uid]):
+                for words in self._over_ceiling(name, used[name], needs):
+                    self._breach("ceiling", f"{uid} in {name}: {words}")
+            for words in self._into_guarantees(queues[uid], used, needs, self._total()):
+                self._breach("guarantee", f"{uid} in {queues[uid]}: {words}")
+
+    def _over_ceiling(self, name: str, used: Resources, needs: Resources) -> Iterator[str]:
+        """Say where a queue has more than it may, of what was just given."""
+        queue = self._api.queues.get(name)
+        for each, most in queue.capability.items() if queue else ():
+            is_stated = most > 0 or each not in (CPU, MEMORY)
+            if is_stated and needs.amount(each) > 0 and used.amount(each) > most:
+                yield f"{used.amount(each)} of at most {most} {each}"
+
+    def _into_guarantees(
+        self, name: str, used: Mapping[str, Resources], needs: Resources, total: Resources
+    ) -> Iterator[str]:
+        """Say where a queue beyond its own guarantee was given what others are guaranteed."""
+        queues = self._api.queues.values()
+        parents = {queue.parent for queue in queues}
+        leaves = {*used, *self._api.queues} - parents
+        for each in sorted({each for queue in queues for each in queue.guarantee}):
+            own = self._guarantee(name).amount(each)
+            if not needs.amount(each) or used.get(name, NOTHING).amount(each) <= own:
+                continue
+            kept = sum(
+                max(used.get(leaf, NOTHING).amount(each), self._guarantee(leaf).amount(each))
+                for leaf in leaves
+            )
+            if kept > total.amount(each):
+                yield f"{kept} of {total.amount(each)} {each} are used or guaranteed"
+
+    def _guarantee(self, name: str) -> Resources:
+        return self._api.queues.get(name, Queue(name=name)).guarantee
+
+    def _total(self) -> Resources:
+        """Add up what the nodes have, at most: those that take no pods included."""
+        names = {*self._api.nodes, *self._heard_nodes}
+        views = ([each.allocatable for each in self._views(name)] for name in names)
+        return sum((both[0].at_least(both[-1]) for both in views), NOTHING)
+
+    def _queue_of(self, uid: PodUid, gangs: Mapping[PodUid, GangKey]) -> str:
+        seen = self._api.pods.get(uid)
+        key = seen.membership.key if seen else gangs.get(uid)
+        if seen is not None and seen.membership.named and key not in self._api.groups:
+            return ""  # without its PodGroup nobody can say whose it is
+        return self._queues.get(key, DEFAULT_QUEUE) if key else DEFAULT_QUEUE
+
+    def _line(self, name: str) -> list[str]:
+        """Name a queue and its ancestors."""
+        line: list[str] = []
+        while name and name not in line:
+            line.append(name)
+            name = self._api.queues.get(name, Queue(name=name)).parent
+        return line
+
+    # Owners
+
+    def _check_owners(self, promises: Sequence[Promise]) -> None:
+        now = self._time.monotonic()
+        for each in promises:
+            if each.uid not in self._promised_since:
+                self.note(f"{each.uid} of {each.gang} is promised {each.node}")
+        for uid in self._promised_since.keys() - {each.uid for each in promises}:
+            self.note(f"the promise to {uid} is over")
+        self._promised_since = {
+            each.uid: self._promised_since.get(each.uid, now) for each in promises
+        }
+        sent = {each.uid for each in self._api.bindings}
+        for each in promises:
+            if each.uid in sent:
+                continue
+            since = self._ownerless_since(each)
+            if since is not None and now > max(since, self._promised_since[each.uid]):
+                self._breach("owner", f"{each.uid} of {each.gang} on {each.node} is nobody's")
+
+    def _ownerless_since(self, each: Promise) -> float | None:
+        """Tell from when on nobody may have this promise any more."""
+        if each.is_placeholder:
+            if self._api.of_gang(each.gang) or self._api.to_extender:
+                self._memberless_since.pop(each.gang, None)
+                return None
+            now = self._time.monotonic()
+            return self._memberless_since.setdefault(each.gang, now) + ORPHAN_S
+        if each.uid in self._gone_since:
+            return self._gone_since[each.uid] + ORPHAN_S
+        seen = self._api.pods.get(each.uid)
+        if seen is not None and seen.membership.named and each.gang not in self._api.groups:
+            lost = self._groupless_since.get(each.gang)
+            return None if lost is None else lost + GANGLESS_S
+        return None
+
+    # Wake-ups
+
+    def _check_awake(self, promises: Sequence[Promise]) -> None:
+        now = self._time.monotonic()
+        for each in promises:
+            parked_at = self._scheduler.parked.get(each.uid)
+            has_place = each.node and each.is_tentative
+            if not has_place or parked_at is None or not self._knows_parked(each.uid):
+                continue
+            since = max(self._promised_since[each.uid], parked_at)
+            if now - since > WAKE_S and not self._was_woken(each.uid):
+                self._breach("awake", f"{each.uid} has {each.node} and sleeps for {now - since} s")
+
+    def _knows_parked(self, uid: PodUid) -> bool:
+        heard = self._heard_pods.get(uid)
+        return uid in self._refused or bool(heard and heard.refusal)
+
+    def _was_woken(self, uid: PodUid) -> bool:
+        on_its_way = (
+            isinstance(news.change, Upsert)
+            and isinstance(news.change.item, SeenPod)
+            and news.change.item.pod.uid == uid
+            for news in self._api.to_scheduler
+        )
+        number, at = self._woken.get(uid, (0, float("-inf")))
+        was = at >= self._promised_since[uid] and number > self._refused.get(uid, 0)
+        return was or any(on_its_way)
+
+    # Gangs at the barrier
+
+    def _check_places_of_held_gangs(self, promises: Sequence[Promise]) -> None:
+        have = {each.uid for each in promises}
+        held = {self._gang_of(uid) for uid in self._scheduler.calls if uid in self._api.pods}
+        for uid, assumed in self._scheduler.assumed.items():
+            seen = self._api.pods.get(uid)
+            if seen is None or assumed.call is not None or assumed.answered or seen.pod.node:
+                continue
+            gang = seen.membership.key
+            is_fine = gang in self._api.groups and _stands(self._heard_nodes.get(assumed.node))
+            waits = gang in held and gang not in self._started
+            if waits and seen.membership.named and is_fine and uid not in have:
+                self._breach("place", f"{uid} is in PreBind, its siblings wait, its place fell")
+
+    def _check_partly_bound(self) -> None:
+        now = self._time.monotonic()
+        for key, group in self._api.groups.items():
+            bound = sum(bool(each.pod.node) for each in self._api.of_gang(key))
+            if not 0 < bound < group.min_member or key in self._hurt:
+                self._partial_since.pop(key, None)
+                continue
+            since = self._partial_since.setdefault(key, now)
+            if now - since > PARTIAL_S:
+                self._breach("partial", f"{bound} of {group.min_member} of {key} are bound")
+
+    # Passes
+
+    def _check_wanted_pass(self) -> None:
+        if self._pass_wanted is None:
+            return
+        since, passes = self._pass_wanted
+        if self._system.passes > passes:
+            self._pass_wanted = None
+        elif self._time.monotonic() - since > PASS_S:
+            self._pass_wanted = None
+            self._breach("pass", "a pass was asked for, and none was made")
+
+    # ── after the last step ───────────────────────────────────────────────────────────────
+
+    def check_everything_that_fits_has_started(self) -> None:
+        """Look for somebody left behind, where it is plain that nobody else is in the way.
+
+        Where pods of several queues wait, or somebody has waited long enough to have room kept,
+        the policy may have its reasons, which are not repeated here.
+        """
+        waiting = [seen for seen in self._api.pods.values() if not seen.pod.node]
+        names = {self._queue_of(seen.pod.uid, {}) for seen in waiting}
+        if len(names) == 1 and all(map(self._is_young, waiting)):
+            for key in sorted({seen.membership.key for seen in waiting}):
+                members = [seen for seen in waiting if seen.membership.key == key]
+                if not any(map(self._is_hopeless, members)) and self._fits(key, members):
+                    self._breach("progress", f"{key} fits and is complete, and does not start")
+        self._raise()
+
+    def _is_young(self, seen: SeenPod) -> bool:
+        """Ask whether a pod waits for so short a time that no room is kept for it yet."""
+        return self._time.now() - seen.pod.created < FENCED_S
+
+    def _is_hopeless(self, seen: SeenPod) -> bool:
+        """Ask whether kube-scheduler would have this pod nowhere, however empty the nodes."""
+        name = seen.pod.name
+        return name in self._scheduler.volumes and not self._scheduler.volumes[name]
+
+    def _fits(self, key: GangKey, members: Sequence[SeenPod]) -> bool:
+        named = members[0].membership.named
+        if (named and key not in self._api.groups) or len({id(m.pod.shape) for m in members}) > 1:
+            return False
+        running = sum(bool(each.pod.node) for each in self._api.of_gang(key))
+        needed = max(self._minimum(key) - running, 1) if named else 1
+        requests = members[0].pod.requests
+        return (
+            len(members) >= needed
+            and self._slots(requests) >= needed
+            and self._may_have(self._queue_of(members[0].pod.uid, {}), requests * needed)
+        )
+
+    def _slots(self, requests: Resources) -> int:
+        """Count the pods of this size that the nodes would take."""
+        rooms = (self._idle(name) for name in self._api.nodes)
+        return sum(
+            max(0, min(room.amount(each) // most for each, most in requests.items() if most))
+            for room in rooms
+        )
+
+    def _idle(self, name: str) -> Resources:
+        """Give what is not taken on a node; nothing where it takes no pods."""
+        node = self._api.nodes.get(name)
+        if node is None or not _stands(node):
+            return NOTHING
+        return node.allocatable - sum(self._bound_on(name).values(), NOTHING)
+
+    def _may_have(self, name: str, more: Resources) -> bool:
+        """Ask whether a queue may take *more* beside what is bound, by ceilings and guarantees."""
+        if name not in {*self._api.queues, DEFAULT_QUEUE}:
+            return False
+        used: dict[str, Resources] = {}
+        for uid, seen in self._api.pods.items():
+            for each in self._line(self._queue_of(uid, {})) if seen.pod.node else ():
+                used[each] = used.get(each, NOTHING) + seen.pod.requests
+        for each in self._line(name):
+            used[each] = used.get(each, NOTHING) + more
+        over = [w for each in self._line(name) for w in self._over_ceiling(each, used[each], more)]
+        nodes = (node.allocatable for node in self._api.nodes.values() if _stands(node))
+        return not over and not list(self._into_guarantees(name, used, more, sum(nodes, NOTHING)))
+
+    # ── facts ─────────────────────────────────────────────────────────────────────────────
+
+    def _gang_of(self, uid: PodUid) -> GangKey | None:
+        seen = self._api.pods.get(uid)
+        return seen.membership.key if seen and seen.membership.named else None
+
+    def _minimum(self, key: GangKey) -> int:
+        group = self._api.groups.get(key)
+        return group.min_member if group else 1
+
+    def _bound_on(self, name: str) -> dict[PodUid, Resources]:
+        there = {
+            uid: seen.pod.requests
+            for uid, seen in self._api.pods.items()
+            if seen.pod.node == name and seen.pod.status not in FINISHED_SET
+        }
+        for order in self._api.bindings:
+            if order.node == name and order.uid in self._api.pods:
+                there[order.uid] = self._api.pods[order.uid].pod.requests
+        return there
+
+    def _breach(self, rule: str, story: str) -> None:
+        """Note a breach for the next look: the parts survive whatever is raised inside them."""
+        if rule not in self.ignored:
+            breach = Breach(rule, story)
+            breach.add_note("What happened:\n  " + "\n  ".join(self._story))
+            self._breaches.append(breach)
+
+    def _raise(self) -> None:
+        if self._breaches:
+            raise self._breaches[0]
+
+
+def _stands(node: Node | None) -> bool:
+    return node is not None and node.ready and not node.unschedulable and not node.taints
+
+
+def _name(change: Change) -> str:
+    if isinstance(change, Delete):
+        return f"the end of {change.key}"
+    item = change.item if isinstance(change, Upsert) else None
+    if isinstance(item, SeenPod):
+        return f"{item.pod.name} on {item.pod.node or 'no node'} {item.pod.refusal[-30:]!r}"
+    return getattr(item, "name", "?")
+
+
+def _is_waiting_pod(change: Change) -> bool:
+    item = change.item if isinstance(change, Upsert) else None
+    return isinstance(item, SeenPod) and not item.pod.node
+
+
+def _short(amounts: Resources) -> dict[str, int]:
+    return {name: amount for name, amount in amounts.items() if name not in (MEMORY, "pods")}

@@ -1,0 +1,240 @@
+"""The extender under test, put together for a story: the only module here that knows its parts.
+
+It says what the parts are asked and told (watch, filter, bind, passes, time) and what they have
+promised. When the parts change, this file follows, and the stories stay as they are.
+
+A pass of the planner stands still when its snapshot was taken, when its plan is made, and before
+every errand it has done by the event loop, so that anything may happen in between. Its slices are
+as small as can be: every member of a gang is an errand of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from extender.cache.changes import Change
+from extender.cache.cluster import Cluster
+from extender.cache.inflight import Stage
+from extender.cycle import Cycle, Published
+from extender.gate import Gate
+from extender.holds.barrier import Barrier
+from extender.holds.looptimer import Rounds
+from extender.holds.machine.book import Book
+from extender.holds.machine.limits import Limits
+from extender.holds.machine.messages import CallId
+from extender.holds.mirror import MirrorFacts, listen
+from extender.metrics import Metrics
+from extender.model.gang import GangKey
+from extender.model.membership import Membership
+from extender.model.pod import Pod, PodUid
+from extender.model.resources import Resources
+from extender.model.snapshot import Snapshot
+from extender.plan.decision import Eviction, Plan
+from extender.plan.planner import make_plan
+from extender.plan.policy import policies
+from extender.plan.policy.options import Policy
+from extender.ports import BindOrder, EvictOrder
+from extender.promises import tickets
+from extender.promises.arrivals import Arrivals
+from extender.promises.ledger import LOOK_S, Ledger
+from extender.promises.tickets import Tickets
+from tests.holds.doubles import Notebook
+
+from .api_server import ApiServer
+from .scheduler import Filtered
+from .stepwise import Stepwise
+from .virtual_time import VirtualTime
+
+TICKET_S = 20.0
+HOLD_S = 30.0
+GRACE_S = 3.0
+
+
+class Promise(NamedTuple):
+    """Room kept on a node for a pod, or for a member still to come."""
+
+    uid: PodUid
+    gang: GangKey
+    #: Empty while kube-scheduler is still choosing.
+    node: str
+    requests: Resources
+    #: It has not come with a bind that we hold or send.
+    is_tentative: bool
+    #: Kept for a member that does not exist yet.
+    is_placeholder: bool
+
+
+class System:
+    """Cache, promises, gate, cycle and barrier, wired as the real ones are."""
+
+    def __init__(
+        self, time: VirtualTime, api: ApiServer, policy: Policy = policies.DEFAULT
+    ) -> None:
+        self._policy = policy
+        self._time = time
+        self._api = api
+        self._cluster = cluster = Cluster(time)
+        self._published = published = Published()
+        self._ledger = ledger = Ledger(cluster, time, wake=api.wake, ticket_s=TICKET_S)
+        arrivals = Arrivals(cluster, ledger, time, grace_s=GRACE_S)
+        self._gate = Gate(cluster, ledger, arrivals, published, time)
+        self._barrier = Barrier(
+            Book(
+                MirrorFacts(cluster, ledger),
+                Limits.within(HOLD_S, HOLD_S + 15),
+                chance=lambda: 0.5,
+            ),
+            binder=api,
+            groups=api,
+            inflight=ledger,
+            undo=self,
+            timer=time,
+            clock=time,
+            observer=Notebook(),
+        )
+        listen(cluster, ledger, self._barrier)
+        arrivals.on_incomplete(self._barrier.still_incomplete)
+        self._cycle = Cycle(
+            cluster=cluster,
+            published=published,
+            promises=Tickets(cluster, ledger, arrivals, time, self._errand),
+            make_plan=self._make_plan,
+            dispatch=self,
+            reporter=self,
+            clock=time,
+            metrics=Metrics(),
+            readiness=list,
+        )
+        Rounds(time, ledger.look_after, every_s=LOOK_S).start()
+        self._pass: Stepwise | None = None
+        #: Passes that were made to their end.
+        self.passes = 0
+
+    # ── told ──────────────────────────────────────────────────────────────────────────────
+
+    def hear(self, change: Change) -> None:
+        """Take in what the watch brings."""
+        self._cluster.apply(change)
+
+    def tick(self) -> None:
+        """Let the planner's thread look whether it is time for a pass, as it does by itself."""
+        if self._pass is None and self._cycle.is_due():
+            self._run_pass()
+            self.passes += 1
+
+    def ask_for_a_pass(self) -> None:
+        """Ask as the dispatcher of evictions does when an answer came."""
+        self._cycle.poke()
+
+    # ── asked by kube-scheduler ───────────────────────────────────────────────────────────
+
+    def filter(
+        self,
+        pod: Pod,
+        member: Membership,
+        offered: Sequence[str],
+        meanwhile: Callable[[], None] | None = None,
+    ) -> Filtered:
+        """Answer; *meanwhile* happens in the planner's thread.
+
+        The event loop answers in one step, so whatever that thread wants of it comes before.
+        """
+        if meanwhile is not None:
+            meanwhile()
+        answer = self._gate.filter(pod, member, offered)
+        return Filtered(tuple(answer.nodes), answer.refused)
+
+    def bind(self, order: BindOrder, answer: Callable[[str], None]) -> int:
+        return self._barrier.bind(order, answer)
+
+    def hang_up(self, call: int) -> None:
+        self._barrier.peer_gone(CallId(call))
+
+    # ── the planner's thread, step by step ────────────────────────────────────────────────
+
+    @property
+    def is_planning(self) -> bool:
+        return self._pass is not None
+
+    def begin_pass(self) -> None:
+        """Begin a pass and stop at its first checkpoint, when the snapshot was taken."""
+        self._pass = Stepwise(self._run_pass)
+        self.continue_pass()
+
+    def continue_pass(self) -> None:
+        """Go on to the next checkpoint, if a pass is under way."""
+        if self._pass is not None and not self._pass.go_on():
+            self._pass = None
+            self.passes += 1
+
+    def finish_pass(self) -> None:
+        while self._pass is not None:
+            self.continue_pass()
+
+    def make_pass(self) -> None:
+        """Make a pass, or finish the one under way."""
+        if self._pass is None:
+            self.begin_pass()
+        self.finish_pass()
+
+    def close(self) -> None:
+        if self._pass is not None:
+            self._pass.abandon()
+
+    def _run_pass(self) -> None:
+        usual, tickets.SLICE = tickets.SLICE, 1
+        try:
+            self._cycle.run_once()
+        finally:
+            tickets.SLICE = usual
+
+    def _make_plan(self, snapshot: Snapshot) -> Plan:
+        self._stand_still("snapshot taken")
+        plan = make_plan(snapshot, self._policy)
+        self._stand_still("plan made")
+        return plan
+
+    def _errand(self, step: Callable[[], bool]) -> bool:
+        self._stand_still("errand")
+        return step()
+
+    def _stand_still(self, name: str) -> None:
+        if self._pass is not None:
+            self._pass.checkpoint(name)
+
+    # ── what it promised ──────────────────────────────────────────────────────────────────
+
+    def promises(self) -> list[Promise]:
+        """Give every promise there is."""
+        return [
+            Promise(
+                each.uid,
+                each.gang,
+                each.node,
+                each.pod.requests,
+                is_tentative=each.stage <= Stage.PASSED,
+                is_placeholder=each.pod.is_placeholder,
+            )
+            for each in self._cluster.inflight._by_uid.values()
+        ]
+
+    # ── ports of the cycle and the barrier that these stories need little of ──────────────
+
+    def protect(self, snapshot: Snapshot) -> Snapshot:
+        return snapshot
+
+    def carry_out(self, snapshot: Snapshot, plan: Plan) -> None:
+        self.evict(plan.evictions)
+
+    def report(self, snapshot: Snapshot, plan: Plan) -> None:
+        pass
+
+    def take_back(self, gang: GangKey, orders: Sequence[EvictOrder]) -> None:
+        self.evict(orders)
+
+    def evict(self, victims: Sequence[Eviction | EvictOrder]) -> None:
+        """Pods that are asked to leave are gone at once."""
+        for victim in victims:
+            if victim.uid in self._api.pods:
+                self._api.delete_pod(victim.uid)

@@ -1,0 +1,333 @@
+"""The referee itself: every rule is seen to be broken when somebody breaks it on purpose."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from extender.model.membership import Membership
+from extender.model.pod import Pod
+from extender.ports import BindOrder, BindOutcome, WakeOrder
+
+from .referee import Breach
+from .scheduler import Filtered
+from .system import Promise
+from .world import World, amounts, key, uid
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """A world whose extender promises what the test says, and nothing else."""
+    made = World()
+    made.create_node("n1", 4)
+    made.create_node("n2", 4)
+    made.all_hear()
+    promise(made)
+    yield made
+    made.close()
+
+
+def plant(world: World, **faults: Callable[..., Any]) -> None:
+    """Put other parts in the place of the extender's own."""
+    for name, fault in faults.items():
+        setattr(world.system, name, fault)
+
+
+def promise(world: World, *promises: Promise) -> None:
+    plant(world, promises=lambda: list(promises))
+
+
+def place(name: str, gang: str, node: str = "n1", cpu: int = 1, **rest: bool) -> Promise:
+    facts = {"is_tentative": True, "is_placeholder": False} | rest
+    return Promise(uid(name), key(gang), node, amounts(cpu, pods=1), **facts)
+
+
+def send(world: World, *pods: tuple[str, str]) -> None:
+    """Send bindings as the barrier would, whatever is true."""
+    orders = [BindOrder(uid=uid(name), namespace="a", name=name, node=on) for name, on in pods]
+    world.api.bind(orders, _ignore)
+
+
+def _ignore(order: BindOrder, outcome: BindOutcome) -> None:
+    pass
+
+
+def broken(world: World, rule: str, by: Callable[[], object] = lambda: None) -> None:
+    """Check that the referee finds this breach, and had found none before."""
+    world.referee.check()
+    with pytest.raises(Breach) as found:  # noqa: PT012 (whatever was done, the next look finds it)
+        by()
+        world.referee.check()
+    assert found.value.rule == rule
+
+
+def test_more_promised_on_a_node_than_it_has(world: World) -> None:
+    world.create_gang("train", 2, cpu=4)
+
+    broken(world, "room", lambda: promise(world, place("train-0", "train", cpu=4),
+                                          place("train-1", "train", cpu=4)))  # fmt: skip
+
+
+def test_a_promise_beside_a_running_pod_that_needs_the_same_room(world: World) -> None:
+    world.create_pod("old", cpu=4)
+    send(world, ("old", "n1"))
+    world.create_pod("web")
+
+    broken(world, "room", lambda: promise(world, place("web", "pod:web")))
+
+
+def test_a_promise_beside_a_binding_under_way(world: World) -> None:
+    world.api.prompt = False
+    world.create_pod("old", cpu=4)
+    send(world, ("old", "n1"))
+    world.create_pod("web")
+
+    broken(world, "room", lambda: promise(world, place("web", "pod:web")))
+
+
+def test_a_node_that_shrinks_under_its_pods_is_nobodys_fault(world: World) -> None:
+    world.create_pod("old", cpu=4)
+    send(world, ("old", "n1"))
+
+    world.shrink("n1", cpu=1)
+    world.all_hear()
+
+    world.referee.check()
+
+
+def test_a_promise_on_a_node_that_is_known_to_have_shrunk(world: World) -> None:
+    world.create_pod("web", cpu=4)
+    world.shrink("n1", cpu=1)
+    promised = place("web", "pod:web", cpu=4)
+    promise(world, promised)
+    world.referee.check()  # we have not heard of it
+    promise(world)
+    world.extender_hears()
+
+    broken(world, "room", lambda: promise(world, promised))
+
+
+def test_a_queue_above_its_ceiling(world: World) -> None:
+    world.create_queue("q", capability=amounts(cpu=1))
+    world.create_gang("train", 1, cpu=2, queue="q")
+
+    broken(world, "ceiling", lambda: promise(world, place("train-0", "train", cpu=2)))
+
+
+def test_an_ancestor_above_its_ceiling(world: World) -> None:
+    world.create_queue("top", capability=amounts(cpu=1))
+    world.create_queue("q", parent="top")
+    world.create_gang("train", 1, cpu=2, queue="q")
+
+    broken(world, "ceiling", lambda: promise(world, place("train-0", "train", cpu=2)))
+
+
+def test_room_that_another_queue_is_guaranteed(world: World) -> None:
+    world.create_queue("greedy")
+    world.create_queue("poor", guarantee=amounts(cpu=6))
+    world.create_gang("train", 1, cpu=4, queue="greedy")
+
+    broken(world, "guarantee", lambda: promise(world, place("train-0", "train", cpu=4)))
+
+
+def test_a_promise_for_a_pod_that_is_gone(world: World) -> None:
+    world.create_pod("web")
+    promise(world, place("web", "pod:web"))
+    world.delete_pod("web")
+    world.extender_hears()
+
+    broken(world, "owner", lambda: world.pass_by(6, busy=False))
+
+
+def test_a_placeholder_of_a_gang_without_members(world: World) -> None:
+    world.create_group("train", 2)
+    world.extender_hears()
+    promise(world, place("to-come", "train", is_placeholder=True))
+
+    broken(world, "owner", lambda: world.pass_by(6, busy=False))
+
+
+def test_a_promise_for_a_gang_that_is_gone(world: World) -> None:
+    world.create_gang("train", 2)
+    promise(world, place("train-0", "train"))
+    world.delete_group("train")
+    world.extender_hears()
+
+    broken(world, "owner", lambda: world.pass_by(31, busy=False))
+
+
+def test_a_parked_pod_with_a_place_that_nobody_wakes(world: World) -> None:
+    _park(world)
+    promise(world, place("train-0", "train"))
+
+    broken(world, "awake", lambda: world.pass_by(2, busy=False))
+
+
+def test_a_parked_pod_with_a_place_that_was_woken_in_time(world: World) -> None:
+    _park(world)
+    promise(world, place("train-0", "train"))
+    world.referee.check()
+    world.api.wake([WakeOrder(uid=uid("train-0"), namespace="a", name="train-0")])
+
+    world.pass_by(2, busy=False)
+
+
+def test_a_wake_up_before_the_refusal_does_not_count(world: World) -> None:
+    world.create_gang("train", 2)
+    promise(world, place("train-0", "train"))
+    world.api.wake([WakeOrder(uid=uid("train-0"), namespace="a", name="train-0")])
+    world.referee.check()
+    _refuse_everybody(world)
+    world.scheduler_hears()
+    world.schedule_pod("train-0")
+    world.scheduler_hears()
+    world.schedule_all()
+
+    broken(world, "awake", lambda: world.pass_by(2, busy=False))
+
+
+def test_a_member_in_prebind_whose_place_falls_while_its_siblings_are_held(world: World) -> None:
+    plant(world, filter=lambda pod, member, offered, _: Filtered(offered))
+    plant(world, bind=lambda order, answer: 7)
+    world.create_gang("train", 2)
+    both = [place(f"train-{number}", "train", is_tentative=False) for number in range(2)]
+    promise(world, *both)
+    world.scheduler.prebind_s["train-1"] = 30.0
+    world.scheduler_hears()
+    world.schedule_all()
+    world.send_binds()
+
+    broken(world, "place", lambda: promise(world, both[0]))
+
+
+def test_a_binding_to_a_tainted_node(world: World) -> None:
+    world.create_gang("train", 2)
+    world.taint("n1")
+    world.extender_hears()
+
+    broken(world, "node", lambda: send(world, ("train-0", "n1"), ("train-1", "n2")))
+
+
+def test_a_binding_to_a_node_that_is_too_small_by_now(world: World) -> None:
+    world.create_pod("web", cpu=4)
+    world.shrink("n1", cpu=1)
+    world.extender_hears()
+
+    broken(world, "node", lambda: send(world, ("web", "n1")))
+
+
+def test_a_binding_of_a_gang_that_is_not_whole(world: World) -> None:
+    world.create_gang("train", 2)
+
+    broken(world, "whole", lambda: send(world, ("train-0", "n1")))
+
+
+def test_a_gang_that_stays_bound_in_part(world: World) -> None:
+    world.create_gang("train", 2)
+    world.api.patch(uid("train-0"), node="n1")
+
+    broken(world, "partial", lambda: world.pass_by(16, busy=False))
+
+
+def test_an_offer_that_costs_a_gang_a_good_place(world: World) -> None:
+    world.create_gang("train", 2)
+    promise(world, place("train-0", "train"), place("train-1", "train", "n2"))
+    _refuse_everybody(world, then=lambda: promise(world))
+    world.scheduler_hears()
+
+    broken(world, "ticket", world.schedule)
+
+
+def test_an_answer_with_a_node_that_was_not_offered(world: World) -> None:
+    plant(world, filter=lambda pod, member, offered, _: Filtered(("n9",)))
+    world.create_pod("web")
+    member = world.api.pods[uid("web")].membership
+    world.referee.check()
+
+    broken(world, "subset", lambda: world.filter(world.api.pods[uid("web")].pod, member, ["n1"]))
+
+
+def test_an_ordinary_pod_that_is_refused_though_nobody_minds(world: World) -> None:
+    _refuse_everybody(world)
+    world.make_pass()
+    world.create_pod("web")
+    world.scheduler_hears()
+
+    broken(world, "refusal", world.schedule)
+
+
+def test_an_ordinary_pod_that_is_refused_because_somebody_waits(world: World) -> None:
+    _refuse_everybody(world)
+    world.make_pass()
+    world.create_gang("train", 2)
+    world.create_pod("web")
+    world.scheduler_hears()
+
+    world.schedule_pod("web")
+
+
+def test_success_without_a_binding(world: World) -> None:
+    plant(world, bind=lambda order, answer: answer(""))
+    world.create_pod("web")
+    order = BindOrder(uid=uid("web"), namespace="a", name="web", node="n1")
+
+    broken(world, "success", lambda: world.bind(order, lambda error: None))
+
+
+def test_a_pass_that_was_asked_for_and_never_made(world: World) -> None:
+    plant(world, tick=lambda: None)
+
+    broken(world, "pass", lambda: (world.ask_for_a_pass(), world.pass_by(2, busy=False)))
+
+
+def test_a_part_that_fails_and_only_logs_it(world: World) -> None:
+    def fail() -> None:
+        try:
+            raise ZeroDivisionError
+        except ZeroDivisionError:
+            logging.getLogger("extender.holds").exception("barrier failed")
+
+    broken(world, "crash", fail)
+
+
+def test_a_gang_that_fits_and_never_starts(world: World) -> None:
+    world.create_gang("train", 8)
+
+    broken(world, "progress", world.referee.check_everything_that_fits_has_started)
+
+
+@pytest.mark.parametrize("size", [3, 9])
+def test_a_gang_that_does_not_fit_may_wait(world: World, size: int) -> None:
+    world.create_queue("q", capability=amounts(cpu=2))
+    world.create_gang("train", size, queue="q" if size == 3 else "")
+
+    world.referee.check_everything_that_fits_has_started()
+
+
+def test_rules_that_are_not_looked_at_stay_quiet(world: World) -> None:
+    world.referee.ignored = frozenset({"whole"})
+    world.create_gang("train", 2)
+
+    send(world, ("train-0", "n1"))
+
+    world.referee.check()
+
+
+def _park(world: World) -> None:
+    """Let kube-scheduler ask about a gang of two, refuse both, and hear no more of it."""
+    world.create_gang("train", 2)
+    _refuse_everybody(world)
+    world.scheduler_hears()
+    world.schedule_all()
+    assert uid("train-0") in world.scheduler.parked
+
+
+def _refuse_everybody(world: World, then: Callable[[], None] = lambda: None) -> None:
+    def refuse(pod: Pod, member: Membership, offered: Sequence[str], _: object) -> Filtered:
+        then()
+        return Filtered((), dict.fromkeys(offered, "because"))
+
+    plant(world, filter=refuse)

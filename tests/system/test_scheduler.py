@@ -1,0 +1,225 @@
+"""The little kube-scheduler does what the real one was measured to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from extender.model.membership import Membership
+from extender.model.pod import Pod
+from extender.ports import BindOrder, WakeOrder
+
+from .scheduler import BIND_TIMEOUT_S, Filtered, Ways
+from .world import World, uid
+
+
+class Scripted:
+    """An extender that says what a test wants, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.offers: list[tuple[str, list[str]]] = []
+        self.lets_in = True
+        self.calls: list[tuple[str, Callable[[str], None]]] = []
+        self.hung_up: list[int] = []
+
+    def filter(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
+        self.offers.append((pod.name, list(offered)))
+        return Filtered(offered) if self.lets_in else Filtered((), dict.fromkeys(offered, "no"))
+
+    def bind(self, order: BindOrder, answer: Callable[[str], None]) -> int:
+        self.calls.append((order.name, answer))
+        return len(self.calls)
+
+    def hang_up(self, call: int) -> None:
+        self.hung_up.append(call)
+
+
+Stage = Callable[..., tuple[World, Scripted]]
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    made: list[World] = []
+
+    def make(ways: Ways | None = None, nodes: int = 2) -> tuple[World, Scripted]:
+        world, extender = World(ways), Scripted()
+        made.append(world)
+        world.scheduler._extender = extender
+        for number in range(1, nodes + 1):
+            world.create_node(f"n{number}", 4)
+        world.scheduler_hears()
+        return world, extender
+
+    yield make
+    for world in made:
+        world.close()
+
+
+def ask(world: World, *names: str, cpu: int = 1) -> None:
+    for name in names:
+        world.create_pod(name, cpu=cpu)
+    world.scheduler_hears()
+    while world.scheduler.schedule():
+        pass
+
+
+def refused(stage: Stage, ways: Ways) -> tuple[World, Scripted]:
+    """Let the pod `web` be refused and nothing be heard of it any more."""
+    world, extender = stage(ways)
+    extender.lets_in = False
+    ask(world, "web")
+    world.scheduler_hears()
+    while world.scheduler.schedule():
+        pass
+    world.scheduler_hears()
+    extender.offers.clear()
+    assert uid("web") in world.scheduler.parked
+    return world, extender
+
+
+def test_only_nodes_with_room_in_its_own_eyes_are_offered(stage: Stage) -> None:
+    world, extender = stage()
+    ask(world, "a", "b", "c", cpu=4)
+
+    assert extender.offers == [("a", ["n1", "n2"]), ("b", ["n2"])]
+    assert uid("c") in world.scheduler.parked, "nobody asks us about a pod that fits nowhere"
+
+
+def test_a_sample_of_the_nodes_is_offered_and_the_next_begins_behind_it(stage: Stage) -> None:
+    world, extender = stage(Ways(sample=2), nodes=5)
+    ask(world, "a", "b", "c")
+
+    assert [offer for _, offer in extender.offers] == [["n1", "n2"], ["n3", "n4"], ["n5", "n1"]]
+
+
+def test_the_nominated_node_is_offered_alone_and_then_all_of_them(stage: Stage) -> None:
+    world, extender = stage()
+    extender.lets_in = False
+    world.create_pod("web")
+    world.api.wake([WakeOrder(uid=uid("web"), namespace="a", name="web", node="n2")])
+    world.scheduler_hears()
+    world.scheduler.schedule()
+
+    assert [offer for _, offer in extender.offers] == [["n2"], ["n1", "n2"]]
+
+
+def test_room_on_a_node_is_kept_for_those_nominated_to_it(stage: Stage) -> None:
+    world, extender = stage()
+    world.create_pod("big", cpu=4)
+    world.api.wake([WakeOrder(uid=uid("big"), namespace="a", name="big", node="n1")])
+    world.scheduler_hears()
+    world.scheduler.active.clear()
+    ask(world, "web")
+
+    assert extender.offers == [("web", ["n2"])]
+
+
+@pytest.mark.parametrize("hints", [True, False])
+def test_a_refused_pod_sleeps_until_our_patch_wakes_it(stage: Stage, hints: bool) -> None:
+    world, extender = refused(stage, Ways(hints=hints))
+    assert not world.scheduler.schedule()
+
+    world.api.wake([WakeOrder(uid=uid("web"), namespace="a", name="web", node="n1")])
+    world.scheduler_hears()
+
+    assert world.scheduler.schedule()
+    assert extender.offers[0] == ("web", ["n1"])
+
+
+@pytest.mark.parametrize("hints", [True, False])
+def test_a_running_pod_that_changes_wakes_refused_ones_only_with_queueing_hints(
+    stage: Stage,
+    hints: bool,
+) -> None:
+    world, _ = refused(stage, Ways(hints=hints))
+    world.create_pod("old")
+    world.api.patch(uid("old"), node="n1")
+    world.scheduler_hears()
+
+    assert (uid("web") in world.scheduler.active) is hints
+
+
+def test_a_sibling_that_is_created_wakes_nobody(stage: Stage) -> None:
+    world, _ = refused(stage, Ways())
+    world.create_pod("other")
+    world.scheduler_hears()
+
+    assert world.scheduler.active == [uid("other")]
+
+
+@pytest.mark.parametrize(("hints", "questions"), [(True, 2), (False, 1)])
+def test_its_own_condition_brings_a_second_question_with_queueing_hints(
+    stage: Stage, hints: bool, questions: int
+) -> None:
+    world, extender = stage(Ways(hints=hints))
+    extender.lets_in = False
+    ask(world, "web")
+    world.scheduler_hears()
+    while world.scheduler.schedule():
+        world.scheduler_hears()
+
+    assert len(extender.offers) == questions
+
+
+def test_bind_calls_wait_beside_each_other_and_for_their_volumes(stage: Stage) -> None:
+    world, _ = stage()
+    world.scheduler.prebind_s["b"] = 5.0
+    ask(world, "a", "b", "c")
+
+    assert world.scheduler.ready_to_bind == [uid("a"), uid("c")]
+    world.time.pass_by(5)
+    assert world.scheduler.ready_to_bind == [uid("a"), uid("b"), uid("c")]
+
+
+def test_a_failed_bind_is_forgotten_and_comes_back_after_longer_pauses(stage: Stage) -> None:
+    world, extender = stage()
+    ask(world, "web")
+    for pause_s in (1, 2, 4, 8, 10, 10):
+        world.scheduler.send_bind(uid("web"))
+        extender.calls[-1][1]("the gang did not assemble")
+        assert uid("web") not in world.scheduler.assumed
+        world.time.pass_by(pause_s - 0.1)
+        world.scheduler.tick()
+        assert not world.scheduler.schedule()
+        world.time.pass_by(0.1)
+        world.scheduler.tick()
+        assert world.scheduler.schedule()
+
+
+def test_it_hangs_up_when_a_bind_takes_too_long(stage: Stage) -> None:
+    world, extender = stage()
+    ask(world, "web")
+    world.scheduler.send_bind(uid("web"))
+    world.time.pass_by(BIND_TIMEOUT_S)
+    world.scheduler.tick()
+
+    assert extender.hung_up == [1]
+    assert not world.scheduler.assumed
+
+
+def test_a_bound_pod_is_assumed_until_its_watch_shows_it(stage: Stage) -> None:
+    world, extender = stage(nodes=1)
+    ask(world, "web", cpu=4)
+    world.scheduler.send_bind(uid("web"))
+    world.api.patch(uid("web"), status_only=False, node="n1")
+    extender.calls[-1][1]("")
+    ask_before = len(extender.offers)
+    assert uid("web") in world.scheduler.assumed
+
+    world.scheduler_hears()
+    ask(world, "other")
+
+    assert not world.scheduler.assumed
+    assert len(extender.offers) == ask_before, "the room is still taken"
+
+
+def test_a_restart_forgets_what_was_assumed_and_hangs_up(stage: Stage) -> None:
+    world, extender = stage()
+    ask(world, "a", "b")
+    world.scheduler.send_bind(uid("a"))
+
+    world.scheduler.restart(turn=1)
+
+    assert extender.hung_up == [1]
+    assert world.scheduler.active == [uid("b"), uid("a")]

@@ -1,0 +1,494 @@
+"""Stories of the whole system: what may overlap, go stale or come late, and must not matter.
+
+Each goes through the adapter, with kube-scheduler's own ways; the referee looks after every step,
+so a story may also fail by a breach of its rules before its last line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from extender.model.resources import Resources
+from extender.plan.policy.options import Policy
+from extender.plan.policy.policies import DEFAULT
+
+from .scheduler import Ways
+from .world import GPU, TREE, World, amounts, uid
+
+MakeWorld = Callable[..., World]
+
+FULL = Ways()
+#: Up to 1.31: nothing but a change of metadata wakes a refused pod, and deletions.
+DEAF = Ways(hints=False)
+
+
+@pytest.fixture
+def make_world() -> Iterator[MakeWorld]:
+    made: list[World] = []
+
+    def make(ways: Ways = FULL, policy: Policy = DEFAULT, **nodes: int) -> World:
+        """Give a world with nodes of so many cpus, in which the first pass was made."""
+        made.append(World(ways, policy))
+        for name, cpu in nodes.items():
+            made[-1].create_node(name, cpu)
+        made[-1].all_hear()
+        made[-1].make_pass()
+        made[-1].pass_by(1)
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.close()
+
+
+# ── in peace ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_gang_that_fits_runs_at_once(make_world: MakeWorld) -> None:
+    world = make_world(n1=4, n2=4)
+    world.create_gang("train", 4, cpu=2)
+
+    world.pass_by(1)
+
+    assert len(world.running("train")) == 4
+
+
+def test_a_gang_that_waits_for_room_runs_when_it_comes_free(make_world: MakeWorld) -> None:
+    world = make_world(DEAF, n1=4)
+    world.create_pod("old", cpu=4)
+    world.pass_by(1)
+    world.create_gang("train", 2, cpu=2)
+    world.pass_by(5)
+    assert not world.running("train")
+
+    world.delete_pod("old")
+    world.pass_by(3)
+
+    assert len(world.running("train")) == 2
+
+
+# ── wake-ups and passes ───────────────────────────────────────────────────────────────────────
+
+
+def test_a_member_that_is_refused_while_its_ticket_is_published_is_woken(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(DEAF, n1=4)
+    world.create_pod("old", cpu=4)
+    world.pass_by(1)
+    world.create_gang("train", 2, cpu=2)
+    world.extender_hears()
+    world.make_pass()  # it has no room
+    world.delete_pod("old")
+    world.all_hear()
+
+    world.meanwhile = world.make_pass  # in which it gets room
+    world.schedule_pod("train-0")
+    world.all_hear()
+    world.pass_by(2, busy=False)
+
+    assert world.places("train").keys() == {"train-0", "train-1"}
+    assert "train-0" in world.woken() or world.answers[-1] != ("train-0", ())
+    world.pass_by(2)
+    assert len(world.running("train")) == 2
+
+
+def test_a_member_of_whose_refusal_we_hear_after_its_ticket_was_made_is_woken(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(DEAF, n1=4)
+    world.create_gang("train", 2, cpu=2)
+    world.scheduler.volumes["train-0"] = frozenset()  # its volume is still being made
+    world.all_hear()
+    world.schedule_pod("train-0")
+    assert not world.answers, "kube-scheduler had no node to ask us about"
+
+    world.make_pass()
+    world.extender_hears()
+    world.scheduler.volumes.clear()
+    world.pass_by(2, busy=False)
+
+    assert "train-0" in world.woken()
+    world.pass_by(2)
+    assert len(world.running("train")) == 2
+
+
+def test_whoever_asks_for_a_pass_gets_one(make_world: MakeWorld) -> None:
+    world = make_world(n1=4)
+    passes = world.system.passes
+
+    world.ask_for_a_pass()
+    world.pass_by(1)
+
+    assert world.system.passes > passes
+
+
+# ── offers that miss the reserved node ────────────────────────────────────────────────────────
+
+
+def test_a_stale_nomination_costs_no_gang_its_places(make_world: MakeWorld) -> None:
+    world = make_world(Ways(clears_nominations=False), n1=4, n2=4)
+    world.create_gang("train", 2, cpu=4)
+    world.extender_hears()
+    world.make_pass()
+    places = world.places("train")
+    world.api.patch(uid("train-1"), nominated=places["train-0"])
+    world.scheduler_hears()
+
+    world.schedule_pod("train-1")
+
+    assert len(world.places("train")) == 2
+    world.pass_by(3)
+    assert len(world.running("train")) == 2
+
+
+def test_offers_of_a_few_nodes_at_a_time_cost_no_gang_its_places(make_world: MakeWorld) -> None:
+    names = [f"n{number:02d}" for number in range(12)]
+    world = make_world(Ways(sample=3), **dict.fromkeys(names, 4))
+    gangs = ("red", "green", "blue")
+    for name in gangs:
+        world.create_gang(name, 4, cpu=4)
+    world.extender_hears()
+    world.make_pass()
+    assert all(len(world.places(name)) == 4 for name in gangs)
+    world.scheduler_hears()
+    # Members of all gangs come mixed; none of them was ever nominated.
+    for number in (3, 1, 0, 2):
+        for name in gangs:
+            world.schedule_pod(f"{name}-{number}")
+
+    assert all(len(world.places(name)) == 4 for name in gangs)
+    world.pass_by(5)
+    assert all(len(world.running(name)) == 4 for name in gangs)
+
+
+# ── ordinary pods beside gangs ────────────────────────────────────────────────────────────────
+
+
+def test_two_ordinary_pods_on_their_way_do_not_take_the_slot_of_a_gang(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(n1=4)
+    world.create_gang("train", 3)
+    world.extender_hears()
+    world.make_pass()
+    assert len(world.places("train")) == 3
+    world.create_pod("a")
+    world.create_pod("b")
+    world.all_hear()
+    world.schedule_pod("a")
+    world.schedule_pod("b")  # before the bind of the first has come
+
+    world.send_binds()
+    world.pass_by(5)
+
+    assert len(world.running("train")) == 3
+    assert len(world.running()) == 4
+
+
+def test_a_plan_does_not_give_away_the_room_of_an_ordinary_pod_on_its_way(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(n1=4)
+    world.create_gang("train", 4)
+    world.time.pass_by(1)
+    world.create_pod("web")
+    world.scheduler_hears()
+    world.schedule_pod("web")  # of the gang we have not heard yet
+    world.extender_hears()
+
+    world.make_pass()
+    world.send_binds()
+    world.pass_by(10)
+
+    assert world.running() == {"web": "n1"} or len(world.running("train")) == 4
+
+
+def test_ordinary_pods_pass_while_a_gang_waits_for_gpus_that_are_all_taken(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(c1=8)
+    world.create_node("g1", cpu=8, gpu=2)
+    world.create_gang("old", 2, gpu=1)
+    world.pass_by(2)
+    world.create_gang("next", 2, gpu=1)
+    world.pass_by(2)
+    assert len(world.running("old")) == 2
+
+    world.create_pod("web")
+    world.all_hear()
+    world.schedule_pod("web")
+
+    assert world.answers[-1][1], world.refusals["web"]
+
+
+def test_ordinary_pods_pass_in_a_queue_that_may_have_no_gpu(make_world: MakeWorld) -> None:
+    world = make_world(c1=8)
+    world.create_node("g1", cpu=8, gpu=2)
+    world.create_queue("cpus", capability=amounts(cpu=8) + Resources({GPU: 0}))
+    world.all_hear()
+    world.make_pass()
+
+    world.create_pod("web", queue="cpus")
+    world.all_hear()
+    world.schedule_pod("web")
+
+    assert world.answers[-1][1], world.refusals["web"]
+
+
+# ── queues ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("only", ["n1", "n2"])
+def test_filter_and_plan_do_not_spend_the_same_rest_of_a_ceiling(
+    make_world: MakeWorld, only: str
+) -> None:
+    world = make_world(n1=4, n2=4)
+    world.create_queue("q", capability=amounts(cpu=4))
+    world.create_group("slow", 1, queue="q")
+    world.create_group("quick", 1, queue="q")
+    world.all_hear()
+    world.make_pass()
+    world.create_member("slow-0", "slow", cpu=4)
+    world.extender_hears()
+    world.begin_pass()  # it sees only the slow one
+    world.create_member("quick-0", "quick", cpu=4)
+    world.scheduler.volumes["quick-0"] = frozenset({only})
+    world.scheduler_hears()
+
+    world.schedule_pod("quick-0")
+    world.finish_pass()
+    world.pass_by(5)
+
+    assert len(world.running()) == 1
+
+
+def test_filter_and_plan_do_not_spend_the_same_rest_of_a_parents_ceiling(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(policy=TREE, n1=4, n2=4)
+    world.create_queue("top", capability=amounts(cpu=4))
+    world.create_queue("left", parent="top")
+    world.create_queue("right", parent="top")
+    world.all_hear()
+    world.make_pass()
+    world.create_gang("slow", 2, cpu=2, queue="left")
+    world.extender_hears()
+    world.begin_pass()
+    world.create_gang("quick", 2, cpu=2, queue="right")
+    world.all_hear()
+
+    world.schedule_pod("quick-0")
+    world.finish_pass()
+    world.pass_by(10)
+
+    assert len(world.running()) == 2
+
+
+def test_ordinary_pods_of_two_queues_leave_a_third_what_it_is_guaranteed(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(n1=10)
+    _three_queues(world)
+    for number in range(5):
+        world.create_pod(f"x{number}", queue="q1")
+        world.create_pod(f"y{number}", queue="q2")
+
+    world.pass_by(5)
+
+    assert len(world.running()) == 6
+
+
+def test_gangs_of_two_queues_leave_a_third_what_it_is_guaranteed(make_world: MakeWorld) -> None:
+    world = make_world(n1=10)
+    _three_queues(world)
+    for number in range(5):
+        world.create_gang(f"x{number}", 1, queue="q1")
+        world.create_gang(f"y{number}", 1, queue="q2")
+    world.extender_hears()
+    world.make_pass()
+
+    world.pass_by(5)
+
+    assert len(world.running()) == 6
+
+
+def test_a_gang_let_in_by_filter_leaves_another_queue_what_it_is_guaranteed(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(n1=10)
+    _three_queues(world)
+    world.create_gang("slow", 4, queue="q1")
+    world.create_group("quick", 4, queue="q2")
+    world.extender_hears()
+    world.begin_pass()
+    for number in range(4):
+        world.create_member(f"quick-{number}", "quick")
+    world.scheduler_hears()
+
+    world.schedule_pod("quick-0")
+    world.finish_pass()
+    world.pass_by(5)
+
+    assert len(world.running()) == 4
+
+
+def _three_queues(world: World) -> None:
+    world.create_queue("q1")
+    world.create_queue("q2")
+    world.create_queue("q3", guarantee=amounts(cpu=4))
+    world.all_hear()
+    world.make_pass()
+
+
+# ── time ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_wall_clock_set_back_keeps_no_gang_waiting_whose_ticket_lapsed(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(n1=4)
+    world.create_gang("train", 2)
+    world.extender_hears()
+    world.make_pass()
+    world.pass_by(22, busy=False)  # kube-scheduler is away; the ticket lapses
+    assert not world.places("train")
+
+    world.set_wall_clock(-3600)
+    world.pass_by(30)
+
+    assert len(world.running("train")) == 2
+
+
+def test_a_wall_clock_set_back_keeps_no_gang_waiting_that_did_not_assemble(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(n1=4)
+    world.create_gang("train", 2)
+    world.scheduler.prebind_s["train-1"] = 40.0
+    world.referee.ignored = frozenset({"place"})  # another story
+    world.pass_by(38)  # the first bind was refused when its time was over
+    assert not world.running("train")
+    world.scheduler.prebind_s.clear()
+
+    world.set_wall_clock(-3600)
+    world.pass_by(40)
+
+    assert len(world.running("train")) == 2
+
+
+def test_a_member_busy_with_its_volumes_keeps_its_place_while_its_siblings_are_held(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(n1=4)
+    world.create_gang("train", 2)
+    world.scheduler.prebind_s["train-1"] = 25.0
+
+    world.pass_by(27)
+
+    assert len(world.running("train")) == 2
+
+
+def test_a_bind_that_comes_after_its_place_was_given_up_takes_nobodys_room(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(n1=4)
+    world.create_queue("q", capability=amounts(cpu=1))
+    world.all_hear()
+    world.make_pass()
+    world.create_gang("slow", 1, queue="q")
+    world.scheduler.prebind_s["slow-0"] = 25.0
+    world.pass_by(22)
+    world.create_pod("quick", queue="q")
+
+    world.pass_by(10)
+
+    assert len(world.running()) == 1
+
+
+def test_a_gang_that_is_deleted_while_its_ticket_is_made_gets_no_room(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(n1=4)
+    world.create_gang("train", 2)
+    world.extender_hears()
+    world.begin_pass()
+    world.delete_gang("train")
+    world.extender_hears()
+
+    world.finish_pass()
+    world.pass_by(6, busy=False)
+
+    assert not world.places("train")
+
+
+# ── what kube-scheduler finds wrong ───────────────────────────────────────────────────────────
+
+
+def test_a_gang_with_bad_volumes_bars_no_node_to_others_of_its_size(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(n1=4, n2=4)
+    _a_gang_that_fits_nowhere(world)
+    world.pass_by(40)
+
+    world.create_gang("good", 2, cpu=4)
+    world.pass_by(60)
+
+    assert len(world.running("good")) == 2
+
+
+def test_what_was_wrong_with_a_gang_is_forgotten_with_it(make_world: MakeWorld) -> None:
+    world = make_world(n1=4, n2=4)
+    _a_gang_that_fits_nowhere(world)
+    world.pass_by(40)
+    world.delete_gang("bad")
+
+    world.create_gang("good", 2, cpu=4)
+    world.pass_by(10)
+
+    assert len(world.running("good")) == 2
+
+
+def _a_gang_that_fits_nowhere(world: World) -> None:
+    world.referee.ignored = frozenset({"awake"})  # another story
+    world.create_gang("bad", 2, cpu=4)
+    for number in range(2):
+        world.scheduler.volumes[f"bad-{number}"] = frozenset()
+
+
+# ── nodes that change while a gang is held ────────────────────────────────────────────────────
+
+
+def test_a_taint_is_seen_before_the_bindings_go_out(make_world: MakeWorld) -> None:
+    world = make_world(n1=2, n2=2)
+    node = _held_on(world)
+    world.taint(node)
+    world.extender_hears()
+
+    world.pass_by(10)
+
+    assert node not in world.running("train").values()
+
+
+def test_a_node_that_shrank_is_seen_before_the_bindings_go_out(make_world: MakeWorld) -> None:
+    world = make_world(n1=2, n2=2)
+    node = _held_on(world)
+    world.shrink(node, cpu=1)
+    world.extender_hears()
+
+    world.pass_by(10)
+
+    assert node not in world.running("train").values()
+
+
+def _held_on(world: World) -> str:
+    """Let the first of two members be held, the second be busy for a while; give its node."""
+    world.create_gang("train", 2, cpu=2)
+    world.scheduler.prebind_s["train-1"] = 5.0
+    world.pass_by(1)
+    (node,) = world.scheduler.calls.values()
+    assert not world.running("train")
+    return node
