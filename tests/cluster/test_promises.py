@@ -260,6 +260,34 @@ def test_ordinary_pods_take_no_place_of_a_gang_that_is_still_arriving(
         assert_no_node_was_overfilled(binds, 4)
 
 
+def test_ordinary_pods_that_wait_for_their_volumes_take_no_place_of_an_arriving_gang(
+    plane: ControlPlane,
+    api: Api,
+    pair: GangScheduler,
+    namespace: str,
+    nodes: Nodes,
+    create: Create,
+) -> None:
+    stage = Stage(api, pair, namespace, nodes(1, cpu="4"))
+    first, second = (SlowVolume(api, namespace, name) for name in ("first", "second"))
+    create(first.storage_class, second.storage_class)
+    api.create(first.claim, second.claim)
+    alike = {"scheduler": SCHEDULER, "node_selector": stage.pool.selector}
+    with plane.binds(namespace) as binds:
+        stage.hold(1, minimum=3)
+        api.create(objects.pod("web-0", namespace, volumes=[first.in_a_pod], **alike))
+        wait_for(first.is_wanted, 20, "the free place beside the gang's is taken")
+        api.create(objects.pod("web-1", namespace, volumes=[second.in_a_pod], **alike))
+        wait_for(
+            lambda: second.is_wanted() or has_no_place(api, namespace, "web-1"),
+            20,
+            "kube-scheduler has decided about the second pod",
+        )
+        stage.add(1, 2)
+        binds.wait_for(3, 10, prefix="train")
+        assert_no_node_was_overfilled(binds, 4)
+
+
 def test_a_backlog_that_just_fits_starts_though_kube_scheduler_looks_at_a_sample_of_the_nodes(
     plane: ControlPlane, api: Api, namespace: str, nodes: Nodes
 ) -> None:
@@ -392,6 +420,26 @@ def test_what_kube_scheduler_found_wrong_with_one_gang_bars_no_node_to_the_next_
         api.create(objects.pod_group("free", namespace, 2))
 
         binds.wait_for(2, 10)
+
+
+def test_a_gang_that_kube_scheduler_refuses_for_its_volumes_bars_no_node_to_another_of_its_size(
+    plane: ControlPlane,
+    api: Api,
+    pair: GangScheduler,
+    namespace: str,
+    nodes: Nodes,
+    create: Create,
+) -> None:
+    pool, far = nodes(2, cpu="4"), FarVolume(namespace)
+    create(far.volume, far.claim)
+    alike = {"cpu": "4", "scheduler": SCHEDULER}
+    with plane.binds(namespace) as binds:
+        gang(api, "stuck", namespace, 2, pool, volumes=[far.in_a_pod], **alike)
+        wait_until_promised(api, namespace)
+        gang(api, "free", namespace, 2, pool, **alike)
+        binds.wait_for(2, 30, prefix="free")
+
+        assert binds.of("stuck") == []
 
 
 def test_a_gang_is_woken_when_only_we_know_that_its_turn_has_come(
