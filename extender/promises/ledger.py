@@ -144,8 +144,11 @@ class Ledger:
             self._table.advance(pod.uid, Stage.PASSED, pod=pod)
             self._table.move(pod.uid, SOMEWHERE)
         nodes = self._nodes_beside_promises(pod, offered)
-        if not nodes and known.stage <= Stage.PASSED and known.node != SOMEWHERE:
-            self._table.step_back(pod.uid, known.node)
+        if known.stage <= Stage.PASSED:
+            if len(nodes) == 1:
+                self._table.move(pod.uid, nodes[0])
+            elif not nodes and known.node != SOMEWHERE:
+                self._table.step_back(pod.uid, known.node)
         return nodes
 
     def _pass_anew(
@@ -154,17 +157,19 @@ class Ledger:
         if not self.allowance.may_start(queue, pod.requests):
             return None
         nodes = self._nodes_beside_promises(pod, offered)
-        if nodes and self._write_down(pod, gang, SOMEWHERE, queue, Stage.PASSED):
+        node = nodes[0] if len(nodes) == 1 else SOMEWHERE
+        if nodes and self._write_down(pod, gang, node, queue, Stage.PASSED):
             self.allowance.spend(queue, pod.requests)
         return nodes
 
     def _nodes_beside_promises(self, pod: Pod, offered: Sequence[str]) -> Sequence[str]:
         if not self._table.reserved_nodes() and not self.room.fences:
             return offered
-        # Others are on their way to a node we do not know yet; where there is choice, both fit.
+        # Others are on their way to a node we do not know yet. kube-scheduler counts them there, and
+        # must find the promised room free even if they all go to the same. Who is refused for it
+        # gets a ticket, for a certain node, from the next plan.
         unplaced = sum(each.uid != pod.uid for each in self._table.on(SOMEWHERE))
-        nodes = self.room.nodes_for(pod.shape, offered, 1 + unplaced)
-        return nodes or self.room.nodes_for(pod.shape, offered)
+        return self.room.nodes_for(pod.shape, offered, 1 + unplaced)
 
     # ── moving ────────────────────────────────────────────────────────────────────────────
 
@@ -370,7 +375,7 @@ class Ledger:
             self.wakeups.wake_due([promise], now)
 
     def _lapse(self, promise: Promise) -> None:
-        if promise.node == SOMEWHERE:
+        if promise.stage is Stage.PASSED and self._waits_for_nobody(promise):
             self._table.release(promise.uid)  # its bind is judged anew, should it come
             return
         siblings = self._table.of_gang(promise.gang)
@@ -382,6 +387,15 @@ class Ledger:
                 # Woken, and kube-scheduler did not even ask us: nothing it saw would do.
                 self._cluster.misfits.note(each.gang, each.node, FITS_NOWHERE_S)
         self.give_back(promise.gang)
+
+    def _waits_for_nobody(self, promise: Promise) -> bool:
+        """Ask whether it is an ordinary pod, or a member of a gang that runs."""
+        group = self._cluster.group(promise.gang)
+        return (
+            promise.node == SOMEWHERE
+            or group is None
+            or max(1, self._cluster.seated(promise.gang)) >= group.min_member
+        )
 
     def _look_at(self, uid: PodUid) -> None:
         if uid not in self._looked_after:

@@ -11,6 +11,7 @@ POD_GROUPS = "podgroups.scheduling.volcano.sh/v1beta1"
 QUEUES = "queues.scheduling.volcano.sh/v1beta1"
 
 GROUP_NAME = "scheduling.k8s.io/group-name"
+QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 RUN_SECONDS = "gang-extender.test/run-seconds"
 STOP_SECONDS = "gang-extender.test/stop-seconds"
 
@@ -49,6 +50,7 @@ def pod(
     namespace: str,
     *,
     gang: str | None = None,
+    queue: str | None = None,
     cpu: str = "1",
     memory: str = "64Mi",
     resources: Mapping[str, str] | None = None,
@@ -61,10 +63,15 @@ def pod(
     stop_seconds: float | None = None,
     **spec: Any,
 ) -> Object:
-    """A pod of one container; *priority* names a PriorityClass, *spec* adds or replaces fields."""
+    """A pod of one container; *priority* names a PriorityClass, *spec* adds or replaces fields.
+
+    *queue* is for a pod without a gang: a gang's queue stands in its PodGroup.
+    """
     notes = dict(annotations or {})
     if gang is not None:
         notes[GROUP_NAME] = gang
+    if queue is not None:
+        notes[QUEUE_NAME] = queue
     if run_seconds is not None:
         notes[RUN_SECONDS] = f"{run_seconds:g}"
     if stop_seconds is not None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from .api import Api, ApiError, Object, Watch
+from .objects import phase
 from .waiting import wait_for
 
 
@@ -22,9 +25,11 @@ class Bind:
 
 
 class BindObserver:
-    """Notes every pod that is bound while the block runs, in the order of sighting.
+    """Notes every pod that is bound while the block runs, in the order of sighting, and its end.
 
-    It survives a restart of the API server; pods bound meanwhile are seen late.
+    A watch tells of the pods in the order in which they changed, so what was in use at a moment
+    is exact, however late we hear of it. It survives a restart of the API server; pods bound
+    meanwhile are seen late, and pods deleted meanwhile count on.
     """
 
     def __init__(self, api: Api, namespace: str | None = None) -> None:
@@ -32,6 +37,9 @@ class BindObserver:
         self._namespace = namespace
         self._binds: list[Bind] = []
         self._seen: set[str] = set()
+        #: Each pod with 1 when it took its room, and with -1 when it gave it back.
+        self._turns: list[tuple[int, Object]] = []
+        self._ended: set[str] = set()
         self._watch: Watch | None = None
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._observe, name="bind observer", daemon=True)
@@ -74,6 +82,21 @@ class BindObserver:
         times = [bind.at for bind in self.of(prefix)]
         return max(times) - min(times)
 
+    def peaks(self, whose: Callable[[Object], str], resource: str = "cpu") -> Counter[str]:
+        """The most that was ever in use at one moment, by what *whose* makes of a pod."""
+        used: Counter[str] = Counter()
+        most: Counter[str] = Counter()
+        for sign, pod in tuple(self._turns):
+            key = whose(pod)
+            used[key] += sign * _whole(pod, resource)
+            most[key] = max(most[key], used[key])
+        return most
+
+    @property
+    def ended(self) -> list[str]:
+        """The pods that gave their room back while the block ran."""
+        return [pod["metadata"]["name"] for sign, pod in tuple(self._turns) if sign < 0]
+
     def _observe(self) -> None:
         while not self._ends.is_set():
             try:
@@ -93,6 +116,7 @@ class BindObserver:
                 if kind == "ERROR":
                     return
                 self._note(pod)
+                self._note_end(pod, is_gone=kind == "DELETED")
 
     def _look(self, *, note: bool) -> str:
         listed = self._api.listing("pods", self._namespace, fields="spec.nodeName!=")
@@ -100,13 +124,33 @@ class BindObserver:
             if note:
                 self._note(pod)
             else:
-                self._seen.add(pod["metadata"]["uid"])
+                self._see(pod)
         version: str = listed["metadata"]["resourceVersion"]
         return version
 
     def _note(self, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
         if uid not in self._seen:
-            self._seen.add(uid)
+            self._see(pod)
             bind = Bind(pod["metadata"]["name"], pod["spec"]["nodeName"], time.monotonic())
             self._binds.append(bind)
+
+    def _see(self, pod: Object) -> None:
+        self._seen.add(pod["metadata"]["uid"])
+        self._turns.append((1, pod))
+        self._note_end(pod, is_gone=False)
+
+    def _note_end(self, pod: Object, *, is_gone: bool) -> None:
+        uid = pod["metadata"]["uid"]
+        if uid in self._ended or not (is_gone or phase(pod) in ("Succeeded", "Failed")):
+            return
+        self._ended.add(uid)
+        self._turns.append((-1, pod))
+
+
+def _whole(pod: Object, resource: str) -> int:
+    """What a pod asks for of a resource that is given in whole units."""
+    return sum(
+        int(container["resources"].get("requests", {}).get(resource, 0))
+        for container in pod["spec"]["containers"]
+    )

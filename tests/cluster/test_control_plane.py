@@ -51,6 +51,26 @@ def test_a_pod_is_bound_runs_for_its_time_and_succeeds(
     wait_for(lambda: look() == "Succeeded", 5, "the pod succeeds", seeing=look)
 
 
+def test_the_observer_knows_what_was_in_use_at_the_busiest_moment(
+    stock_scheduler: None, nodes: Callable[..., Pool], namespace: str, plane: ControlPlane
+) -> None:
+    pool = nodes(1, cpu="4")
+    rest = {"scheduler": STOCK, "node_selector": pool.selector}
+    plane.api.create(pod("early", namespace, **rest))
+    wait_for(lambda: plane.api.get("pods", "early", namespace)["spec"].get("nodeName"), 10, "bound")
+    with plane.binds(namespace) as observed:
+        plane.api.create(pod("brief", namespace, cpu="2", run_seconds=1, **rest))
+        observed.wait_for(1, 10, prefix="brief")
+        plane.api.create(pod("next", namespace, cpu="2", **rest))
+        observed.wait_for(1, 10, prefix="next")
+        plane.api.delete("pods", "early", namespace, grace_seconds=0)
+        wait_for(lambda: len(observed.ended) == 2, 10, "both ends were seen")
+
+    assert observed.ended == ["brief", "early"]
+    assert observed.peaks(lambda pod: pod["spec"]["nodeName"]) == {pool.names[0]: 3}
+    assert [bind.pod for bind in observed.binds] == ["brief", "next"]
+
+
 def test_a_deleted_pod_stops_gracefully_and_is_removed(
     stock_scheduler: None, nodes: Callable[..., Pool], namespace: str, api: Api
 ) -> None:

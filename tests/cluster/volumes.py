@@ -1,4 +1,4 @@
-"""A volume that is made only when the test says so: no provisioner runs beside it."""
+"""Volumes that keep pods waiting: one is made only when the test says so, one is out of reach."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ SELECTED_NODE = "volume.kubernetes.io/selected-node"
 class SlowVolume:
     """One claim that kube-scheduler has to wait for, between filter and bind."""
 
-    def __init__(self, api: Api, namespace: str) -> None:
+    def __init__(self, api: Api, namespace: str, name: str = "data") -> None:
         self._api = api
         self._namespace = namespace
-        self._class = f"{namespace}-slow"
+        self._name = name
+        self._class = f"{namespace}-{name}"
         self._size = {"storage": "1Gi"}
-        self.in_a_pod: Object = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+        self.in_a_pod: Object = {"name": "data", "persistentVolumeClaim": {"claimName": name}}
 
     @property
     def storage_class(self) -> Object:
@@ -33,7 +34,7 @@ class SlowVolume:
         return {
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
-            "metadata": {"name": "data", "namespace": self._namespace},
+            "metadata": {"name": self._name, "namespace": self._namespace},
             "spec": {
                 "storageClassName": self._class,
                 "accessModes": ["ReadWriteOnce"],
@@ -43,12 +44,12 @@ class SlowVolume:
 
     def is_wanted(self) -> bool:
         """Whether kube-scheduler has chosen a node for its pod and waits for the volume."""
-        claim = self._api.get(CLAIMS, "data", self._namespace)
+        claim = self._api.get(CLAIMS, self._name, self._namespace)
         return SELECTED_NODE in claim["metadata"].get("annotations", {})
 
     def provisioned(self) -> Object:
         """The volume, as a provisioner would create it for the claim."""
-        claim = self._api.get(CLAIMS, "data", self._namespace)
+        claim = self._api.get(CLAIMS, self._name, self._namespace)
         return {
             "apiVersion": "v1",
             "kind": "PersistentVolume",
@@ -60,7 +61,7 @@ class SlowVolume:
                 "hostPath": {"path": "/nowhere"},
                 "claimRef": {
                     "namespace": self._namespace,
-                    "name": "data",
+                    "name": self._name,
                     "uid": claim["metadata"]["uid"],
                 },
             },
@@ -72,4 +73,48 @@ class SlowVolume:
             "metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
             "spec": {"volumeName": self._class},
         }
-        self._api.patch(CLAIMS, "data", done, self._namespace)
+        self._api.patch(CLAIMS, self._name, done, self._namespace)
+
+
+class FarVolume:
+    """One claim, long bound, whose volume is on a node that no test has."""
+
+    def __init__(self, namespace: str) -> None:
+        self._namespace = namespace
+        self._name = f"{namespace}-far"
+        self._size = {"storage": "1Gi"}
+        self.in_a_pod: Object = {"name": "data", "persistentVolumeClaim": {"claimName": "far"}}
+
+    @property
+    def volume(self) -> Object:
+        elsewhere = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["elsewhere"]}
+        return {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": self._name},
+            "spec": {
+                "storageClassName": self._name,
+                "accessModes": ["ReadWriteMany"],
+                "capacity": self._size,
+                "local": {"path": "/nowhere"},
+                "nodeAffinity": {
+                    "required": {"nodeSelectorTerms": [{"matchExpressions": [elsewhere]}]}
+                },
+                "claimRef": {"namespace": self._namespace, "name": "far"},
+            },
+        }
+
+    @property
+    def claim(self) -> Object:
+        done = {"pv.kubernetes.io/bind-completed": "yes"}
+        return {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "far", "namespace": self._namespace, "annotations": done},
+            "spec": {
+                "storageClassName": self._name,
+                "accessModes": ["ReadWriteMany"],
+                "resources": {"requests": self._size},
+                "volumeName": self._name,
+            },
+        }

@@ -174,15 +174,36 @@ def promised_but_one(world: World) -> World:
 
 
 def test_a_gangs_slot_is_not_given_to_an_ordinary_pod_between_filter_and_bind() -> None:
-    world = promised_but_one(World(lone("a"), lone("b"), plan=OPEN))
-    assert world.ask_lone("a", ["n1"]).nodes
-    assert world.ask_lone("b", ["n1"]).nodes, "kube-scheduler may still choose another"
+    world = World(lone("a"), lone("b"), plan=OPEN)
+    assert list(world.ask_lone("a").nodes) == NODES
+    assert list(world.ask_lone("b").nodes) == NODES
+    promised_but_one(world)
 
     assert world.ledger.may_bind(uid("a"), "n1")
     world.ledger.committing(uid("a"), "n1")
 
     assert not world.ledger.may_bind(uid("b"), "n1")
     assert world.ledger.may_bind(uid("b"), "n2")
+
+
+def test_an_ordinary_pod_with_one_node_left_is_promised_that_one() -> None:
+    world = promised_but_one(World(lone("a"), lone("b"), plan=OPEN))
+    assert list(world.ask_lone("a", ["n1"]).nodes) == ["n1"]
+    assert world.of("a").node == "n1"
+
+    assert world.ask_lone("b", ["n1"]).outcome == "BehindInOrder"
+    world.wait(21)
+    assert world.table.of(uid("a")) is None, "its volumes may take long; its bind is judged anew"
+    assert world.backs_off_for(GangKey("a/pod:a")) == 0
+
+
+def test_who_may_go_to_a_contested_node_keeps_others_off_it_until_his_node_is_known() -> None:
+    world = promised_but_one(World(lone("a"), lone("b"), plan=OPEN))
+    assert list(world.ask_lone("a").nodes) == NODES
+
+    assert world.ask_lone("b", ["n1"]).outcome == "BehindInOrder"
+    world.ledger.committing(uid("a"), "n2")
+    assert world.ask_lone("b", ["n1"]).nodes
 
 
 def test_where_there_is_choice_ordinary_pods_keep_out_of_each_others_way() -> None:
