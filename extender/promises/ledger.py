@@ -165,8 +165,8 @@ class Ledger:
     def _nodes_beside_promises(self, pod: Pod, offered: Sequence[str]) -> Sequence[str]:
         if not self._table.reserved_nodes() and not self.room.fences:
             return offered
-        # Others are on their way to a node we do not know yet. kube-scheduler counts them there, and
-        # must find the promised room free even if they all go to the same. Who is refused for it
+        # Others are on their way to a node we do not know yet. kube-scheduler counts them there
+        # and must find the promised room free even if they all go to one. Who is refused for it
         # gets a ticket, for a certain node, from the next plan.
         unplaced = sum(each.uid != pod.uid for each in self._table.on(SOMEWHERE))
         return self.room.nodes_for(pod.shape, offered, 1 + unplaced)
