@@ -1,4 +1,4 @@
-"""Gangs: a PodGroup with its members at one moment."""
+"""Gangs: a PodGroup with its members at one moment, and which gang a pod belongs to."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ from extender.model.resources import NOTHING, Resources
 
 GangKey = NewType("GangKey", str)  # "namespace/name"
 
+#: Separates a shadow's kind from its name; no Kubernetes name can contain it, so the gang of
+#: the Job `train` (`job:train`) is never mistaken for the PodGroup `train`.
+SHADOW = ":"
+
 
 class Phase(Enum):
     """Volcano's words for the life of a PodGroup."""
@@ -24,6 +28,27 @@ class Phase(Enum):
     RUNNING = "Running"
     UNKNOWN = "Unknown"
     COMPLETED = "Completed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """The gang a pod itself names, or the shadow gang it falls into when it names none.
+
+    A shadow gang needs no object of its own: all pods of one controller (a Job, a ReplicaSet, a
+    StatefulSet) are one, and a pod without a controller is one by itself.
+    """
+
+    key: GangKey
+    #: The pod asks to be started together with others; False for an ordinary pod.
+    named: bool = False
+    #: The size of a gang that its pods declare themselves, without any PodGroup.
+    min_member: int | None = None
+    #: A native scheduling.k8s.io group: kube-scheduler assembles it, we only count it.
+    native: bool = False
+    #: The queue the pod names, for gangs without a PodGroup.
+    queue: str = ""
+    #: Why the pod cannot be used as it is (a sentence), empty when it can.
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

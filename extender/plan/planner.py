@@ -11,15 +11,13 @@ from extender.model.resources import NOTHING, Resources
 from extender.model.snapshot import Snapshot
 from extender.plan.actions.allocate import allocate
 from extender.plan.actions.backfill import backfill
+from extender.plan.actions.claims import preempt, reclaim
 from extender.plan.actions.enqueue import enqueue
-from extender.plan.actions.preempt import preempt
-from extender.plan.actions.reclaim import reclaim
 from extender.plan.arithmetic import Vector
 from extender.plan.census import Census
 from extender.plan.decision import Eviction, Plan, QueueFigures, Ticket
 from extender.plan.policy import policies
-from extender.plan.policy.options import Policy
-from extender.plan.policy.rules import VOLCANO
+from extender.plan.policy.options import VOLCANO, Policy
 from extender.plan.queues.open_queues import open_queues
 from extender.plan.room.state import QueueUse
 from extender.plan.session import Session

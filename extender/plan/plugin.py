@@ -42,8 +42,7 @@ from extender.model.snapshot import Snapshot
 from extender.plan.arithmetic import Arithmetic
 from extender.plan.census import Census
 from extender.plan.policy.arguments import Arguments
-from extender.plan.policy.options import Policy
-from extender.plan.policy.rules import Rules
+from extender.plan.policy.options import Policy, Rules
 from extender.plan.room.state import GangState, QueueUse
 from extender.plan.room.trials import Departure, TrialRoom
 

@@ -15,7 +15,7 @@ from extender.plan.actions.backfill import in_order
 from extender.plan.arithmetic import exceeds_somewhere, excess, within_somewhere
 from extender.plan.census import Census
 from extender.plan.policy import policies
-from extender.plan.policy.rules import VOLCANO
+from extender.plan.policy.options import VOLCANO
 from extender.plan.room.prospect import Prospect
 from extender.plan.session import Session
 from extender.plan.verdict.phases import is_unschedulable, phase_after

@@ -15,8 +15,15 @@ import yaml
 from extender.errors import BadConfiguration
 from extender.plan.policy import plugin_register
 from extender.plan.policy.arguments import Arguments
-from extender.plan.policy.options import ACTIONS, TOPOLOGY_AWARE, PluginOption, Policy, Starvation
-from extender.plan.policy.rules import OURS, VOLCANO
+from extender.plan.policy.options import (
+    ACTIONS,
+    OURS,
+    TOPOLOGY_AWARE,
+    VOLCANO,
+    PluginOption,
+    Policy,
+    Starvation,
+)
 
 __all__ = ["DEFAULT", "DEFAULT_TEXT", "Policy", "parse"]
 

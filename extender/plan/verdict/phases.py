@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from extender.model.gang import Gang, Phase
 from extender.model.pod import FINISHED_SET, SEATED_SET, Status
-from extender.plan.policy.rules import Rules
+from extender.plan.policy.options import Rules
 
 
 def phase_after(gang: Gang, phase: Phase, rules: Rules, *, unschedulable: bool) -> Phase:
