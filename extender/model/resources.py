@@ -79,6 +79,9 @@ class Resources(Mapping[str, int]):
             rest[name] = rest.get(name, 0) - amount
         return Resources(rest)
 
+    def __neg__(self) -> Resources:
+        return self * -1
+
     def __mul__(self, times: int) -> Resources:
         return Resources({name: amount * times for name, amount in self._amounts.items()})
 

@@ -11,6 +11,7 @@ from extender.model.quantity import LARGEST
 from extender.model.queue import DEFAULT_QUEUE, ROOT_QUEUE, Queue
 from extender.model.resources import NOTHING, Resources
 from extender.model.snapshot import Snapshot
+from extender.plan.queues.quota import upwards
 from extender.plan.room.state import GangState, QueueUse
 
 
@@ -122,18 +123,9 @@ def _queues(snapshot: Snapshot) -> dict[str, QueueUse]:
         queues[DEFAULT_QUEUE] = QueueUse(Queue(name=DEFAULT_QUEUE))
     for state in queues.values():
         parent = queues.get(state.queue.parent or ROOT_QUEUE)
-        if parent is not None and not _is_above(state, parent):
+        if state not in upwards(parent):  # it would close a circle
             state.parent = parent
     return queues
-
-
-def _is_above(state: QueueUse, line: QueueUse | None) -> bool:
-    """Ask whether *state* is *line* or above it: its parent then would close a circle."""
-    while line is not None:
-        if line is state:
-            return True
-        line = line.parent
-    return False
 
 
 def _ready(table: NodeTable) -> npt.NDArray[np.bool_]:

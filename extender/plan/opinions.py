@@ -18,6 +18,7 @@ from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources
 from extender.plan.arithmetic import Vector
 from extender.plan.plugin import Candidate, Claim, Plugin, Vote
+from extender.plan.queues.quota import UNBOUNDED
 from extender.plan.room.prospect import Prospect, Scores
 from extender.plan.room.state import GangState, QueueUse
 
@@ -27,9 +28,6 @@ Tiers: TypeAlias = Sequence[Sequence[tuple[Plugin, frozenset[str]]]]
 _Judge: TypeAlias = Callable[[GangState], Vote | Problem]
 _Voter: TypeAlias = Callable[[Claim, Sequence[Candidate]], Iterable[Candidate] | None]
 _Protector: TypeAlias = Callable[[str, Claim, GangState], bool]
-
-#: More than any gang has members.
-UNBOUNDED = 2**31
 
 
 class Opinions:

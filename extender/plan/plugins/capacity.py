@@ -16,7 +16,7 @@ from extender.plan.arithmetic import Vector, exceeds_somewhere, excess, within_s
 from extender.plan.census import without_gated
 from extender.plan.plugin import Candidate, Claim, Plugin, Round, View, Vote
 from extender.plan.policy.arguments import Arguments
-from extender.plan.queues import ceiling
+from extender.plan.queues import quota
 from extender.plan.queues.entitlement import Entitlement, Entitlements
 from extender.plan.room.state import GangState, QueueUse
 
@@ -61,9 +61,9 @@ class Capacity(Plugin):
         asked = shape.requests.without(PODS)
         if self._keeps_to_due(gang.queue):
             return self._within_due(gang.queue, asked)
-        least = 2**31
+        least = quota.UNBOUNDED
         for entitled in self._known.line(gang.queue):
-            times, name = ceiling.how_many(entitled.used, entitled.limit, asked)
+            times, name = quota.how_many(entitled.used, entitled.limit, asked)
             if not times:
                 return _at_capability(entitled, name, entitled.used, asked)
             least = min(least, times)
@@ -85,13 +85,13 @@ class Capacity(Plugin):
         named = Resources({n: a for n, a in asked.items() if a > 0 and due.get(n, 0) > 0})
         if not named:
             return Problem(Reason.QUEUE_OVER_DESERVED, f"queue {queue.name} deserves none of it")
-        least, scarcest = ceiling.how_many(self._of(queue).used, due, named)
+        least, scarcest = quota.how_many(self._of(queue).used, due, named)
         for entitled in self._known.line(queue):
-            least = min(least, ceiling.how_many(entitled.used, entitled.limit, asked)[0])
+            least = min(least, quota.how_many(entitled.used, entitled.limit, asked)[0])
         if least:
             return least
         used = self._of(queue).used.amount(scarcest)
-        return ceiling.over_deserved(queue.name, scarcest, used, asked[scarcest], due[scarcest])
+        return quota.over_deserved(queue.name, scarcest, used, asked[scarcest], due[scarcest])
 
     def entitled(self, gang: GangState, needs: Resources) -> bool:
         """Ask whether the queue of *gang* is below its due and could hold *needs* by itself."""
@@ -155,7 +155,7 @@ class Capacity(Plugin):
     def _cannot_start(self, queue: QueueUse, *, closed_matters: bool = True) -> Problem | None:
         problem = self._known.broken.get(queue.name)
         if problem is None and closed_matters:
-            problem = ceiling.closed(queue.queue)
+            problem = quota.closed(queue.queue)
         return problem
 
     def _is_due(self, entitled: Entitlement, asked: Resources) -> bool:
@@ -232,4 +232,4 @@ def _share_a_resource(one: Resources, other: Resources) -> bool:
 
 def _at_capability(entitled: Entitlement, name: str, used: Resources, asked: Resources) -> Problem:
     limit = entitled.limit.get(name, 0)
-    return ceiling.at_capability(entitled.name, name, used.amount(name), asked[name], limit)
+    return quota.at_capability(entitled.name, name, used.amount(name), asked[name], limit)

@@ -11,7 +11,7 @@ from extender.model.reason import Problem, Reason
 from extender.model.resources import CPU, MEMORY, NOTHING, Resources
 from extender.plan.arithmetic import Vector
 from extender.plan.plugin import View
-from extender.plan.queues import ceiling
+from extender.plan.queues import quota
 from extender.plan.room.state import QueueUse
 
 
@@ -144,10 +144,10 @@ class Entitlements:
 
     def _limit_each(self) -> None:
         session = self._session
-        guarantees = ceiling.guaranteed(state.queue for state in session.queues.values())
+        guarantees = quota.guaranteed(state.queue for state in session.queues.values())
         for each in self._all.values():
             queue = each.state.queue
-            limit = ceiling.real_capability(queue, session.total, guarantees)
+            limit = quota.real_capability(queue, session.total, guarantees)
             each.limit = limit
             each.deserved = queue.deserved.at_most(limit).at_least(queue.guarantee)
 
@@ -155,7 +155,7 @@ class Entitlements:
         endless = dict.fromkeys((CPU, MEMORY, *self._session.total), inf)
         tops = [each for each in self._all.values() if each.state.parent is None]
         for root in (top for top in tops if top.name == ROOT_QUEUE):
-            stated = dict(ceiling.stated(root.state.queue.capability))
+            stated = dict(quota.stated(root.state.queue.capability))
             root.limit = stated or endless
             self._limit_below(root, dict(root.limit))
         self._limit_siblings([top for top in tops if top.name != ROOT_QUEUE], endless, endless)
@@ -173,7 +173,7 @@ class Entitlements:
         """Give each what is above, less what is guaranteed to the others, up to its capability."""
         guarantees = sum((each.guarantee for each in siblings), NOTHING)
         for each in siblings:
-            own = capability | dict(ceiling.stated(each.state.queue.capability))
+            own = capability | dict(quota.stated(each.state.queue.capability))
             each.deserved = each.state.queue.deserved.at_least(each.guarantee)
             each.limit = {
                 name: min(
@@ -186,11 +186,7 @@ class Entitlements:
             self._limit_below(each, own)
 
     def _climb(self, each: Entitlement) -> list[Entitlement]:
-        line, state = [each], each.state.parent
-        while self._tree and state is not None:
-            line.append(self._all[state.name])
-            state = state.parent
-        return line
+        return [self._all[s.name] for s in quota.upwards(each.state)] if self._tree else [each]
 
     def _count_promises(self) -> None:
         for name, each in self._all.items():

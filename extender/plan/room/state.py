@@ -10,7 +10,7 @@ from extender.model.pod import READY_SET, Pod, PodUid
 from extender.model.queue import Queue
 from extender.model.reason import Problem
 from extender.model.resources import NOTHING, Resources
-from extender.plan.queues.quota import Quota
+from extender.plan.queues.quota import Quota, upwards
 
 
 @dataclass(slots=True, eq=False)
@@ -35,24 +35,12 @@ class QueueUse:
         self.name = self.queue.name
 
     def take(self, amounts: Resources) -> None:
-        """Count *amounts* here and in every queue above."""
+        """Count *amounts* here and in every queue above; negative ones are given back."""
         self.allocated = self.allocated + amounts
         if self.quota is not None:
             self.quota.take(amounts)
-        line = self.parent
-        while line is not None:
+        for line in upwards(self.parent):
             line.of_children = line.of_children + amounts
-            line = line.parent
-
-    def give(self, amounts: Resources) -> None:
-        """Take *amounts* back, here and in every queue above."""
-        self.allocated = self.allocated - amounts
-        if self.quota is not None:
-            self.quota.take(amounts, -1)
-        line = self.parent
-        while line is not None:
-            line.of_children = line.of_children - amounts
-            line = line.parent
 
     def rank_over(self, other: QueueUse) -> str:
         """Name both priorities; empty when they are the same."""
