@@ -11,7 +11,7 @@ from typing import NewType
 from extender.model.memo import Memo
 from extender.model.pod import ALLOCATED_SET, NO_LABELS, READY_SET, SEATED_SET, Pod, Status
 from extender.model.reason import Problem
-from extender.model.resources import NOTHING, Resources
+from extender.model.resources import Resources, total
 
 GangKey = NewType("GangKey", str)  # "namespace/name"
 
@@ -156,27 +156,19 @@ class Gang:
     @cached_property
     def is_torn(self) -> bool:
         """Ask whether some members run, but too few of them."""
-        done = len(self.by_status.get(Status.SUCCEEDED, ()))
-        return self.seated > 0 and self.seated + done < self.group.min_member
+        return self.seated > 0 and self.firm < self.group.min_member
 
     @cached_property
     def allocated(self) -> Resources:
         """Add up what its members occupy (releasing ones not counted)."""
-        total: dict[str, int] = {}
-        for status, pods in self.by_status.items():
-            if status in ALLOCATED_SET:
-                _add_all(total, pods)
-        return Resources(total) if total else NOTHING
+        return total(
+            pod.requests
+            for status, pods in self.by_status.items()
+            if status in ALLOCATED_SET
+            for pod in pods
+        )
 
     @cached_property
     def pending(self) -> Resources:
         """Add up what its pending members ask for (gated ones too)."""
-        total: dict[str, int] = {}
-        _add_all(total, self.by_status.get(Status.PENDING, ()))
-        return Resources(total) if total else NOTHING
-
-
-def _add_all(total: dict[str, int], pods: tuple[Pod, ...]) -> None:
-    for pod in pods:
-        for name, amount in pod.shape.requests.items():
-            total[name] = total.get(name, 0) + amount
+        return total(pod.requests for pod in self.by_status.get(Status.PENDING, ()))

@@ -138,6 +138,14 @@ class Resources(Mapping[str, int]):
 NOTHING = Resources()
 
 
+def total(amounts: Iterable[Resources]) -> Resources:
+    """Add up very many; `NOTHING` itself when there are none."""
+    added: dict[str, int] = {}
+    for each in amounts:
+        each.add_to(added)
+    return Resources(added) if added else NOTHING
+
+
 def write_amount(name: str, amount: int) -> str:
     """Write one amount as Kubernetes does: `cpu` 1500 is `1500m`, `memory` 2**30 is `1Gi`."""
     if name == CPU:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from extender.plan.room.state import GangState
 from extender.plan.session import Session
 from extender.plan.starvation import starving_gangs
-from extender.plan.victims.occupants import may_lose
+from extender.plan.victims.occupants import is_beside, may_lose
 from extender.plan.victims.room_maker import RoomMaker
 
 
@@ -22,7 +21,7 @@ def preempt(session: Session) -> None:
     for gangs in starving_gangs(session):
         maker = RoomMaker(session, "preempt")
         for gang in gangs:
-            maker.make_room(gang, partial(_is_beside, gang))
+            maker.make_room(gang, partial(is_beside, gang))
         for gang in gangs:
             maker.make_room_inside(gang)
 
@@ -34,7 +33,3 @@ def reclaim(session: Session) -> None:
         if not session.opinions.is_overused(gangs[0].queue):
             for gang in gangs:
                 maker.make_room(gang, partial(may_lose, gang))
-
-
-def _is_beside(gang: GangState, other: GangState) -> bool:
-    return other.queue is gang.queue and other is not gang

@@ -39,8 +39,6 @@ class Pdb(Plugin):
     def _left(self) -> dict[int, int]:
         budgets = self.session.snapshot.budgets
         left = {number: budget.allowed for number, budget in enumerate(budgets)}
-        if not left:
-            return left
         for departure in self.session.room.departures:
             for number in self._budgets_of(departure.pod):
                 left[number] -= 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from itertools import takewhile
 from math import inf
 from typing import NamedTuple
 
@@ -45,7 +45,7 @@ class Entitlement:
         self.state = state
         self.name = state.name
         self.tree = tree
-        self.deserved: Vector = state.queue.deserved
+        self.deserved: Resources = state.queue.deserved
         self.guarantee: Resources = state.queue.guarantee
         self.limit: Vector = {}
         self.inqueue = NOTHING
@@ -90,14 +90,9 @@ class Entitlements:
 
     def common_depth(self, one: QueueUse, other: QueueUse) -> int:
         """Count how many ancestors two queues have in common, from the root down."""
-        ours = list(reversed(self._lines[one.name][1:]))
-        theirs = list(reversed(self._lines[other.name][1:]))
-        depth = 0
-        for mine, yours in zip(ours, theirs, strict=False):
-            if mine is not yours:
-                break
-            depth += 1
-        return max(depth, 1)
+        ours, theirs = (self._lines[queue.name][:0:-1] for queue in (one, other))
+        shared = takewhile(lambda pair: pair[0] is pair[1], zip(ours, theirs, strict=False))
+        return max(len(list(shared)), 1)
 
     def _place(self, each: Entitlement, *, is_leaf: bool) -> Place:
         is_live = self._is_live(is_leaf=is_leaf)
@@ -120,9 +115,10 @@ class Entitlements:
         broken = {}
         inner = {each.state.parent.name for each in self._all.values() if each.state.parent}
         for name, each in self._all.items():
-            problem = self._misplaced(each.state.queue) or _with_gangs(
-                name, is_inner=name in inner, is_busy=name in self._session.census.busy
-            )
+            problem = self._misplaced(each.state.queue)
+            if problem is None and name in inner and name in self._session.census.busy:
+                message = f"queue {name} has queues below it; a gang must name one without"
+                problem = Problem(Reason.QUEUE_NOT_ALLOWED, message)
             if problem is not None:
                 broken[name] = problem
         return broken
@@ -165,7 +161,7 @@ class Entitlements:
         self._limit_siblings(children, parent.limit, capability)
         if parent.name == ROOT_QUEUE and children:
             parent.guarantee = sum((child.guarantee for child in children), NOTHING)
-            parent.deserved = _sum(child.deserved for child in children)
+            parent.deserved = sum((child.deserved for child in children), NOTHING)
 
     def _limit_siblings(
         self, siblings: list[Entitlement], above: Vector, capability: dict[str, float]
@@ -193,18 +189,3 @@ class Entitlements:
             for entitled in self._lines[name]:
                 entitled.inqueue = entitled.inqueue + each.state.inqueue
                 entitled.elastic = entitled.elastic + each.state.elastic
-
-
-def _with_gangs(name: str, *, is_inner: bool, is_busy: bool) -> Problem | None:
-    if not (is_inner and is_busy):
-        return None
-    message = f"queue {name} has queues below it; a gang must name one without"
-    return Problem(Reason.QUEUE_NOT_ALLOWED, message)
-
-
-def _sum(vectors: Iterable[Vector]) -> Vector:
-    total: dict[str, float] = {}
-    for vector in vectors:
-        for name, amount in vector.items():
-            total[name] = total.get(name, 0) + amount
-    return total

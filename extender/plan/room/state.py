@@ -90,10 +90,9 @@ class GangState:
         #: Why it could not go on, as far as an action noticed.
         self.blocked: Problem | None = None
         self.role_minima = group.role_minima
-        self.ready_by_role: dict[str, int] = {}
+        self.ready_by_role: Counter[str] = Counter()
         if self.role_minima:
-            ready = (pod.role for pod in gang.pods if pod.status in READY_SET)
-            self.ready_by_role = Counter(ready)
+            self.ready_by_role.update(pod.role for pod in gang.pods if pod.status in READY_SET)
 
     @property
     def created(self) -> float:
@@ -131,8 +130,4 @@ class GangState:
         """Count *pods* as ready members (*sign* 1) or no longer (*sign* -1)."""
         self.ready += sign * len(pods)
         for pod in pods if self.role_minima else ():
-            self.ready_by_role[pod.role] = self.ready_by_role.get(pod.role, 0) + sign
-
-    def pipelined_by_role(self) -> dict[str, int]:
-        """Count the pipelined members of each role."""
-        return Counter(pod.role for pod, _ in self.pipelined)
+            self.ready_by_role[pod.role] += sign

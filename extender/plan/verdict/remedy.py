@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from extender.model.gang import Gang
 from extender.model.reason import Reason
-from extender.model.resources import PODS, Resources
+from extender.model.resources import PODS, Resources, total
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan, Verdict
 from extender.plan.verdict.shortfall import Shortfall, amounts
@@ -73,10 +73,8 @@ def _due(case: _Case) -> Iterator[str]:
 
 
 def _capability(case: _Case) -> Iterator[str]:
-    queue, figures = (
-        case.snapshot.queues.get(case.gang.queue),
-        case.plan.queues.get(case.gang.queue),
-    )
+    queue = case.snapshot.queues.get(case.gang.queue)
+    figures = case.plan.queues.get(case.gang.queue)
     if queue is None or figures is None:
         return
     after = figures.allocated + _least(case)
@@ -90,10 +88,6 @@ def _let_in(case: _Case) -> Iterator[str]:
         yield f"{amounts(asked)} (its minResources) in reach of queue {case.gang.queue}"
 
 
-def _its_turn(case: _Case) -> Iterator[str]:
-    yield "the gangs ahead of it started, or gone"
-
-
 def _victims(case: _Case) -> Iterator[str]:
     leaving = [each for each in case.plan.evictions if each.beneficiary == case.gang.key]
     yield (
@@ -104,14 +98,6 @@ def _victims(case: _Case) -> Iterator[str]:
 def _patience(case: _Case) -> Iterator[str]:
     left = case.gang.backing_off_until - case.snapshot.now
     yield f"{max(0.0, left):.0f} s more; then it is tried again"
-
-
-def _queue_made(case: _Case) -> Iterator[str]:
-    yield f"a Queue {case.gang.queue}, or another queue named in its PodGroup"
-
-
-def _queue_opened(case: _Case) -> Iterator[str]:
-    yield f"queue {case.gang.queue} opened again"
 
 
 def _gates(case: _Case) -> Iterator[str]:
@@ -130,13 +116,10 @@ def _missing(case: _Case) -> int:
 
 def _least(case: _Case) -> Resources:
     """Add up what the members it lacks ask for."""
-    total = Resources()
-    for pod in case.gang.waiting[: _missing(case)]:
-        total = total + pod.requests
-    return total.without(PODS)
+    return total(pod.requests for pod in case.gang.waiting[: _missing(case)]).without(PODS)
 
 
-_REMEDIES: dict[Reason, Callable[[_Case], Iterator[str]]] = {
+_REMEDIES: dict[Reason, Callable[[_Case], Iterable[str]]] = {
     Reason.NOT_ENOUGH_MEMBERS: _more_members,
     Reason.NOT_ENOUGH_ROLES: _more_roles,
     Reason.NOT_ENOUGH_ROOM: _more_room,
@@ -144,10 +127,12 @@ _REMEDIES: dict[Reason, Callable[[_Case], Iterator[str]]] = {
     Reason.QUEUE_OVER_DESERVED: _due,
     Reason.QUEUE_AT_CAPABILITY: _capability,
     Reason.NOT_ENQUEUED: _let_in,
-    Reason.BEHIND_IN_ORDER: _its_turn,
+    Reason.BEHIND_IN_ORDER: lambda _: ["the gangs ahead of it started, or gone"],
     Reason.WAITING_FOR_VICTIMS: _victims,
     Reason.BACKING_OFF: _patience,
-    Reason.QUEUE_NOT_FOUND: _queue_made,
-    Reason.QUEUE_CLOSED: _queue_opened,
+    Reason.QUEUE_NOT_FOUND: lambda case: [
+        f"a Queue {case.gang.queue}, or another queue named in its PodGroup"
+    ],
+    Reason.QUEUE_CLOSED: lambda case: [f"queue {case.gang.queue} opened again"],
     Reason.GATED: _gates,
 }

@@ -9,11 +9,12 @@ from math import inf
 
 from extender.model.gang import Gang, GangKey
 from extender.model.node import Amounts
-from extender.model.pod import Shape, Status
+from extender.model.pod import Shape
 from extender.model.reason import Problem, Reason
 from extender.model.resources import write_amount
 from extender.plan.decision import Standing, Verdict
 from extender.plan.demand import needed_pods
+from extender.plan.plugins.gang import missing_members
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
 from extender.plan.verdict.phases import is_unschedulable, phase_after
@@ -228,30 +229,21 @@ def _standing(gang: Gang, reason: Reason) -> Standing:
 
 def _runs(gang: Gang) -> bool:
     """Ask whether enough members run or have run; one that finishes is not starting again."""
-    started = gang.seated + _done(gang)
-    return started >= gang.group.min_member and started > 0
-
-
-def _done(gang: Gang) -> int:
-    return len(gang.by_status.get(Status.SUCCEEDED, ()))
+    return gang.firm >= gang.group.min_member and gang.firm > 0
 
 
 def _running(gang: Gang) -> str:
-    waiting = len(gang.waiting)
+    waiting, done = len(gang.waiting), gang.firm - gang.seated
     rest = f"; {waiting} beyond the minimum wait" if waiting else ""
-    done = f", {_done(gang)} are done" if _done(gang) else ""
-    return f"{gang.seated} of at least {gang.group.min_member} members run{done}{rest}"
+    also = f", {done} are done" if done else ""
+    return f"{gang.seated} of at least {gang.group.min_member} members run{also}{rest}"
 
 
 def _incomplete(gang: Gang) -> Problem:
     """Say what is missing of a gang that has nobody waiting."""
     gated = sum(pod.gated for pod in gang.pods)
-    least, have = gang.group.min_member, gang.ready - gang.placeholders
-    if gated and have + gated >= least:
-        message = f"{have} of at least {least} members may start; {gated} have scheduling gates"
-        return Problem(Reason.GATED, message)
     kept = "; room is kept for the rest" if gang.placeholders else ""
-    return Problem(Reason.NOT_ENOUGH_MEMBERS, f"has {have} of at least {least} members{kept}")
+    return missing_members(gang.ready - gang.placeholders, gang.group.min_member, gated, kept)
 
 
 def _count(number: int, noun: str) -> str:
