@@ -41,7 +41,7 @@ class Capacity(Plugin):
 
     def deserved(self, queue: QueueUse) -> Vector:
         """Give what *queue* deserves."""
-        return self._of(queue).deserved
+        return self._known.of(queue).deserved
 
     def queue_order(self, queue: QueueUse) -> tuple[Any, ...]:
         """Put higher priority first, then who is furthest below its due, level by level."""
@@ -85,19 +85,19 @@ class Capacity(Plugin):
         named = Resources({n: a for n, a in asked.items() if a > 0 and due.get(n, 0) > 0})
         if not named:
             return Problem(Reason.QUEUE_OVER_DESERVED, f"queue {queue.name} deserves none of it")
-        least, scarcest = quota.how_many(self._of(queue).used, due, named)
+        least, scarcest = quota.how_many(self._known.of(queue).used, due, named)
         for entitled in self._known.line(queue):
             least = min(least, quota.how_many(entitled.used, entitled.limit, asked)[0])
         if least:
             return least
-        used = self._of(queue).used.amount(scarcest)
+        used = self._known.of(queue).used.amount(scarcest)
         return quota.over_deserved(queue.name, scarcest, used, asked[scarcest], due[scarcest])
 
     def entitled(self, gang: GangState, needs: Resources) -> bool:
         """Ask whether the queue of *gang* is below its due and could hold *needs* by itself."""
         if self._cannot_start(gang.queue) is not None:
             return False
-        entitled = self._of(gang.queue)
+        entitled = self._known.of(gang.queue)
         if excess(needs, entitled.limit, needs):
             return False
         due = {n: amount for n, amount in entitled.deserved.items() if needs.amount(n) > 0}
@@ -109,7 +109,7 @@ class Capacity(Plugin):
         """Ask whether the queue of *gang* may take back its due for one more pod of *shape*."""
         if self._cannot_start(gang.queue) is not None:
             return False
-        entitled = self._of(gang.queue)
+        entitled = self._known.of(gang.queue)
         if excess(entitled.used + shape.requests, entitled.limit, shape.requests):
             return False
         line = self._known.line(gang.queue)[: self._level + 1]
@@ -149,9 +149,6 @@ class Capacity(Plugin):
         for entitled in self._known.line(gang.queue):
             entitled.inqueue = entitled.inqueue + without_gated(gang.gang, least)
 
-    def _of(self, queue: QueueUse) -> Entitlement:
-        return self._known.of(queue)
-
     def _cannot_start(self, queue: QueueUse, *, closed_matters: bool = True) -> Problem | None:
         problem = self._known.broken.get(queue.name)
         if problem is None and closed_matters:
@@ -174,7 +171,7 @@ class Capacity(Plugin):
         asked, given = claim.pod.requests, candidate.pod.requests
         if not _share_a_resource(asked, given):
             return False
-        owner, claimant = self._of(candidate.gang.queue), self._of(claim.gang.queue)
+        owner, claimant = self._known.of(candidate.gang.queue), self._known.of(claim.gang.queue)
         used = rest.setdefault(owner.name, owner.used)
         if not self._maths.within(owner.guarantee, used - given):
             return False

@@ -96,11 +96,10 @@ class Proportion(Plugin):
 
     def reclaimable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Allow whoever uses something the claimant needs of which their queue has too much."""
-        needs = [name for name, amount in claim.pod.requests.items() if amount > 0 and name != PODS]
-        surplus: dict[str, list[str]] = {}
-        for queue in {one.gang.queue.name: one.gang.queue for one in candidates}.values():
-            due, used = self.deserved(queue), queue.allocated
-            surplus[queue.name] = [n for n in needs if used.amount(n) > due.get(n, 0)]
+        surplus = {
+            queue.name: self._surplus(claim, queue)
+            for queue in {one.gang.queue for one in candidates}
+        }
         return [
             one
             for one in candidates
@@ -109,15 +108,11 @@ class Proportion(Plugin):
 
     def protects(self, action: str, claim: Claim, gang: GangState) -> bool:
         """Spare queues that have no more than their due of anything the claimant needs."""
-        if action != "reclaim":
-            return False
-        due, used = self.deserved(gang.queue), gang.queue.allocated
-        needs = claim.pod.requests
-        return not any(
-            used.amount(name) > due.get(name, 0)
-            for name, amount in needs.items()
-            if amount > 0 and name != PODS
-        )
+        return action == "reclaim" and not self._surplus(claim, gang.queue)
+
+    def _surplus(self, claim: Claim, queue: QueueUse) -> list[str]:
+        """Name what the claimant needs of which *queue* uses more than its due."""
+        return excess(queue.allocated, self.deserved(queue), claim.pod.requests)
 
     def enqueueable(self, gang: GangState) -> Vote | Problem:
         """Permit a gang whose minimum its queue could hold beside what it promised already."""
