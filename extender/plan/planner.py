@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
+from itertools import chain
 from math import floor
 
 from extender.model.gang import GangKey
@@ -21,7 +22,6 @@ from extender.plan.policy.options import VOLCANO, Policy
 from extender.plan.queues.open_queues import open_queues
 from extender.plan.room.state import QueueUse
 from extender.plan.session import Session
-from extender.plan.starvation import fenced_room
 from extender.plan.verdict.verdicts import Verdicts
 from extender.plan.volcano import actions as volcanos
 
@@ -87,12 +87,17 @@ def _tickets(session: Session) -> dict[GangKey, Ticket]:
 
 def _fences(session: Session) -> dict[str, Resources]:
     """Keep room for the starving, and what is being released for whom it is released."""
-    nodes = session.snapshot.nodes.nodes
-    fences = fenced_room(session)
+    table = session.snapshot.nodes
+    kept = [
+        (fence.row, Resources(zip(table.dimensions, fence.kept.tolist(), strict=True)).positive())
+        for fence in chain.from_iterable(session.fenced.values())
+    ]
     for gang in session.census.contenders.values():
-        for pod, row in gang.pipelined:
-            name = nodes[row].name
-            fences[name] = fences.get(name, NOTHING) + pod.requests
+        kept += [(row, pod.requests) for pod, row in gang.pipelined]
+    fences: dict[str, Resources] = {}
+    for row, amounts in kept:
+        name = table.nodes[row].name
+        fences[name] = fences.get(name, NOTHING) + amounts
     return fences
 
 

@@ -63,9 +63,9 @@ class Capacity(Plugin):
             return self._within_due(gang.queue, asked)
         least = quota.UNBOUNDED
         for entitled in self._known.line(gang.queue):
-            times, name = quota.how_many(entitled.used, entitled.limit, asked)
-            if not times:
-                return _at_capability(entitled, name, entitled.used, asked)
+            times = quota.allowed(entitled.name, entitled.used, entitled.limit, asked)
+            if isinstance(times, Problem):
+                return times
             least = min(least, times)
         return least
 
@@ -136,9 +136,9 @@ class Capacity(Plugin):
             return Vote.PERMIT
         for entitled in self._known.line(gang.queue):
             used = entitled.used + entitled.inqueue - entitled.elastic
-            short = excess(used + least, entitled.limit, least)
-            if short:
-                return _at_capability(entitled, short[0], used, least)
+            problem = quota.too_much(entitled.name, used, entitled.limit, least)
+            if problem is not None:
+                return problem
         return Vote.PERMIT
 
     def enqueued(self, gang: GangState) -> None:
@@ -225,8 +225,3 @@ class Capacity(Plugin):
 
 def _share_a_resource(one: Resources, other: Resources) -> bool:
     return any(a > 0 and name != PODS and other.amount(name) > 0 for name, a in one.items())
-
-
-def _at_capability(entitled: Entitlement, name: str, used: Resources, asked: Resources) -> Problem:
-    limit = entitled.limit.get(name, 0)
-    return quota.at_capability(entitled.name, name, used.amount(name), asked[name], limit)

@@ -124,14 +124,8 @@ class Proportion(Plugin):
         if least is None:
             return Vote.PERMIT
         used = queue.allocated + queue.inqueue - queue.elastic
-        limit = self._limits[queue.name]
-        short = excess(used + least, limit, least)
-        if not short:
-            return Vote.PERMIT
-        name = short[0]
-        return quota.at_capability(
-            queue.name, name, used.amount(name), least[name], limit.get(name, 0)
-        )
+        problem = quota.too_much(queue.name, used, self._limits[queue.name], least)
+        return Vote.PERMIT if problem is None else problem
 
     def enqueued(self, gang: GangState) -> None:
         """Count what *gang* was promised."""
@@ -141,24 +135,18 @@ class Proportion(Plugin):
             queue.inqueue = queue.inqueue + without_gated(gang.gang, least)
 
     def _within_due(self, queue: QueueUse, asked: Resources) -> int | Problem:
-        due = self.deserved(queue)
-        times, name = quota.how_many(queue.allocated, due, asked)
-        if times:
-            return times
-        used = queue.allocated.amount(name)
-        return quota.over_deserved(queue.name, name, used, asked[name], due.get(name, 0))
+        due, used = self.deserved(queue), queue.allocated
+        return quota.allowed(queue.name, used, due, asked, quota.over_deserved)
 
     def _up_to_ceiling(
         self, gang: GangState, requests: Resources, asked: Resources
     ) -> int | Problem:
         """Keep to the due, except for a gang that begins below it when nobody else is left."""
         queue = gang.queue
-        limit = self._limits[queue.name]
         limited = requests if PODS in queue.queue.capability else asked
-        most, name = quota.how_many(queue.allocated, limit, limited)
-        if not most:
-            used = queue.allocated.amount(name)
-            return quota.at_capability(queue.name, name, used, limited[name], limit.get(name, 0))
+        most = quota.allowed(queue.name, queue.allocated, self._limits[queue.name], limited)
+        if isinstance(most, Problem):
+            return most
         within = self._within_due(queue, asked)
         if self.session.round is not Round.REST:
             return within if isinstance(within, Problem) else min(most, within)

@@ -11,14 +11,14 @@ is promised after the snapshot was taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from extender.model.queue import Queue, QueueState
 from extender.model.reason import Problem, Reason
 from extender.model.resources import CPU, MEMORY, NOTHING, Resources, write_amount
-from extender.plan.arithmetic import Vector
+from extender.plan.arithmetic import Vector, excess
 
 #: Above every queue; what it may hold is what the cluster has.
 TOP = ""
@@ -203,6 +203,27 @@ def how_many(used: Vector, limit: Vector, asked: Resources) -> tuple[int, str]:
         if least is None or times < least:
             least, scarcest = times, name
     return (least, scarcest) if least is not None else (UNBOUNDED, "")
+
+
+def allowed(
+    queue: str,
+    used: Vector,
+    limit: Vector,
+    asked: Resources,
+    refuse: Callable[[str, str, float, float, float], Problem] = at_capability,
+) -> int | Problem:
+    """Count how often *asked* fits between *used* and *limit*, or *refuse* what runs out."""
+    times, name = how_many(used, limit, asked)
+    return times or refuse(queue, name, used.get(name, 0), asked[name], limit.get(name, 0))
+
+
+def too_much(queue: str, used: Resources, limit: Vector, asked: Resources) -> Problem | None:
+    """Say that *asked* more would carry *queue* over *limit*, None when it would not."""
+    short = excess(used + asked, limit, asked)
+    if not short:
+        return None
+    name = short[0]
+    return at_capability(queue, name, used.amount(name), asked[name], limit.get(name, 0))
 
 
 def _write(name: str, amount: float) -> str:

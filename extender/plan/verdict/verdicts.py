@@ -45,8 +45,8 @@ class Verdicts:
         """Write the verdict of every gang, in the order of their keys."""
         contenders = self._session.census.contenders
         return {
-            key: self._of_contender(contenders[key])
-            if key in contenders
+            key: self._verdict(gang, state, self._reason(state))
+            if (state := contenders.get(key)) is not None
             else self._of_bystander(gang)
             for key, gang in self._session.snapshot.gangs.items()
         }
@@ -80,9 +80,6 @@ class Verdicts:
             message = f"did not assemble in time; tried again in {wait:.0f} s"
             return Problem(Reason.BACKING_OFF, message)
         return _incomplete(gang)
-
-    def _of_contender(self, gang: GangState) -> Verdict:
-        return self._verdict(gang.gang, gang, self._reason(gang))
 
     def _reason(self, gang: GangState) -> Problem:
         if _runs(gang.gang):
