@@ -116,6 +116,10 @@ class Plugin:
     def __init__(self, arguments: Arguments, *, hierarchy: bool = False) -> None:
         self.arguments = arguments
         self.hierarchy = hierarchy
+        self.configure()
+
+    def configure(self) -> None:
+        """Read the arguments; one that cannot be read is an error of the policy file."""
 
     def open(self, session: View) -> None:
         """Look at the cluster once, before anything is asked."""

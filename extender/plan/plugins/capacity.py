@@ -15,7 +15,6 @@ from extender.model.resources import PODS, Resources
 from extender.plan.arithmetic import Vector, exceeds_somewhere, excess, within_somewhere
 from extender.plan.census import without_gated
 from extender.plan.plugin import Candidate, Claim, Plugin, Round, View, Vote
-from extender.plan.policy.arguments import Arguments
 from extender.plan.queues import quota
 from extender.plan.queues.entitlement import Entitlement, Entitlements
 from extender.plan.room.state import GangState, QueueUse
@@ -26,9 +25,9 @@ class Capacity(Plugin):
 
     _entitlements = Entitlements
 
-    def __init__(self, arguments: Arguments, *, hierarchy: bool = False) -> None:
-        super().__init__(arguments, hierarchy=hierarchy)
-        self._reclaim_level = max(0, int(arguments.number("ancestorReclaimLevel", 0)))
+    def configure(self) -> None:
+        """Read how far up a queue may reclaim for its ancestors."""
+        self._reclaim_level = max(0, int(self.arguments.number("ancestorReclaimLevel", 0)))
 
     def open(self, session: View) -> None:
         """Read the entitlements of all queues."""

@@ -8,7 +8,6 @@ from extender.model.resources import NOTHING, write_amount
 from extender.plan.arithmetic import Vector, excess
 from extender.plan.census import awaited, without_gated
 from extender.plan.plugin import Plugin, View, Vote
-from extender.plan.policy.arguments import Arguments
 from extender.plan.room.state import GangState
 
 _USUAL = 1.2
@@ -17,9 +16,9 @@ _USUAL = 1.2
 class Overcommit(Plugin):
     """Compares what was promised at the door with what is idle, times a factor."""
 
-    def __init__(self, arguments: Arguments, *, hierarchy: bool = False) -> None:
-        super().__init__(arguments, hierarchy=hierarchy)
-        factor = arguments.number("overcommit-factor", _USUAL)
+    def configure(self) -> None:
+        """Read how much more may be let in than is idle."""
+        factor = self.arguments.number("overcommit-factor", _USUAL)
         self._factor = factor if factor >= 1 else _USUAL
 
     def open(self, session: View) -> None:

@@ -1,4 +1,4 @@
-"""Where every gang stands, with one reason and a sentence that carries the arithmetic."""
+"""Where every gang stands: a phase, one reason, and a sentence that carries the arithmetic."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from functools import cache, partial
 from math import inf
 
-from extender.model.gang import Gang, GangKey
+from extender.model.gang import Gang, GangKey, Phase
 from extender.model.node import Amounts
-from extender.model.pod import Shape
+from extender.model.pod import FINISHED_SET, SEATED_SET, Shape, Status
 from extender.model.reason import Problem, Reason
 from extender.model.resources import write_amount
 from extender.plan.decision import Standing, Verdict
 from extender.plan.demand import needed_pods
 from extender.plan.plugins.gang import missing_members
+from extender.plan.policy.options import Rules
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
-from extender.plan.verdict.phases import is_unschedulable, phase_after
 from extender.plan.verdict.shortfall import amounts, in_words, obstacles
 from extender.plan.victims.protected import Protected
 
@@ -210,6 +210,39 @@ class Verdicts:
             min_member=gang.group.min_member,
             members=len(gang.pods) - gang.placeholders,
         )
+
+
+def phase_after(gang: Gang, phase: Phase, rules: Rules, *, unschedulable: bool) -> Phase:
+    """Give the phase of *gang*, which was *phase* after enqueueing.
+
+    Only what the API server shows counts: a gang that was given its nodes a moment ago is still
+    in queue. *unschedulable* says that this cycle found it short of ready members.
+    """
+    by_status = gang.by_status
+    if len(by_status) == 1 and Status.PENDING in by_status and gang.group.min_member:
+        return Phase.INQUEUE if phase is Phase.INQUEUE else Phase.PENDING
+    finished = sum(len(by_status.get(status, ())) for status in FINISHED_SET)
+    leaving = sum(bool(pod.node) for pod in by_status.get(Status.RELEASING, ()))
+    if by_status.get(Status.RUNNING) and unschedulable:
+        return Phase.UNKNOWN
+    scheduled = gang.seated + leaving + finished
+    if scheduled >= gang.group.min_member and (scheduled or not rules.running_takes_a_node):
+        return Phase.COMPLETED if scheduled == finished else Phase.RUNNING
+    return Phase.INQUEUE if phase is Phase.INQUEUE else Phase.PENDING
+
+
+def is_unschedulable(gang: Gang, ready: int) -> bool:
+    """Ask whether a gang with *ready* members misses some that are not just leaving."""
+    if not gang.pods or ready >= gang.group.min_member:
+        return False
+    by_status = gang.by_status
+    leaving = sum(bool(pod.node) for pod in by_status.get(Status.RELEASING, ()))
+    if not leaving or by_status.get(Status.PENDING) or by_status.get(Status.PIPELINED):
+        return True
+    scheduled = leaving + sum(
+        len(by_status.get(status, ())) for status in SEATED_SET | FINISHED_SET
+    )
+    return scheduled < gang.group.min_member
 
 
 def _free(session: Session, room: Amounts, shape: Shape) -> int:
