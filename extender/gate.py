@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from extender.cache.cluster import Cluster
-from extender.model.gang import GangKey, PodGroup
-from extender.model.membership import Membership
+from extender.model.gang import GangKey, Membership, PodGroup
 from extender.model.pod import Pod
 from extender.model.reason import Reason
 from extender.plan.decision import Plan, Standing

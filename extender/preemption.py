@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from extender.cache.cluster import Cluster
 from extender.cache.inflight import Stage
-from extender.model.gang import GangKey
-from extender.model.membership import Membership
+from extender.model.gang import GangKey, Membership
 from extender.model.pod import Pod, PodUid, Status
 from extender.model.resources import NOTHING, Resources
 from extender.plan.decision import Plan, QueueFigures

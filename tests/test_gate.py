@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from extender.cache.inflight import SOMEWHERE, Stage
-from extender.model.gang import GangKey
-from extender.model.membership import Membership
+from extender.model.gang import GangKey, Membership
 from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources

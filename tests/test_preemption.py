@@ -6,7 +6,7 @@ from typing import Any
 
 from extender.cache.changes import Upsert
 from extender.cache.inflight import Stage
-from extender.model.membership import Membership
+from extender.model.gang import Membership
 from extender.model.pod import Pod, Status
 from extender.model.queue import Queue
 from extender.model.resources import Resources

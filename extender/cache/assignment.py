@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from extender.cache.catalog import Catalog
 from extender.model.dialect import WITHOUT_PRIORITY
 from extender.model.gang import PodGroup
-from extender.model.namespace import Namespace, PriorityClass
 from extender.model.pod import Pod
-from extender.model.queue import DEFAULT_QUEUE, Queue
+from extender.model.queue import DEFAULT_QUEUE, Namespace, PriorityClass, Queue
 from extender.model.reason import Problem, Reason
 
 

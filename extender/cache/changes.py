@@ -13,12 +13,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from extender.model.gang import PodGroup
-from extender.model.membership import Membership
-from extender.model.namespace import Namespace, PriorityClass
+from extender.model.gang import Membership, PodGroup
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.model.queue import Queue
+from extender.model.queue import Namespace, PriorityClass, Queue
 from extender.model.snapshot import DisruptionBudget
 
 

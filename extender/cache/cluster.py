@@ -25,12 +25,10 @@ from extender.cache.listeners import GroupListener, Listeners, News, NodeListene
 from extender.cache.misfits import Misfits
 from extender.cache.pods import Pods
 from extender.cache.rooms import Rooms
-from extender.model.gang import GangKey, PodGroup
-from extender.model.membership import Membership
-from extender.model.namespace import Namespace, PriorityClass
+from extender.model.gang import GangKey, Membership, PodGroup
 from extender.model.node import Node
 from extender.model.pod import HostPort, Pod, PodUid
-from extender.model.queue import Queue
+from extender.model.queue import Namespace, PriorityClass, Queue
 from extender.model.reason import Problem
 from extender.model.resources import CPU, MEMORY, Resources
 from extender.model.snapshot import DisruptionBudget, Snapshot

@@ -14,8 +14,7 @@ from extender.cache.listeners import News
 from extender.cache.misfits import Misfits
 from extender.cache.rooms import Rooms
 from extender.cache.roster import Roster
-from extender.model.gang import GangKey
-from extender.model.membership import Membership
+from extender.model.gang import GangKey, Membership
 from extender.model.pod import FINISHED_SET, Pod, PodUid, Status
 
 

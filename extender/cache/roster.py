@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from extender.model.dialect import NATIVE, UNWRITTEN
-from extender.model.gang import PodGroup
-from extender.model.membership import Membership
+from extender.model.gang import Membership, PodGroup
 from extender.model.pod import SEATED_SET, VALID_SET, Pod, PodUid, Shape, Status
 
 _SEATED = SEATED_SET | {Status.SUCCEEDED}

@@ -1,4 +1,4 @@
-"""Gangs: a PodGroup with its members at one moment."""
+"""Gangs: a PodGroup with its members at one moment, and which gang a pod belongs to."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from typing import NewType
 from extender.model.memo import Memo
 from extender.model.pod import ALLOCATED_SET, NO_LABELS, READY_SET, SEATED_SET, Pod, Status
 from extender.model.reason import Problem
-from extender.model.resources import NOTHING, Resources
+from extender.model.resources import Resources, total
 
 GangKey = NewType("GangKey", str)  # "namespace/name"
+
+#: Separates a shadow's kind from its name; no Kubernetes name can contain it, so the gang of
+#: the Job `train` (`job:train`) is never mistaken for the PodGroup `train`.
+SHADOW = ":"
 
 
 class Phase(Enum):
@@ -24,6 +28,27 @@ class Phase(Enum):
     RUNNING = "Running"
     UNKNOWN = "Unknown"
     COMPLETED = "Completed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """The gang a pod itself names, or the shadow gang it falls into when it names none.
+
+    A shadow gang needs no object of its own: all pods of one controller (a Job, a ReplicaSet, a
+    StatefulSet) are one, and a pod without a controller is one by itself.
+    """
+
+    key: GangKey
+    #: The pod asks to be started together with others; False for an ordinary pod.
+    named: bool = False
+    #: The size of a gang that its pods declare themselves, without any PodGroup.
+    min_member: int | None = None
+    #: A native scheduling.k8s.io group: kube-scheduler assembles it, we only count it.
+    native: bool = False
+    #: The queue the pod names, for gangs without a PodGroup.
+    queue: str = ""
+    #: Why the pod cannot be used as it is (a sentence), empty when it can.
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,27 +156,19 @@ class Gang:
     @cached_property
     def is_torn(self) -> bool:
         """Ask whether some members run, but too few of them."""
-        done = len(self.by_status.get(Status.SUCCEEDED, ()))
-        return self.seated > 0 and self.seated + done < self.group.min_member
+        return self.seated > 0 and self.firm < self.group.min_member
 
     @cached_property
     def allocated(self) -> Resources:
         """Add up what its members occupy (releasing ones not counted)."""
-        total: dict[str, int] = {}
-        for status, pods in self.by_status.items():
-            if status in ALLOCATED_SET:
-                _add_all(total, pods)
-        return Resources(total) if total else NOTHING
+        return total(
+            pod.requests
+            for status, pods in self.by_status.items()
+            if status in ALLOCATED_SET
+            for pod in pods
+        )
 
     @cached_property
     def pending(self) -> Resources:
         """Add up what its pending members ask for (gated ones too)."""
-        total: dict[str, int] = {}
-        _add_all(total, self.by_status.get(Status.PENDING, ()))
-        return Resources(total) if total else NOTHING
-
-
-def _add_all(total: dict[str, int], pods: tuple[Pod, ...]) -> None:
-    for pod in pods:
-        for name, amount in pod.shape.requests.items():
-            total[name] = total.get(name, 0) + amount
+        return total(pod.requests for pod in self.by_status.get(Status.PENDING, ()))

@@ -9,49 +9,38 @@ from enum import Enum
 class Reason(Enum):
     """Why a gang stands where it stands; the sentence is what kube-scheduler's event shows."""
 
-    ADMITTED = "Admitted"
-    RUNNING = "Running"
-    NOT_ENOUGH_MEMBERS = "NotEnoughMembers"
-    NOT_ENOUGH_ROLES = "NotEnoughRoles"
-    QUEUE_NOT_FOUND = "QueueNotFound"
-    QUEUE_CLOSED = "QueueClosed"
-    QUEUE_NOT_ALLOWED = "QueueNotAllowed"
-    QUEUE_OVER_DESERVED = "QueueOverDeserved"
-    QUEUE_AT_CAPABILITY = "QueueAtCapability"
-    NOT_ENQUEUED = "NotEnqueued"
-    BEHIND_IN_ORDER = "BehindInOrder"
-    NOT_ENOUGH_ROOM = "NotEnoughRoom"
-    EXCEEDS_CLUSTER = "ExceedsCluster"
-    WAITING_FOR_VICTIMS = "WaitingForVictims"
-    BACKING_OFF = "BackingOff"
-    POD_GROUP_MISSING = "PodGroupMissing"
-    GATED = "Gated"
+    # Equality and `Reason("Admitted")` go by the word alone.
+    _value_: str
+    #: For a person: constant, without counters and without a percent sign.
+    sentence: str
 
-    @property
-    def sentence(self) -> str:
-        """Say it to a person: constant, without counters and without a percent sign."""
-        return f"{self.value}: {_SENTENCES[self]}"
+    def __new__(cls, word: str, meaning: str) -> Reason:
+        """Join the word with what it means."""
+        reason = object.__new__(cls)
+        reason._value_ = word
+        reason.sentence = f"{word}: {meaning}"
+        return reason
 
-
-_SENTENCES = {
-    Reason.ADMITTED: "the gang may start",
-    Reason.RUNNING: "the gang runs",
-    Reason.NOT_ENOUGH_MEMBERS: "fewer pods of the gang exist than minMember",
-    Reason.NOT_ENOUGH_ROLES: "fewer pods of a role exist than the gang needs of it",
-    Reason.QUEUE_NOT_FOUND: "the queue of the gang does not exist",
-    Reason.QUEUE_CLOSED: "the queue of the gang is not open",
-    Reason.QUEUE_NOT_ALLOWED: "the namespace may not use the queue its gang names",
-    Reason.QUEUE_OVER_DESERVED: "the queue uses what it deserves",
-    Reason.QUEUE_AT_CAPABILITY: "the queue is at its capability",
-    Reason.NOT_ENQUEUED: "the gang is not let into its queue yet",
-    Reason.BEHIND_IN_ORDER: "gangs ahead of it need the room first",
-    Reason.NOT_ENOUGH_ROOM: "the nodes have no room for the whole gang",
-    Reason.EXCEEDS_CLUSTER: "the gang would not fit the cluster if it were empty",
-    Reason.WAITING_FOR_VICTIMS: "room is being made for the gang",
-    Reason.BACKING_OFF: "the gang did not assemble in time and is tried again later",
-    Reason.POD_GROUP_MISSING: "the PodGroup named by the pod does not exist or cannot be used",
-    Reason.GATED: "members of the gang have scheduling gates",
-}
+    ADMITTED = ("Admitted", "the gang may start")
+    RUNNING = ("Running", "the gang runs")
+    NOT_ENOUGH_MEMBERS = ("NotEnoughMembers", "fewer pods of the gang exist than minMember")
+    NOT_ENOUGH_ROLES = ("NotEnoughRoles", "fewer pods of a role exist than the gang needs of it")
+    QUEUE_NOT_FOUND = ("QueueNotFound", "the queue of the gang does not exist")
+    QUEUE_CLOSED = ("QueueClosed", "the queue of the gang is not open")
+    QUEUE_NOT_ALLOWED = ("QueueNotAllowed", "the namespace may not use the queue its gang names")
+    QUEUE_OVER_DESERVED = ("QueueOverDeserved", "the queue uses what it deserves")
+    QUEUE_AT_CAPABILITY = ("QueueAtCapability", "the queue is at its capability")
+    NOT_ENQUEUED = ("NotEnqueued", "the gang is not let into its queue yet")
+    BEHIND_IN_ORDER = ("BehindInOrder", "gangs ahead of it need the room first")
+    NOT_ENOUGH_ROOM = ("NotEnoughRoom", "the nodes have no room for the whole gang")
+    EXCEEDS_CLUSTER = ("ExceedsCluster", "the gang would not fit the cluster if it were empty")
+    WAITING_FOR_VICTIMS = ("WaitingForVictims", "room is being made for the gang")
+    BACKING_OFF = ("BackingOff", "the gang did not assemble in time and is tried again later")
+    POD_GROUP_MISSING = (
+        "PodGroupMissing",
+        "the PodGroup named by the pod does not exist or cannot be used",
+    )
+    GATED = ("Gated", "members of the gang have scheduling gates")
 
 
 @dataclass(frozen=True, slots=True)

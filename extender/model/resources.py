@@ -79,6 +79,9 @@ class Resources(Mapping[str, int]):
             rest[name] = rest.get(name, 0) - amount
         return Resources(rest)
 
+    def __neg__(self) -> Resources:
+        return self * -1
+
     def __mul__(self, times: int) -> Resources:
         return Resources({name: amount * times for name, amount in self._amounts.items()})
 
@@ -133,6 +136,14 @@ class Resources(Mapping[str, int]):
 
 
 NOTHING = Resources()
+
+
+def total(amounts: Iterable[Resources]) -> Resources:
+    """Add up very many; `NOTHING` itself when there are none."""
+    added: dict[str, int] = {}
+    for each in amounts:
+        each.add_to(added)
+    return Resources(added) if added else NOTHING
 
 
 def write_amount(name: str, amount: int) -> str:

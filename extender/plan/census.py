@@ -9,8 +9,9 @@ from extender.model.gang import Gang, GangKey, Phase
 from extender.model.node import NodeTable
 from extender.model.quantity import LARGEST
 from extender.model.queue import DEFAULT_QUEUE, ROOT_QUEUE, Queue
-from extender.model.resources import NOTHING, Resources
+from extender.model.resources import NOTHING, Resources, total
 from extender.model.snapshot import Snapshot
+from extender.plan.queues.quota import upwards
 from extender.plan.room.state import GangState, QueueUse
 
 
@@ -44,48 +45,32 @@ class Census:
 
     def _count(self) -> None:
         now, queues, contenders = self.snapshot.now, self.queues, self.contenders
-        tallies: dict[str, _Tally] = {}
+        by_queue: dict[str, list[Gang]] = {}
         for key, gang in self.snapshot.gangs.items():
             name = gang.queue
             if gang.problem is not None or name not in queues:
                 continue
-            tally = tallies.get(name)
-            if tally is None:
-                tally = tallies[name] = _Tally()
-            tally.add(gang)
+            by_queue.setdefault(name, []).append(gang)
             if _contends(gang, now):
                 contenders[key] = GangState(gang, queues[name])
-        for name in sorted(tallies):
-            self.busy[name] = self.queues[name]
-            tallies[name].write_to(self.queues[name])
+        for name, gangs in sorted(by_queue.items()):
+            self.busy[name] = queues[name]
+            _add_up(queues[name], gangs)
 
 
-class _Tally:
-    """What the gangs of one queue add up to."""
-
-    __slots__ = ("allocated", "bound", "inqueue", "pending")
-
-    def __init__(self) -> None:
-        self.allocated: dict[str, int] = {}
-        self.pending: dict[str, int] = {}
-        #: The part of *allocated* that gangs said they need at least.
-        self.bound: dict[str, int] = {}
-        self.inqueue: dict[str, int] = {}
-
-    def add(self, gang: Gang) -> None:
-        gang.allocated.add_to(self.allocated)
-        if gang.pending is not NOTHING:
-            gang.pending.add_to(self.pending)
-        if gang.group.min_resources is not None:
-            (gang.allocated - gang.allocated.beyond(gang.group.min_resources)).add_to(self.bound)
-            awaited(gang).add_to(self.inqueue)
-
-    def write_to(self, queue: QueueUse) -> None:
-        allocated = Resources(self.allocated)
-        queue.take(allocated)
-        queue.requested = allocated + Resources(self.pending)
-        queue.elastic = allocated - Resources(self.bound)
-        queue.inqueue = Resources(self.inqueue)
+def _add_up(queue: QueueUse, gangs: list[Gang]) -> None:
+    """Count what the *gangs* of *queue* use and want."""
+    allocated = total(gang.allocated for gang in gangs)
+    queue.take(allocated)
+    queue.requested = allocated + total(gang.pending for gang in gangs)
+    # The part that gangs said they need at least.
+    bound = total(
+        gang.allocated - gang.allocated.beyond(least)
+        for gang in gangs
+        if (least := gang.group.min_resources) is not None
+    )
+    queue.elastic = allocated - bound
+    queue.inqueue = total(map(awaited, gangs))
 
 
 def awaited(gang: Gang) -> Resources:
@@ -122,18 +107,9 @@ def _queues(snapshot: Snapshot) -> dict[str, QueueUse]:
         queues[DEFAULT_QUEUE] = QueueUse(Queue(name=DEFAULT_QUEUE))
     for state in queues.values():
         parent = queues.get(state.queue.parent or ROOT_QUEUE)
-        if parent is not None and not _is_above(state, parent):
+        if state not in upwards(parent):  # it would close a circle
             state.parent = parent
     return queues
-
-
-def _is_above(state: QueueUse, line: QueueUse | None) -> bool:
-    """Ask whether *state* is *line* or above it: its parent then would close a circle."""
-    while line is not None:
-        if line is state:
-            return True
-        line = line.parent
-    return False
 
 
 def _ready(table: NodeTable) -> npt.NDArray[np.bool_]:
@@ -146,8 +122,8 @@ def _ready(table: NodeTable) -> npt.NDArray[np.bool_]:
 def _total(table: NodeTable, ready: npt.NDArray[np.bool_]) -> Resources:
     """Add up what ready nodes have; the same object as long as no node changes."""
 
-    def total() -> Resources:
+    def count() -> Resources:
         amounts = np.minimum(table.allocatable, LARGEST)[ready].sum(axis=0)
         return Resources(zip(table.dimensions, amounts.tolist(), strict=True))
 
-    return table.facts.memo.recall(("total", table.dimensions), total)
+    return table.facts.memo.recall(("total", table.dimensions), count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -80,14 +81,11 @@ def needed_pods(session: Session, gang: GangState, tasks: Sequence[Pod] | None =
     lacking = session.opinions.lacking(gang) - len(gang.pipelined)
     if not gang.role_minima:
         return list(tasks[: max(0, lacking)])
-    have = gang.pipelined_by_role()
-    short = {
-        role: least - gang.ready_by_role.get(role, 0) - have.get(role, 0)
-        for role, least in gang.role_minima.items()
-    }
+    coming = Counter(pod.role for pod, _ in gang.pipelined)
+    short = Counter(gang.role_minima) - gang.ready_by_role - coming
     chosen, others = [], []
     for pod in tasks:
-        if short.get(pod.role, 0) > 0:
+        if short[pod.role] > 0:
             short[pod.role] -= 1
             chosen.append(pod)
         else:

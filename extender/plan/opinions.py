@@ -8,8 +8,9 @@ agree; votes are settled by the highest tier that has an opinion.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 from itertools import chain
+from operator import add
 from typing import Any, TypeAlias
 
 from extender.model.node import Mask, NodeFacts
@@ -18,6 +19,7 @@ from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources
 from extender.plan.arithmetic import Vector
 from extender.plan.plugin import Candidate, Claim, Plugin, Vote
+from extender.plan.queues.quota import UNBOUNDED
 from extender.plan.room.prospect import Prospect, Scores
 from extender.plan.room.state import GangState, QueueUse
 
@@ -27,9 +29,6 @@ Tiers: TypeAlias = Sequence[Sequence[tuple[Plugin, frozenset[str]]]]
 _Judge: TypeAlias = Callable[[GangState], Vote | Problem]
 _Voter: TypeAlias = Callable[[Claim, Sequence[Candidate]], Iterable[Candidate] | None]
 _Protector: TypeAlias = Callable[[str, Claim, GangState], bool]
-
-#: More than any gang has members.
-UNBOUNDED = 2**31
 
 
 class Opinions:
@@ -99,20 +98,12 @@ class Opinions:
 
     def why_gang_first(self, ahead: GangState, behind: GangState) -> str:
         """Let the plugin that puts one gang before the other say why; empty when none does."""
-        for plugin, order in zip(self._gang_orderers, self._gang_orders, strict=True):
-            if order(ahead) != order(behind):
-                words = getattr(plugin, "gang_order_words", None)
-                return words(ahead, behind) if words else f"plugin {plugin.name} puts it first"
-        return ""
+        return _why_first(self._gang_orderers, "gang_order", ahead, behind, "it")
 
     def why_queue_first(self, ahead: QueueUse, behind: QueueUse) -> str:
         """Let the plugin that puts one queue before the other say why; empty when none does."""
-        for plugin, order in zip(self._queue_orderers, self._queue_orders, strict=True):
-            if order(ahead) != order(behind):
-                words = getattr(plugin, "queue_order_words", None)
-                unsaid = f"plugin {plugin.name} puts queue {ahead.name} first"
-                return words(ahead, behind) if words else unsaid
-        return ""
+        who = f"queue {ahead.name}"
+        return _why_first(self._queue_orderers, "queue_order", ahead, behind, who)
 
     @property
     def prefer_relatives(self) -> bool:
@@ -225,20 +216,14 @@ class Opinions:
 
     def obstacles(self, shape: Shape, facts: NodeFacts) -> dict[str, Mask]:
         """Mark, by word, the nodes that *shape* may not use."""
-        found: dict[str, Mask] = {}
-        for obstacles in self._obstacles:
-            found.update(obstacles(shape, facts))
-        return found
+        found = (obstacles(shape, facts).items() for obstacles in self._obstacles)
+        return dict(chain.from_iterable(found))
 
     def score(self, shape: Shape, prospect: Prospect) -> Scores:
         """Add up the scores of the nodes of *prospect*."""
         if not self._scores:
             return prospect.nothing
-        first, *others = self._scores
-        total = first(shape, prospect)
-        for scores in others:
-            total = total + scores(shape, prospect)
-        return total
+        return reduce(add, [scores(shape, prospect) for scores in self._scores])
 
 
 def _speakers(tiers: Tiers, method: str, switch: str = "") -> list[list[Plugin]]:
@@ -261,6 +246,15 @@ def _protectors(voters: Sequence[Sequence[Plugin]]) -> list[_Protector]:
     """Collect who can say cheaply that a whole group is exempt, in the tier that decides."""
     deciding = next((tier for tier in voters if tier), ())
     return [plugin.protects for plugin in deciding if hasattr(plugin, "protects")]
+
+
+def _why_first(plugins: list[Plugin], order: str, ahead: Any, behind: Any, who: str) -> str:
+    for plugin in plugins:
+        key = getattr(plugin, order)
+        if key(ahead) != key(behind):
+            words = getattr(plugin, f"{order}_words", None)
+            return words(ahead, behind) if words else f"plugin {plugin.name} puts {who} first"
+    return ""
 
 
 def _settle(tiers: Iterable[Iterable[_Judge]], gang: GangState) -> Problem | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
+from itertools import chain
 from math import floor
 
 from extender.model.gang import GangKey
@@ -11,19 +12,16 @@ from extender.model.resources import NOTHING, Resources
 from extender.model.snapshot import Snapshot
 from extender.plan.actions.allocate import allocate
 from extender.plan.actions.backfill import backfill
+from extender.plan.actions.claims import preempt, reclaim
 from extender.plan.actions.enqueue import enqueue
-from extender.plan.actions.preempt import preempt
-from extender.plan.actions.reclaim import reclaim
 from extender.plan.arithmetic import Vector
 from extender.plan.census import Census
 from extender.plan.decision import Eviction, Plan, QueueFigures, Ticket
 from extender.plan.policy import policies
-from extender.plan.policy.options import Policy
-from extender.plan.policy.rules import VOLCANO
+from extender.plan.policy.options import VOLCANO, Policy
 from extender.plan.queues.open_queues import open_queues
 from extender.plan.room.state import QueueUse
 from extender.plan.session import Session
-from extender.plan.starvation import fenced_room
 from extender.plan.verdict.verdicts import Verdicts
 from extender.plan.volcano import actions as volcanos
 
@@ -89,12 +87,17 @@ def _tickets(session: Session) -> dict[GangKey, Ticket]:
 
 def _fences(session: Session) -> dict[str, Resources]:
     """Keep room for the starving, and what is being released for whom it is released."""
-    nodes = session.snapshot.nodes.nodes
-    fences = fenced_room(session)
+    table = session.snapshot.nodes
+    kept = [
+        (fence.row, Resources(zip(table.dimensions, fence.kept.tolist(), strict=True)).positive())
+        for fence in chain.from_iterable(session.fenced.values())
+    ]
     for gang in session.census.contenders.values():
-        for pod, row in gang.pipelined:
-            name = nodes[row].name
-            fences[name] = fences.get(name, NOTHING) + pod.requests
+        kept += [(row, pod.requests) for pod, row in gang.pipelined]
+    fences: dict[str, Resources] = {}
+    for row, amounts in kept:
+        name = table.nodes[row].name
+        fences[name] = fences.get(name, NOTHING) + amounts
     return fences
 
 

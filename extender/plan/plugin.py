@@ -42,8 +42,7 @@ from extender.model.snapshot import Snapshot
 from extender.plan.arithmetic import Arithmetic
 from extender.plan.census import Census
 from extender.plan.policy.arguments import Arguments
-from extender.plan.policy.options import Policy
-from extender.plan.policy.rules import Rules
+from extender.plan.policy.options import Policy, Rules
 from extender.plan.room.state import GangState, QueueUse
 from extender.plan.room.trials import Departure, TrialRoom
 
@@ -117,6 +116,10 @@ class Plugin:
     def __init__(self, arguments: Arguments, *, hierarchy: bool = False) -> None:
         self.arguments = arguments
         self.hierarchy = hierarchy
+        self.configure()
+
+    def configure(self) -> None:
+        """Read the arguments; one that cannot be read is an error of the policy file."""
 
     def open(self, session: View) -> None:
         """Look at the cluster once, before anything is asked."""

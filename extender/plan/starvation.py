@@ -13,13 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain
 
 import numpy as np
 
 from extender.model.node import Amounts
 from extender.model.pod import SEATED_SET, Shape
-from extender.model.resources import NOTHING, Resources
 from extender.plan.demand import Demand
 from extender.plan.policy.options import Starvation
 from extender.plan.room.state import GangState
@@ -111,18 +109,6 @@ def without_its_fence(session: Session, gang: GangState) -> Iterator[None]:
         session.fenced[gang.key] = fences
         for each in fences:
             session.room.put_up(each)
-
-
-def fenced_room(session: Session) -> dict[str, Resources]:
-    """Give the idle room kept on each node."""
-    names, nodes = session.snapshot.nodes.dimensions, session.snapshot.nodes.nodes
-    room: dict[str, Resources] = {}
-    for fence_ in sorted(chain.from_iterable(session.fenced.values()), key=lambda f: f.row):
-        kept = zip(names, fence_.kept.tolist(), strict=True)
-        amounts = Resources({name: amount for name, amount in kept if amount})
-        name = nodes[fence_.row].name
-        room[name] = room.get(name, NOTHING) + amounts
-    return room
 
 
 def _places(session: Session, demand: Demand) -> dict[int, Amounts] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from extender.model.membership import Membership
+from extender.model.gang import Membership
 from extender.model.pod import Pod, PodUid
 
 #: More than kube-scheduler has between filter and bind, or parked and not yet shown to us.

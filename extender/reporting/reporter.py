@@ -18,8 +18,7 @@ from typing import Any
 from extender.errors import ApiError
 from extender.logs import event
 from extender.metrics import Metrics
-from extender.model.gang import Gang, GangKey
-from extender.model.membership import SHADOW
+from extender.model.gang import SHADOW, Gang, GangKey
 from extender.model.queue import QueueState
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan, Standing, Verdict

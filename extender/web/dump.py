@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from extender.model.dialect import VERSIONS
-from extender.model.gang import Gang
-from extender.model.membership import SHADOW
+from extender.model.gang import SHADOW, Gang
 from extender.model.node import Node
 from extender.model.pod import ALLOCATED_SET, OCCUPYING_SET, NodeTerm, Pod, Requirement, Status
 from extender.model.queue import Queue

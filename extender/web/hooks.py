@@ -17,7 +17,7 @@ from extender.gate import Gate
 from extender.holds.machine.messages import CallId, TakeAnswer
 from extender.logs import event
 from extender.metrics import Metrics
-from extender.model.membership import Membership
+from extender.model.gang import Membership
 from extender.model.pod import Pod, PodUid
 from extender.ports import BindOrder, Clock
 from extender.web import wire

@@ -20,8 +20,7 @@ from rich.table import Table
 
 from extender.cache.changes import SeenPod, Upsert
 from extender.cache.cluster import Cluster
-from extender.model.gang import GangKey, Phase, PodGroup
-from extender.model.membership import Membership
+from extender.model.gang import GangKey, Membership, Phase, PodGroup
 from extender.model.node import Node
 from extender.model.pod import Pod, PodUid, Shape, Status
 from extender.model.queue import Queue

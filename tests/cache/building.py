@@ -7,8 +7,7 @@ from typing import Any
 from extender.cache.assignment import QueuePolicy
 from extender.cache.changes import SeenPod, Upsert
 from extender.cache.cluster import Cluster
-from extender.model.gang import GangKey, PodGroup
-from extender.model.membership import Membership
+from extender.model.gang import GangKey, Membership, PodGroup
 from extender.model.node import Node
 from extender.model.pod import Pod, PodUid, Shape, Status
 from extender.model.resources import Resources

@@ -5,10 +5,8 @@ import pytest
 from extender.cache.assignment import QueuePolicy
 from extender.cache.changes import Delete, Kind, SeenPod, Upsert
 from extender.cache.cluster import Cluster
-from extender.model.gang import Gang, GangKey
-from extender.model.membership import Membership
-from extender.model.namespace import Namespace, PriorityClass
-from extender.model.queue import Queue, QueueState
+from extender.model.gang import Gang, GangKey, Membership
+from extender.model.queue import Namespace, PriorityClass, Queue, QueueState
 from extender.model.reason import Reason
 
 from .building import COSCHEDULING, GANG, NOW, bare_pod, cluster, group, lone, pod

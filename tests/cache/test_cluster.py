@@ -8,8 +8,7 @@ import pytest
 
 from extender.cache.changes import Delete, Kind, Replace, SeenPod, Upsert
 from extender.cache.inflight import Stage
-from extender.model.gang import GangKey, PodGroup
-from extender.model.membership import Membership
+from extender.model.gang import GangKey, Membership, PodGroup
 from extender.model.pod import HostPort, Pod, PodUid, Shape, Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources

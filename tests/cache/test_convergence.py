@@ -17,11 +17,9 @@ from hypothesis import strategies as st
 from extender.cache.changes import Delete, Item, Kind, SeenPod, Upsert, key_of, kind_of
 from extender.cache.cluster import Cluster
 from extender.cache.inflight import Stage
-from extender.model.gang import GangKey, PodGroup
-from extender.model.membership import Membership
-from extender.model.namespace import Namespace, PriorityClass
+from extender.model.gang import GangKey, Membership, PodGroup
 from extender.model.pod import HostPort, PodUid, Shape, Status
-from extender.model.queue import Queue
+from extender.model.queue import Namespace, PriorityClass, Queue
 from extender.model.snapshot import DisruptionBudget, LabelSelector, Snapshot
 
 from .building import NOW, VOLCANO, StoppedClock, amounts, bare_pod, group, node

@@ -11,8 +11,7 @@ from extender.holds.barrier import Barrier
 from extender.holds.machine.book import Book
 from extender.holds.machine.cause import Cause
 from extender.holds.mirror import MirrorFacts, listen
-from extender.model.gang import GangKey, PodGroup
-from extender.model.membership import Membership
+from extender.model.gang import GangKey, Membership, PodGroup
 from extender.model.node import Node, Taint
 from extender.model.pod import Pod, PodUid, Shape, Status
 from extender.model.resources import CPU, NOTHING, PODS, Resources

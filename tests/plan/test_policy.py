@@ -6,7 +6,7 @@ import pytest
 
 from extender.errors import BadConfiguration
 from extender.plan.policy import policies
-from extender.plan.policy.rules import OURS, VOLCANO
+from extender.plan.policy.options import OURS, VOLCANO
 
 INSTALLERS = """
 actions: "enqueue, allocate, backfill"

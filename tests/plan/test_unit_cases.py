@@ -15,10 +15,10 @@ from extender.plan.actions.backfill import in_order
 from extender.plan.arithmetic import exceeds_somewhere, excess, within_somewhere
 from extender.plan.census import Census
 from extender.plan.policy import policies
-from extender.plan.policy.rules import VOLCANO
+from extender.plan.policy.options import VOLCANO
 from extender.plan.room.prospect import Prospect
 from extender.plan.session import Session
-from extender.plan.verdict.phases import is_unschedulable, phase_after
+from extender.plan.verdict.verdicts import is_unschedulable, phase_after
 from tests.builders import pod, shape
 from tests.plan.case_objects import Case, cases, objects, policy_file
 

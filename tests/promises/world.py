@@ -10,8 +10,7 @@ from extender.cache.inflight import Promise, Stage
 from extender.cycle import Cycle, Published
 from extender.gate import Filtered, Gate
 from extender.metrics import Metrics
-from extender.model.gang import GangKey
-from extender.model.membership import Membership
+from extender.model.gang import GangKey, Membership
 from extender.model.pod import Pod
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import OpenQueue, Plan

@@ -15,8 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 
 from extender.cache.changes import Change, Delete, Kind, SeenPod, Upsert
-from extender.model.gang import GangKey
-from extender.model.membership import Membership
+from extender.model.gang import GangKey, Membership
 from extender.model.node import Node
 from extender.model.pod import FINISHED_SET, Pod, PodUid
 from extender.model.queue import DEFAULT_QUEUE, Queue

@@ -17,7 +17,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from extender.cache.changes import Change, Delete, Kind, SeenPod, Upsert
-from extender.model.membership import Membership
+from extender.model.gang import Membership
 from extender.model.node import Node
 from extender.model.pod import FINISHED_SET, Pod, PodUid
 from extender.model.resources import NOTHING, Resources

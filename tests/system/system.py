@@ -25,8 +25,7 @@ from extender.holds.machine.limits import Limits
 from extender.holds.machine.messages import CallId
 from extender.holds.mirror import MirrorFacts, listen
 from extender.metrics import Metrics
-from extender.model.gang import GangKey
-from extender.model.membership import Membership
+from extender.model.gang import GangKey, Membership
 from extender.model.pod import Pod, PodUid
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot

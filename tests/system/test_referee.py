@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from extender.model.membership import Membership
+from extender.model.gang import Membership
 from extender.model.pod import Pod
 from extender.ports import BindOrder, BindOutcome, WakeOrder
 

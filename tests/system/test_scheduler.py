@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from extender.model.membership import Membership
+from extender.model.gang import Membership
 from extender.model.pod import Pod
 from extender.ports import BindOrder, WakeOrder
 

@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from extender.cache.changes import SeenPod
-from extender.model.gang import GangKey, PodGroup
-from extender.model.membership import Membership
+from extender.model.gang import GangKey, Membership, PodGroup
 from extender.model.node import Node, Taint
 from extender.model.pod import Pod, PodUid, Shape
 from extender.model.queue import Queue

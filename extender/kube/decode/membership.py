@@ -9,8 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from extender.kube.decode.raw import Labels, RawMarks, RawOwner, RawPod
-from extender.model.gang import GangKey
-from extender.model.membership import SHADOW, Membership
+from extender.model.gang import SHADOW, GangKey, Membership
 
 GANG = "gang-extender.io/gang"
 MIN_MEMBER = "gang-extender.io/min-member"

@@ -10,9 +10,9 @@ import msgspec
 
 from extender.errors import BadQuantity
 from extender.kube.decode.raw import Labels, Quantities, RawPodCondition, RawRequirement
-from extender.model.namespace import Namespace, PriorityClass
 from extender.model.node import Node, Taint
 from extender.model.pod import NO_LABELS
+from extender.model.queue import Namespace, PriorityClass
 from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget, LabelSelector
 

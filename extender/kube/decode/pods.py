@@ -17,8 +17,7 @@ from extender.kube.decode.membership import membership_of
 from extender.kube.decode.raw import Labels, RawMarks, RawPod, RawPodSpec, RawPodStatus
 from extender.kube.decode.requests import ONE_POD
 from extender.kube.decode.shapes import Shapes
-from extender.model.gang import GangKey
-from extender.model.membership import SHADOW, Membership
+from extender.model.gang import SHADOW, GangKey, Membership
 from extender.model.pod import NO_LABELS, Pod, PodUid, Shape, Status
 
 __all__ = ["RawPod", "pod", "reader", "spoilt_pod", "to_pod", "uid"]

@@ -7,23 +7,22 @@ import numpy as np
 from extender.model.pod import Shape
 from extender.model.resources import CPU, MEMORY
 from extender.plan.plugin import Plugin
-from extender.plan.policy.arguments import Arguments
 from extender.plan.room.prospect import Prospect, Scores
 
 
 class Binpack(Plugin):
     """Scores nodes by how full they would be, 0 to 100 times its weight."""
 
-    def __init__(self, arguments: Arguments, *, hierarchy: bool = False) -> None:
-        super().__init__(arguments, hierarchy=hierarchy)
-        self._weight = _at_least_zero(arguments.number("binpack.weight", 1))
+    def configure(self) -> None:
+        """Read how much each resource weighs."""
+        self._weight = _at_least_zero(self.arguments.number("binpack.weight", 1))
         self._weights = {
-            CPU: _at_least_zero(arguments.number("binpack.cpu", 1)),
-            MEMORY: _at_least_zero(arguments.number("binpack.memory", 1)),
+            CPU: _at_least_zero(self.arguments.number("binpack.cpu", 1)),
+            MEMORY: _at_least_zero(self.arguments.number("binpack.memory", 1)),
         }
-        for word in arguments.text("binpack.resources").split(","):
+        for word in self.arguments.text("binpack.resources").split(","):
             if name := word.strip():
-                weight = arguments.number(f"binpack.resources.{name}", 1)
+                weight = self.arguments.number(f"binpack.resources.{name}", 1)
                 self._weights[name] = _at_least_zero(weight)
 
     def scores(self, shape: Shape, prospect: Prospect) -> Scores:

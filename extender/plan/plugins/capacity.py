@@ -15,8 +15,7 @@ from extender.model.resources import PODS, Resources
 from extender.plan.arithmetic import Vector, exceeds_somewhere, excess, within_somewhere
 from extender.plan.census import without_gated
 from extender.plan.plugin import Candidate, Claim, Plugin, Round, View, Vote
-from extender.plan.policy.arguments import Arguments
-from extender.plan.queues import ceiling
+from extender.plan.queues import quota
 from extender.plan.queues.entitlement import Entitlement, Entitlements
 from extender.plan.room.state import GangState, QueueUse
 
@@ -26,9 +25,9 @@ class Capacity(Plugin):
 
     _entitlements = Entitlements
 
-    def __init__(self, arguments: Arguments, *, hierarchy: bool = False) -> None:
-        super().__init__(arguments, hierarchy=hierarchy)
-        self._reclaim_level = max(0, int(arguments.number("ancestorReclaimLevel", 0)))
+    def configure(self) -> None:
+        """Read how far up a queue may reclaim for its ancestors."""
+        self._reclaim_level = max(0, int(self.arguments.number("ancestorReclaimLevel", 0)))
 
     def open(self, session: View) -> None:
         """Read the entitlements of all queues."""
@@ -41,7 +40,7 @@ class Capacity(Plugin):
 
     def deserved(self, queue: QueueUse) -> Vector:
         """Give what *queue* deserves."""
-        return self._of(queue).deserved
+        return self._known.of(queue).deserved
 
     def queue_order(self, queue: QueueUse) -> tuple[Any, ...]:
         """Put higher priority first, then who is furthest below its due, level by level."""
@@ -61,11 +60,11 @@ class Capacity(Plugin):
         asked = shape.requests.without(PODS)
         if self._keeps_to_due(gang.queue):
             return self._within_due(gang.queue, asked)
-        least = 2**31
+        least = quota.UNBOUNDED
         for entitled in self._known.line(gang.queue):
-            times, name = ceiling.how_many(entitled.used, entitled.limit, asked)
-            if not times:
-                return _at_capability(entitled, name, entitled.used, asked)
+            times = quota.allowed(entitled.name, entitled.used, entitled.limit, asked)
+            if isinstance(times, Problem):
+                return times
             least = min(least, times)
         return least
 
@@ -85,19 +84,19 @@ class Capacity(Plugin):
         named = Resources({n: a for n, a in asked.items() if a > 0 and due.get(n, 0) > 0})
         if not named:
             return Problem(Reason.QUEUE_OVER_DESERVED, f"queue {queue.name} deserves none of it")
-        least, scarcest = ceiling.how_many(self._of(queue).used, due, named)
+        least, scarcest = quota.how_many(self._known.of(queue).used, due, named)
         for entitled in self._known.line(queue):
-            least = min(least, ceiling.how_many(entitled.used, entitled.limit, asked)[0])
+            least = min(least, quota.how_many(entitled.used, entitled.limit, asked)[0])
         if least:
             return least
-        used = self._of(queue).used.amount(scarcest)
-        return ceiling.over_deserved(queue.name, scarcest, used, asked[scarcest], due[scarcest])
+        used = self._known.of(queue).used.amount(scarcest)
+        return quota.over_deserved(queue.name, scarcest, used, asked[scarcest], due[scarcest])
 
     def entitled(self, gang: GangState, needs: Resources) -> bool:
         """Ask whether the queue of *gang* is below its due and could hold *needs* by itself."""
         if self._cannot_start(gang.queue) is not None:
             return False
-        entitled = self._of(gang.queue)
+        entitled = self._known.of(gang.queue)
         if excess(needs, entitled.limit, needs):
             return False
         due = {n: amount for n, amount in entitled.deserved.items() if needs.amount(n) > 0}
@@ -109,7 +108,7 @@ class Capacity(Plugin):
         """Ask whether the queue of *gang* may take back its due for one more pod of *shape*."""
         if self._cannot_start(gang.queue) is not None:
             return False
-        entitled = self._of(gang.queue)
+        entitled = self._known.of(gang.queue)
         if excess(entitled.used + shape.requests, entitled.limit, shape.requests):
             return False
         line = self._known.line(gang.queue)[: self._level + 1]
@@ -136,9 +135,9 @@ class Capacity(Plugin):
             return Vote.PERMIT
         for entitled in self._known.line(gang.queue):
             used = entitled.used + entitled.inqueue - entitled.elastic
-            short = excess(used + least, entitled.limit, least)
-            if short:
-                return _at_capability(entitled, short[0], used, least)
+            problem = quota.too_much(entitled.name, used, entitled.limit, least)
+            if problem is not None:
+                return problem
         return Vote.PERMIT
 
     def enqueued(self, gang: GangState) -> None:
@@ -149,13 +148,10 @@ class Capacity(Plugin):
         for entitled in self._known.line(gang.queue):
             entitled.inqueue = entitled.inqueue + without_gated(gang.gang, least)
 
-    def _of(self, queue: QueueUse) -> Entitlement:
-        return self._known.of(queue)
-
     def _cannot_start(self, queue: QueueUse, *, closed_matters: bool = True) -> Problem | None:
         problem = self._known.broken.get(queue.name)
         if problem is None and closed_matters:
-            problem = ceiling.closed(queue.queue)
+            problem = quota.closed(queue.queue)
         return problem
 
     def _is_due(self, entitled: Entitlement, asked: Resources) -> bool:
@@ -174,7 +170,7 @@ class Capacity(Plugin):
         asked, given = claim.pod.requests, candidate.pod.requests
         if not _share_a_resource(asked, given):
             return False
-        owner, claimant = self._of(candidate.gang.queue), self._of(claim.gang.queue)
+        owner, claimant = self._known.of(candidate.gang.queue), self._known.of(claim.gang.queue)
         used = rest.setdefault(owner.name, owner.used)
         if not self._maths.within(owner.guarantee, used - given):
             return False
@@ -228,8 +224,3 @@ class Capacity(Plugin):
 
 def _share_a_resource(one: Resources, other: Resources) -> bool:
     return any(a > 0 and name != PODS and other.amount(name) > 0 for name, a in one.items())
-
-
-def _at_capability(entitled: Entitlement, name: str, used: Resources, asked: Resources) -> Problem:
-    limit = entitled.limit.get(name, 0)
-    return ceiling.at_capability(entitled.name, name, used.amount(name), asked[name], limit)

@@ -20,7 +20,7 @@ class GangMinimum(Plugin):
         present = gang.ready + len(self._coming(gang)) - len(gang.placed)
         if present < gang.min_member:
             pending = len(gang.gang.by_status.get(Status.PENDING, ()))
-            return _missing(present, gang.min_member, pending - len(gang.gang.waiting))
+            return missing_members(present, gang.min_member, pending - len(gang.gang.waiting))
         return self._missing_role(gang)
 
     def _coming(self, gang: GangState) -> Sequence[Pod]:
@@ -29,28 +29,12 @@ class GangMinimum(Plugin):
 
     def gang_ready(self, gang: GangState) -> int:
         """Count the members still to be placed, at the least."""
-        lacking = gang.min_member - gang.ready - len(gang.empty)
-        if gang.role_minima:
-            have = gang.ready_by_role
-            empty = _by_role(gang)
-            by_role = sum(
-                max(0, least - have.get(role, 0) - empty.get(role, 0))
-                for role, least in gang.role_minima.items()
-            )
-            lacking = max(lacking, by_role)
-        return max(0, lacking)
+        return _lacking(gang, gang.empty)
 
     def gang_pipelined(self, gang: GangState) -> Vote:
         """Permit a gang whose minimum has a node, be it one that is still being vacated."""
-        count = gang.ready + len(gang.pipelined) + len(gang.empty)
-        if count < gang.min_member:
-            return Vote.REJECT
-        if gang.role_minima:
-            have, coming, empty = gang.ready_by_role, gang.pipelined_by_role(), _by_role(gang)
-            for role, least in gang.role_minima.items():
-                if have.get(role, 0) + coming.get(role, 0) + empty.get(role, 0) < least:
-                    return Vote.REJECT
-        return Vote.PERMIT
+        coming = [*gang.empty, *(pod for pod, _ in gang.pipelined)]
+        return Vote.REJECT if _lacking(gang, coming) else Vote.PERMIT
 
     def gang_starving(self, gang: GangState) -> bool:
         """Ask whether the minimum is not reached, not even with room on its way."""
@@ -73,24 +57,28 @@ class GangMinimum(Plugin):
     def _missing_role(self, gang: GangState) -> Problem | None:
         if not gang.role_minima:
             return None
-        present = dict(gang.ready_by_role)
         placed = {pod.uid for pod, _ in gang.placed}
-        for pod in self._coming(gang):
-            if pod.uid not in placed:
-                present[pod.role] = present.get(pod.role, 0) + 1
+        coming = Counter(pod.role for pod in self._coming(gang) if pod.uid not in placed)
+        present = gang.ready_by_role + coming
         for role, least in sorted(gang.role_minima.items()):
-            if present.get(role, 0) < least:
-                message = f"has {present.get(role, 0)} of at least {least} members of role {role!r}"
+            if present[role] < least:
+                message = f"has {present[role]} of at least {least} members of role {role!r}"
                 return Problem(Reason.NOT_ENOUGH_ROLES, message)
         return None
 
 
-def _missing(present: int, least: int, gated: int) -> Problem:
+def _lacking(gang: GangState, others: Sequence[Pod]) -> int:
+    """Count the members missing for the minimum when *others* count beside the ready ones."""
+    lacking = gang.min_member - gang.ready - len(others)
+    if gang.role_minima:
+        have = gang.ready_by_role + Counter(pod.role for pod in others)
+        lacking = max(lacking, (Counter(gang.role_minima) - have).total())
+    return max(0, lacking)
+
+
+def missing_members(present: int, least: int, gated: int, kept: str = "") -> Problem:
+    """Say that a gang has fewer than *least* members, or that gates hold them back."""
     if gated and present + gated >= least:
         message = f"{present} of at least {least} members may start; {gated} have scheduling gates"
         return Problem(Reason.GATED, message)
-    return Problem(Reason.NOT_ENOUGH_MEMBERS, f"has {present} of at least {least} members")
-
-
-def _by_role(gang: GangState) -> dict[str, int]:
-    return Counter(pod.role for pod in gang.empty)
+    return Problem(Reason.NOT_ENOUGH_MEMBERS, f"has {present} of at least {least} members{kept}")

@@ -8,7 +8,6 @@ from extender.model.node import NodeFacts, Taint
 from extender.model.pod import Shape
 from extender.model.resources import CPU, MEMORY
 from extender.plan.plugin import Plugin
-from extender.plan.policy.arguments import Arguments
 from extender.plan.room.node_match import matches, tolerates
 from extender.plan.room.prospect import Prospect, Scores
 
@@ -19,13 +18,13 @@ class NodeOrder(Plugin):
     What needs other pods (pod affinity, spreading, images) is left to kube-scheduler.
     """
 
-    def __init__(self, arguments: Arguments, *, hierarchy: bool = False) -> None:
-        super().__init__(arguments, hierarchy=hierarchy)
-        self._least = arguments.number("leastrequested.weight", 1)
-        self._most = arguments.number("mostrequested.weight", 0)
-        self._balanced = arguments.number("balancedresource.weight", 1)
-        self._affinity = arguments.number("nodeaffinity.weight", 2)
-        self._taints = arguments.number("tainttoleration.weight", 3)
+    def configure(self) -> None:
+        """Read how much each score weighs."""
+        self._least = self.arguments.number("leastrequested.weight", 1)
+        self._most = self.arguments.number("mostrequested.weight", 0)
+        self._balanced = self.arguments.number("balancedresource.weight", 1)
+        self._affinity = self.arguments.number("nodeaffinity.weight", 2)
+        self._taints = self.arguments.number("tainttoleration.weight", 3)
 
     def scores(self, shape: Shape, prospect: Prospect) -> Scores:
         """Score the nodes of *prospect* for a pod of *shape*."""

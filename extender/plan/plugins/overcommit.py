@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from extender.model.gang import Phase
 from extender.model.reason import Problem, Reason
-from extender.model.resources import NOTHING, Resources
+from extender.model.resources import NOTHING, write_amount
 from extender.plan.arithmetic import Vector, excess
 from extender.plan.census import awaited, without_gated
 from extender.plan.plugin import Plugin, View, Vote
-from extender.plan.policy.arguments import Arguments
 from extender.plan.room.state import GangState
 
 _USUAL = 1.2
@@ -17,9 +16,9 @@ _USUAL = 1.2
 class Overcommit(Plugin):
     """Compares what was promised at the door with what is idle, times a factor."""
 
-    def __init__(self, arguments: Arguments, *, hierarchy: bool = False) -> None:
-        super().__init__(arguments, hierarchy=hierarchy)
-        factor = arguments.number("overcommit-factor", _USUAL)
+    def configure(self) -> None:
+        """Read how much more may be let in than is idle."""
+        factor = self.arguments.number("overcommit-factor", _USUAL)
         self._factor = factor if factor >= 1 else _USUAL
 
     def open(self, session: View) -> None:
@@ -47,20 +46,17 @@ class Overcommit(Plugin):
         short = excess(self._promised + least, self._idle, least)
         if not short:
             return Vote.PERMIT
-        return Problem(Reason.NOT_ENQUEUED, _message(self._promised, least, self._idle, short))
+        name = short[0]
+        idle = write_amount(name, max(0, int(self._idle.get(name, 0))))
+        promised = write_amount(name, self._promised.amount(name))
+        message = (
+            f"asks for {write_amount(name, least[name])} {name}; {idle} idle with overcommit,"
+            f" {promised} of it promised to gangs let in before"
+        )
+        return Problem(Reason.NOT_ENQUEUED, message)
 
     def enqueued(self, gang: GangState) -> None:
         """Remember what *gang* was promised."""
         least = gang.gang.group.min_resources
         if least is not None:
             self._promised += without_gated(gang.gang, least)
-
-
-def _message(promised: Resources, least: Resources, idle: Vector, short: list[str]) -> str:
-    name = short[0]
-    idle_now = Resources({name: max(0, int(idle.get(name, 0)))}).write()[name]
-    waiting = Resources({name: promised.amount(name)}).write()[name]
-    return (
-        f"asks for {least.write()[name]} {name}; {idle_now} idle with overcommit,"
-        f" {waiting} of it promised to gangs let in before"
-    )

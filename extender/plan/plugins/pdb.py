@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from extender.model.pod import Pod, PodUid
+from extender.model.pod import Pod, PodUid, Requirement
 from extender.model.snapshot import DisruptionBudget, LabelSelector
 from extender.plan.plugin import Candidate, Claim, Plugin, View
+from extender.plan.room.node_match import meets
 
 
 class Pdb(Plugin):
@@ -39,8 +40,6 @@ class Pdb(Plugin):
     def _left(self) -> dict[int, int]:
         budgets = self.session.snapshot.budgets
         left = {number: budget.allowed for number, budget in enumerate(budgets)}
-        if not left:
-            return left
         for departure in self.session.room.departures:
             for number in self._budgets_of(departure.pod):
                 left[number] -= 1
@@ -68,12 +67,5 @@ def covers(budget: DisruptionBudget, pod: Pod) -> bool:
 
 def selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
     """Ask whether *labels* meet every requirement of *selector*."""
-    return all(_meets(labels, *requirement) for requirement in selector.requirements)
-
-
-def _meets(labels: Mapping[str, str], key: str, operator: str, values: tuple[str, ...]) -> bool:
-    if operator == "In":
-        return key in labels and labels[key] in values
-    if operator == "NotIn":
-        return key not in labels or labels[key] not in values
-    return (key in labels) == (operator == "Exists")
+    needs = (Requirement(*each) for each in selector.requirements)
+    return all(meets(need, labels.get(need.key)) for need in needs)

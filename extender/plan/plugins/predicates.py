@@ -13,7 +13,6 @@ import numpy as np
 from extender.model.node import Mask, Node, NodeFacts, Taint
 from extender.model.pod import Shape
 from extender.plan.plugin import Plugin
-from extender.plan.policy.arguments import Arguments
 from extender.plan.room.node_match import is_hard, matches, tolerates
 
 _CORDONED = Taint(key="node.kubernetes.io/unschedulable")
@@ -22,11 +21,11 @@ _CORDONED = Taint(key="node.kubernetes.io/unschedulable")
 class Predicates(Plugin):
     """Bars nodes that are cordoned, do not match, or are tainted."""
 
-    def __init__(self, arguments: Arguments, *, hierarchy: bool = False) -> None:
-        super().__init__(arguments, hierarchy=hierarchy)
-        self._affinity = arguments.flag("predicate.NodeAffinityEnable", default=True)
-        self._taints = arguments.flag("predicate.TaintTolerationEnable", default=True)
-        self._cordons = arguments.flag("predicate.NodeUnschedulableEnable", default=True)
+    def configure(self) -> None:
+        """Read which questions are asked."""
+        self._affinity = self.arguments.flag("predicate.NodeAffinityEnable", default=True)
+        self._taints = self.arguments.flag("predicate.TaintTolerationEnable", default=True)
+        self._cordons = self.arguments.flag("predicate.NodeUnschedulableEnable", default=True)
 
     def obstacles(self, shape: Shape, facts: NodeFacts) -> dict[str, Mask]:
         """Mark the nodes *shape* may not use, by why."""

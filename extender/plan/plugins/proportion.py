@@ -15,7 +15,7 @@ from extender.model.resources import NOTHING, PODS, Resources
 from extender.plan.arithmetic import Vector, excess
 from extender.plan.census import without_gated
 from extender.plan.plugin import Candidate, Claim, Plugin, Round, View, Vote
-from extender.plan.queues import ceiling, waterfill
+from extender.plan.queues import quota, waterfill
 from extender.plan.room.state import GangState, QueueUse
 
 
@@ -26,7 +26,7 @@ class Proportion(Plugin):
         """Work out what every queue deserves."""
         super().open(session)
         self._maths = session.maths
-        guarantees = ceiling.guaranteed(state.queue for state in session.queues.values())
+        guarantees = quota.guaranteed(state.queue for state in session.queues.values())
         self._limits: dict[str, Vector] = {
             name: self._limit(state, guarantees) for name, state in session.queues.items()
         }
@@ -36,8 +36,8 @@ class Proportion(Plugin):
 
     def _limit(self, state: QueueUse, guarantees: Resources) -> Vector:
         """Give what a queue may use; of what nobody limits, as much as there is room for."""
-        limit = ceiling.real_capability(state.queue, self.session.total, guarantees)
-        stated = ceiling.stated(state.queue.capability)
+        limit = quota.real_capability(state.queue, self.session.total, guarantees)
+        stated = quota.stated(state.queue.capability)
         return {
             name: amount if name in stated or guarantees.amount(name) else inf
             for name, amount in limit.items()
@@ -67,7 +67,7 @@ class Proportion(Plugin):
     def allocatable(self, gang: GangState, shape: Shape) -> int | Problem:
         """Count the pods of *shape* that keep the queue of *gang* within its due."""
         queue = gang.queue
-        problem = ceiling.closed(queue.queue)
+        problem = quota.closed(queue.queue)
         if problem is not None:
             return problem
         asked = self._asked.get(shape)
@@ -89,18 +89,17 @@ class Proportion(Plugin):
 
     def preemptive(self, gang: GangState, shape: Shape) -> bool:
         """Ask whether the queue of *gang* stays within its due with one more pod of *shape*."""
-        if ceiling.closed(gang.queue.queue) is not None:
+        if quota.closed(gang.queue.queue) is not None:
             return False
         after = gang.queue.allocated + shape.requests
         return not excess(after, self.deserved(gang.queue), shape.requests)
 
     def reclaimable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Allow whoever uses something the claimant needs of which their queue has too much."""
-        needs = [name for name, amount in claim.pod.requests.items() if amount > 0 and name != PODS]
-        surplus: dict[str, list[str]] = {}
-        for queue in {one.gang.queue.name: one.gang.queue for one in candidates}.values():
-            due, used = self.deserved(queue), queue.allocated
-            surplus[queue.name] = [n for n in needs if used.amount(n) > due.get(n, 0)]
+        surplus = {
+            queue.name: self._surplus(claim, queue)
+            for queue in {one.gang.queue for one in candidates}
+        }
         return [
             one
             for one in candidates
@@ -109,34 +108,24 @@ class Proportion(Plugin):
 
     def protects(self, action: str, claim: Claim, gang: GangState) -> bool:
         """Spare queues that have no more than their due of anything the claimant needs."""
-        if action != "reclaim":
-            return False
-        due, used = self.deserved(gang.queue), gang.queue.allocated
-        needs = claim.pod.requests
-        return not any(
-            used.amount(name) > due.get(name, 0)
-            for name, amount in needs.items()
-            if amount > 0 and name != PODS
-        )
+        return action == "reclaim" and not self._surplus(claim, gang.queue)
+
+    def _surplus(self, claim: Claim, queue: QueueUse) -> list[str]:
+        """Name what the claimant needs of which *queue* uses more than its due."""
+        return excess(queue.allocated, self.deserved(queue), claim.pod.requests)
 
     def enqueueable(self, gang: GangState) -> Vote | Problem:
         """Permit a gang whose minimum its queue could hold beside what it promised already."""
         queue = gang.queue
-        problem = ceiling.closed(queue.queue)
+        problem = quota.closed(queue.queue)
         if problem is not None:
             return problem
         least = gang.gang.group.min_resources
         if least is None:
             return Vote.PERMIT
         used = queue.allocated + queue.inqueue - queue.elastic
-        limit = self._limits[queue.name]
-        short = excess(used + least, limit, least)
-        if not short:
-            return Vote.PERMIT
-        name = short[0]
-        return ceiling.at_capability(
-            queue.name, name, used.amount(name), least[name], limit.get(name, 0)
-        )
+        problem = quota.too_much(queue.name, used, self._limits[queue.name], least)
+        return Vote.PERMIT if problem is None else problem
 
     def enqueued(self, gang: GangState) -> None:
         """Count what *gang* was promised."""
@@ -146,24 +135,18 @@ class Proportion(Plugin):
             queue.inqueue = queue.inqueue + without_gated(gang.gang, least)
 
     def _within_due(self, queue: QueueUse, asked: Resources) -> int | Problem:
-        due = self.deserved(queue)
-        times, name = ceiling.how_many(queue.allocated, due, asked)
-        if times:
-            return times
-        used = queue.allocated.amount(name)
-        return ceiling.over_deserved(queue.name, name, used, asked[name], due.get(name, 0))
+        due, used = self.deserved(queue), queue.allocated
+        return quota.allowed(queue.name, used, due, asked, quota.over_deserved)
 
     def _up_to_ceiling(
         self, gang: GangState, requests: Resources, asked: Resources
     ) -> int | Problem:
         """Keep to the due, except for a gang that begins below it when nobody else is left."""
         queue = gang.queue
-        limit = self._limits[queue.name]
         limited = requests if PODS in queue.queue.capability else asked
-        most, name = ceiling.how_many(queue.allocated, limit, limited)
-        if not most:
-            used = queue.allocated.amount(name)
-            return ceiling.at_capability(queue.name, name, used, limited[name], limit.get(name, 0))
+        most = quota.allowed(queue.name, queue.allocated, self._limits[queue.name], limited)
+        if isinstance(most, Problem):
+            return most
         within = self._within_due(queue, asked)
         if self.session.round is not Round.REST:
             return within if isinstance(within, Problem) else min(most, within)
@@ -183,11 +166,15 @@ class Proportion(Plugin):
         return {name: Resources(parts) for name, parts in deserved.items()}
 
     def _unused_guarantee(self, resource: str) -> int:
-        """Add up what is kept for queues that do not want all they are guaranteed."""
+        """Add up what is kept for queues that do not want all they are guaranteed.
+
+        Below a queue that is guaranteed some of it too, it is that one's that is kept.
+        """
         return sum(
             max(0, state.queue.guarantee.amount(resource) - state.requested.amount(resource))
             for state in self.session.queues.values()
-            if state.queue.guarantee and not _is_below_a_guarantee(state, resource)
+            if state.queue.guarantee
+            and not any(up.queue.guarantee.amount(resource) for up in quota.upwards(state.parent))
         )
 
     def _bounds(self, state: QueueUse, resource: str) -> waterfill.Bounds:
@@ -198,13 +185,3 @@ class Proportion(Plugin):
             floor=min(wanted, state.queue.guarantee.amount(resource)),
             ceiling=int(min(wanted, self._limits[state.name].get(resource, 0))),
         )
-
-
-def _is_below_a_guarantee(state: QueueUse, resource: str) -> bool:
-    """Ask whether a queue above is guaranteed some of it too: then that is what is kept."""
-    line = state.parent
-    while line is not None:
-        if line.queue.guarantee.amount(resource):
-            return True
-        line = line.parent
-    return False

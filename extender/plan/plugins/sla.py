@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from extender.plan.plugin import Plugin, Vote
-from extender.plan.policy.arguments import Arguments, seconds
+from extender.plan.policy.arguments import seconds
 from extender.plan.room.state import GangState
 
 _KEYS = ("volcano.sh/sla-waiting-time", "sla-waiting-time")
@@ -14,9 +14,9 @@ _KEYS = ("volcano.sh/sla-waiting-time", "sla-waiting-time")
 class Sla(Plugin):
     """Reads `sla-waiting-time` from the PodGroup's annotations, else from its arguments."""
 
-    def __init__(self, arguments: Arguments, *, hierarchy: bool = False) -> None:
-        super().__init__(arguments, hierarchy=hierarchy)
-        self._usual = arguments.seconds("sla-waiting-time")
+    def configure(self) -> None:
+        """Read the waiting time of gangs that state none."""
+        self._usual = self.arguments.seconds("sla-waiting-time")
 
     def gang_order(self, gang: GangState) -> float:
         """Put the nearest deadline first, gangs without one last."""

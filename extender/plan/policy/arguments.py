@@ -23,9 +23,6 @@ class Arguments:
         self._owner = owner
         self._values = values
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._values
-
     def text(self, name: str, default: str = "") -> str:
         """Read a text."""
         return str(self._values.get(name, default))

@@ -6,11 +6,64 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from extender.plan.policy.rules import OURS, Rules
+from extender.plan.arithmetic import EXACT, VOLCANOS, Arithmetic
 
 ACTIONS = ("enqueue", "allocate", "backfill", "reclaim", "preempt")
 #: An argument of preempt: weigh all nodes instead of taking the first that works.
 TOPOLOGY_AWARE = "enableTopologyAwarePreemption"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """Where we decide otherwise than Volcano, point by point; one key turns it all back.
+
+    What differs by more than a yes or no is a class of its own in `plan/volcano`: the plugins, and
+    who leaves for whom. Whoever makes plugins and actions chooses it once, by these rules.
+    """
+
+    #: Whole numbers, exact, `pods` no dimension of a share; Volcano's are floats with a tolerance.
+    maths: Arithmetic = EXACT
+    #: A tier that voted and left no victim ends the vote; Volcano starts afresh in the next tier.
+    vetoes_are_final: bool = True
+    #: The ceilings of ancestors hold, and all queues together leave what is guaranteed to one of
+    #: them; Volcano judges every queue alone.
+    promises_hold_together: bool = True
+    #: A gang may carry its queue over its due when nobody within their due can use the room.
+    #: Without this, two queues with one gang each of 60 % of the cluster wait for ever.
+    may_overshoot: bool = True
+    #: A member without requests counts once it has a node, not while it is pending.
+    members_need_nodes: bool = True
+    #: A gang that has room promised looks for no more until it has its minimum.
+    promised_gangs_wait: bool = True
+    #: Pods that are leaving make room for another pod; Volcano counts them against a node's limit.
+    leaving_pods_make_room: bool = True
+    #: When no plugin has an opinion, a gang with waiting members wants more (as in kube-batch,
+    #: whose files know no such opinion); in Volcano nobody then ever reclaims or preempts.
+    waiting_is_starving: bool = True
+    #: Without the enqueue action no gang is kept out of its queue; in Volcano only allocate sees
+    #: it that way.
+    only_enqueue_keeps_out: bool = True
+    #: Of a queue's gangs, one that runs with too few members is first in line for room and the
+    #: last to give any: what it has is of no use without the rest.
+    torn_gangs_are_first: bool = True
+    #: A gang without any pod on a node does not run, not even one that needs none.
+    running_takes_a_node: bool = True
+
+
+OURS = Rules()
+VOLCANO = Rules(
+    maths=VOLCANOS,
+    vetoes_are_final=False,
+    promises_hold_together=False,
+    may_overshoot=False,
+    members_need_nodes=False,
+    promised_gangs_wait=False,
+    leaving_pods_make_room=False,
+    waiting_is_starving=False,
+    only_enqueue_keeps_out=False,
+    torn_gangs_are_first=False,
+    running_takes_a_node=False,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

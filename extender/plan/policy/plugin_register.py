@@ -25,8 +25,7 @@ from extender.plan.plugins.priority import Priority
 from extender.plan.plugins.proportion import Proportion
 from extender.plan.plugins.sla import Sla
 from extender.plan.policy.arguments import Arguments
-from extender.plan.policy.options import PluginOption
-from extender.plan.policy.rules import OURS, VOLCANO, Rules
+from extender.plan.policy.options import OURS, VOLCANO, PluginOption, Rules
 from extender.plan.volcano.plugins import PLUGINS as VOLCANOS
 
 ENTRY_POINTS = "gang_extender.plugins"

@@ -15,8 +15,15 @@ import yaml
 from extender.errors import BadConfiguration
 from extender.plan.policy import plugin_register
 from extender.plan.policy.arguments import Arguments
-from extender.plan.policy.options import ACTIONS, TOPOLOGY_AWARE, PluginOption, Policy, Starvation
-from extender.plan.policy.rules import OURS, VOLCANO
+from extender.plan.policy.options import (
+    ACTIONS,
+    OURS,
+    TOPOLOGY_AWARE,
+    VOLCANO,
+    PluginOption,
+    Policy,
+    Starvation,
+)
 
 __all__ = ["DEFAULT", "DEFAULT_TEXT", "Policy", "parse"]
 
@@ -66,12 +73,13 @@ def parse(text: str, source: str = "policy") -> Policy:
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise BadConfiguration(f"{source}: not YAML: {_first_line(error)}") from error
+        said = " ".join(str(error).split())
+        raise BadConfiguration(f"{source}: not YAML: {said}") from error
     if document is None:
         document = {}
     _check_mapping(document, source)
     _check_keys(document, _KEYS, source)
-    tiers = _read_tiers(document.get("tiers"), source) if "tiers" in document else _default_tiers()
+    tiers = _read_tiers(document["tiers"], source) if "tiers" in document else DEFAULT.tiers
     rules = VOLCANO if _is_volcanos(document.get("compatibility"), source) else OURS
     if rules is OURS:
         # In Volcano the order of the plugins settles who divides.
@@ -93,7 +101,9 @@ def _read_actions(written: object, source: str) -> tuple[str, ...]:
     )
     actions = tuple(name for word in words if (name := str(word).strip()))
     if not actions:
-        raise BadConfiguration(f"{source}: actions is empty; name at least one of {_list(ACTIONS)}")
+        raise BadConfiguration(
+            f"{source}: actions is empty; name at least one of {', '.join(ACTIONS)}"
+        )
     for name in actions:
         _check_word(name, ACTIONS, _FOREIGN_ACTIONS, f"{source}: actions", "action")
     return actions
@@ -211,19 +221,7 @@ def _check_word(
 
 def _nearest(word: str, known: Sequence[str]) -> str:
     close = get_close_matches(word, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"use one of {_list(known[:14])}"
-
-
-def _list(words: Sequence[str]) -> str:
-    return ", ".join(words)
-
-
-def _first_line(error: yaml.YAMLError) -> str:
-    return " ".join(str(error).split())
-
-
-def _default_tiers() -> tuple[tuple[PluginOption, ...], ...]:
-    return _read_tiers(yaml.safe_load(DEFAULT_TEXT)["tiers"], "the default policy")
+    return f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(known[:14])}"
 
 
 DEFAULT = parse(DEFAULT_TEXT, "the default policy")

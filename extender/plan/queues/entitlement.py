@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from itertools import takewhile
 from math import inf
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from extender.model.reason import Problem, Reason
 from extender.model.resources import CPU, MEMORY, NOTHING, Resources
 from extender.plan.arithmetic import Vector
 from extender.plan.plugin import View
-from extender.plan.queues import ceiling
+from extender.plan.queues import quota
 from extender.plan.room.state import QueueUse
 
 
@@ -45,7 +45,7 @@ class Entitlement:
         self.state = state
         self.name = state.name
         self.tree = tree
-        self.deserved: Vector = state.queue.deserved
+        self.deserved: Resources = state.queue.deserved
         self.guarantee: Resources = state.queue.guarantee
         self.limit: Vector = {}
         self.inqueue = NOTHING
@@ -90,14 +90,9 @@ class Entitlements:
 
     def common_depth(self, one: QueueUse, other: QueueUse) -> int:
         """Count how many ancestors two queues have in common, from the root down."""
-        ours = list(reversed(self._lines[one.name][1:]))
-        theirs = list(reversed(self._lines[other.name][1:]))
-        depth = 0
-        for mine, yours in zip(ours, theirs, strict=False):
-            if mine is not yours:
-                break
-            depth += 1
-        return max(depth, 1)
+        ours, theirs = (self._lines[queue.name][:0:-1] for queue in (one, other))
+        shared = takewhile(lambda pair: pair[0] is pair[1], zip(ours, theirs, strict=False))
+        return max(len(list(shared)), 1)
 
     def _place(self, each: Entitlement, *, is_leaf: bool) -> Place:
         is_live = self._is_live(is_leaf=is_leaf)
@@ -120,9 +115,10 @@ class Entitlements:
         broken = {}
         inner = {each.state.parent.name for each in self._all.values() if each.state.parent}
         for name, each in self._all.items():
-            problem = self._misplaced(each.state.queue) or _with_gangs(
-                name, is_inner=name in inner, is_busy=name in self._session.census.busy
-            )
+            problem = self._misplaced(each.state.queue)
+            if problem is None and name in inner and name in self._session.census.busy:
+                message = f"queue {name} has queues below it; a gang must name one without"
+                problem = Problem(Reason.QUEUE_NOT_ALLOWED, message)
             if problem is not None:
                 broken[name] = problem
         return broken
@@ -144,10 +140,10 @@ class Entitlements:
 
     def _limit_each(self) -> None:
         session = self._session
-        guarantees = ceiling.guaranteed(state.queue for state in session.queues.values())
+        guarantees = quota.guaranteed(state.queue for state in session.queues.values())
         for each in self._all.values():
             queue = each.state.queue
-            limit = ceiling.real_capability(queue, session.total, guarantees)
+            limit = quota.real_capability(queue, session.total, guarantees)
             each.limit = limit
             each.deserved = queue.deserved.at_most(limit).at_least(queue.guarantee)
 
@@ -155,7 +151,7 @@ class Entitlements:
         endless = dict.fromkeys((CPU, MEMORY, *self._session.total), inf)
         tops = [each for each in self._all.values() if each.state.parent is None]
         for root in (top for top in tops if top.name == ROOT_QUEUE):
-            stated = dict(ceiling.stated(root.state.queue.capability))
+            stated = dict(quota.stated(root.state.queue.capability))
             root.limit = stated or endless
             self._limit_below(root, dict(root.limit))
         self._limit_siblings([top for top in tops if top.name != ROOT_QUEUE], endless, endless)
@@ -165,7 +161,7 @@ class Entitlements:
         self._limit_siblings(children, parent.limit, capability)
         if parent.name == ROOT_QUEUE and children:
             parent.guarantee = sum((child.guarantee for child in children), NOTHING)
-            parent.deserved = _sum(child.deserved for child in children)
+            parent.deserved = sum((child.deserved for child in children), NOTHING)
 
     def _limit_siblings(
         self, siblings: list[Entitlement], above: Vector, capability: dict[str, float]
@@ -173,7 +169,7 @@ class Entitlements:
         """Give each what is above, less what is guaranteed to the others, up to its capability."""
         guarantees = sum((each.guarantee for each in siblings), NOTHING)
         for each in siblings:
-            own = capability | dict(ceiling.stated(each.state.queue.capability))
+            own = capability | dict(quota.stated(each.state.queue.capability))
             each.deserved = each.state.queue.deserved.at_least(each.guarantee)
             each.limit = {
                 name: min(
@@ -186,29 +182,10 @@ class Entitlements:
             self._limit_below(each, own)
 
     def _climb(self, each: Entitlement) -> list[Entitlement]:
-        line, state = [each], each.state.parent
-        while self._tree and state is not None:
-            line.append(self._all[state.name])
-            state = state.parent
-        return line
+        return [self._all[s.name] for s in quota.upwards(each.state)] if self._tree else [each]
 
     def _count_promises(self) -> None:
         for name, each in self._all.items():
             for entitled in self._lines[name]:
                 entitled.inqueue = entitled.inqueue + each.state.inqueue
                 entitled.elastic = entitled.elastic + each.state.elastic
-
-
-def _with_gangs(name: str, *, is_inner: bool, is_busy: bool) -> Problem | None:
-    if not (is_inner and is_busy):
-        return None
-    message = f"queue {name} has queues below it; a gang must name one without"
-    return Problem(Reason.QUEUE_NOT_ALLOWED, message)
-
-
-def _sum(vectors: Iterable[Vector]) -> Vector:
-    total: dict[str, float] = {}
-    for vector in vectors:
-        for name, amount in vector.items():
-            total[name] = total.get(name, 0) + amount
-    return total

@@ -38,10 +38,12 @@ class Tree:
         self._session, self._maths = session, session.maths
         self._root = _Branch()
         self._worked_out = -1
+        self._gangs: list[GangState] = []
         self._wants: dict[GangKey, Vector] = {}
         for key, gang in session.snapshot.gangs.items():
             state = session.census.state(key)
             if state is not None:
+                self._gangs.append(state)
                 self._branch(state.queue).gangs.append(state)
                 self._wants[key] = gang.allocated + gang.pending
 
@@ -82,9 +84,8 @@ class Tree:
 
     def _work_out(self, moved: Mapping[GangKey, Vector]) -> None:
         used: dict[str, float] = {}
-        for branch in self._branches(self._root):
-            for gang in branch.gangs:
-                _add(used, moved.get(gang.key, gang.allocated), 1.0)
+        for gang in self._gangs:
+            _add(used, moved.get(gang.key, gang.allocated), 1.0)
         total = self._session.total
         scarce = {name for name in self._maths.names(total) if used.get(name, 0) >= total[name]}
         self._sum_up(self._root, moved, scarce)
@@ -99,8 +100,7 @@ class Tree:
             allocated = moved.get(gang.key, gang.allocated)
             saturated = self._saturated(allocated, self._wants[gang.key], scarce)
             children.append((allocated, self._share(allocated), saturated))
-        smallest = min((s for _, s, saturated in children if s and not saturated), default=1.0)
-        smallest = min(smallest, 1.0)
+        smallest = min([1.0, *(s for _, s, saturated in children if s and not saturated)])
         added: dict[str, float] = {}
         for allocated, share, saturated in children:
             if share:
@@ -119,10 +119,6 @@ class Tree:
 
     def _share(self, allocated: Vector) -> float:
         return self._maths.share(allocated, self._session.total)
-
-    def _branches(self, branch: _Branch) -> list[_Branch]:
-        below = [each for child in branch.branches.values() for each in self._branches(child)]
-        return [branch, *below]
 
 
 _NOWHERE = _Branch()

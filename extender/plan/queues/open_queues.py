@@ -51,15 +51,10 @@ def open_queues(session: View, verdicts: Mapping[GangKey, Verdict]) -> dict[str,
 def _rest_of_part(session: View, state: QueueUse, weights: int) -> Resources:
     """Give what *state* has left of its weighted part, whatever the others leave."""
     part = state.queue.weight / max(weights, 1)
-    counted = frozenset(_counted(session))
+    counts = session.maths.counts
     return Resources(
         {
-            name: (int(amount * part) if name in counted else amount) - state.allocated.amount(name)
+            name: (int(amount * part) if counts(name) else amount) - state.allocated.amount(name)
             for name, amount in session.total.items()
         }
     )
-
-
-def _counted(session: View) -> list[str]:
-    total, counts = session.total, session.maths.counts
-    return [name for name, amount in total.items() if amount > 0 and counts(name)]

@@ -1,4 +1,4 @@
-"""How much all queues together may have: ceilings, those of their ancestors, and guarantees.
+"""How much queues may have, each and all together: ceilings, those above, and guarantees.
 
 Every queue *holds* what its own gangs use and what the families below it need; a family needs
 what it holds, or what it is guaranteed where that is more. So a guarantee that nobody uses yet is
@@ -11,19 +11,34 @@ is promised after the snapshot was taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import inf
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from extender.model.queue import Queue
+from extender.model.queue import Queue, QueueState
 from extender.model.reason import Problem, Reason
-from extender.model.resources import NOTHING, Resources, write_amount
-from extender.plan.queues.ceiling import stated
+from extender.model.resources import CPU, MEMORY, NOTHING, Resources, write_amount
+from extender.plan.arithmetic import Vector, excess
 
 #: Above every queue; what it may hold is what the cluster has.
 TOP = ""
 
 #: More than any gang has members.
-_UNBOUNDED = 2**31
+UNBOUNDED = 2**31
+
+
+class _Below(Protocol):
+    parent: Any
+
+
+Q = TypeVar("Q", bound=_Below)
+
+
+def upwards(queue: Q | None) -> Iterator[Q]:
+    """Give *queue* and everything above it."""
+    while queue is not None:
+        yield queue
+        queue = queue.parent
 
 
 class Stake(NamedTuple):
@@ -58,29 +73,26 @@ class Quota:
         self.parent: Quota | None = None
         self.held: dict[str, int] = {}
 
-    def take(self, amounts: Mapping[str, int], sign: int = 1) -> None:
+    def take(self, amounts: Mapping[str, int]) -> None:
         """Count *amounts* here and, beyond what is guaranteed, in every queue above."""
-        quota: Quota | None = self
-        moved: Mapping[str, int] = amounts
-        while quota is not None and moved:
-            moved = quota._move(moved, sign)
-            quota = quota.parent
+        for quota in upwards(self):
+            amounts = quota._move(amounts)
 
-    def _move(self, amounts: Mapping[str, int], sign: int) -> dict[str, int]:
+    def _move(self, amounts: Mapping[str, int]) -> dict[str, int]:
         """Count *amounts* here; give by how much the family needs more, or less."""
         moved: dict[str, int] = {}
         for name, amount in amounts.items():
             before = self.held.get(name, 0)
-            after = self.held[name] = before + sign * amount
+            after = self.held[name] = before + amount
             least = self.least.amount(name)
-            change = sign * (max(after, least) - max(before, least))
+            change = max(after, least) - max(before, least)
             if change:
                 moved[name] = change
         return moved
 
     def how_many(self, asked: Resources) -> tuple[int, Problem | None]:
         """Count how often *asked* may be taken more; with why not, when not at all."""
-        most, problem = _UNBOUNDED, None
+        most, problem = UNBOUNDED, None
         for name, amount in asked.items():
             if amount <= 0:
                 continue
@@ -92,33 +104,25 @@ class Quota:
 
     def _times(self, name: str, amount: int) -> tuple[int, Quota]:
         """Count how often *amount* fits under every ceiling from here up, and who allows least."""
-        least, scarcest, free = _UNBOUNDED, self, 0
-        quota: Quota | None = self
-        while quota is not None:
+        least, scarcest, free = UNBOUNDED, self, 0
+        for quota in upwards(self):
             if name in quota.most:
                 # What is free of guarantees further down costs this queue nothing.
                 left = max(quota.most[name] - quota.held.get(name, 0), 0) + free
                 if left // amount < least:
                     least, scarcest = left // amount, quota
             free += max(0, quota.least.amount(name) - quota.held.get(name, 0))
-            quota = quota.parent
         return least, scarcest
 
     def _reached(self, queue: str, name: str, asked: int) -> Problem:
-        held, most, more = (
-            write_amount(name, each)
-            for each in (self.held.get(name, 0), self.most.amount(name), asked)
+        held, most = self.held.get(name, 0), self.most.amount(name)
+        if self.name != TOP:
+            return at_capability(self.name, name, held, asked, most)
+        message = (
+            f"{write_amount(name, held)} of {write_amount(name, most)} {name} is in use or"
+            f" guaranteed to other queues; {write_amount(name, asked)} more for queue {queue} would"
+            " eat their guarantee"
         )
-        if self.name == TOP:
-            message = (
-                f"{held} of {most} {name} is in use or guaranteed to other queues;"
-                f" {more} more for queue {queue} would eat their guarantee"
-            )
-        else:
-            message = (
-                f"queue {self.name} uses {held} of at most {most} {name}; {more} more would"
-                " exceed it"
-            )
         return Problem(Reason.QUEUE_AT_CAPABILITY, message)
 
 
@@ -135,7 +139,7 @@ def tree(stakes: Iterable[Stake], total: Resources) -> dict[str, Quota]:
     top = quotas[TOP] = Quota(TOP, limits, NOTHING)
     for each in stakes:
         parent = quotas.get(each.parent, top)
-        quotas[each.name].parent = top if _is_above(quotas[each.name], parent) else parent
+        quotas[each.name].parent = top if quotas[each.name] in upwards(parent) else parent
     for each in stakes:
         # A guarantee is held by those above before anybody has used any of it.
         quota = quotas[each.name]
@@ -146,9 +150,81 @@ def tree(stakes: Iterable[Stake], total: Resources) -> dict[str, Quota]:
     return quotas
 
 
-def _is_above(quota: Quota, line: Quota | None) -> bool:
-    while line is not None:
-        if line is quota:
-            return True
-        line = line.parent
-    return False
+def guaranteed(queues: Iterable[Queue]) -> Resources:
+    """Add up what is guaranteed to all *queues*."""
+    return sum((queue.guarantee for queue in queues), NOTHING)
+
+
+def real_capability(queue: Queue, total: Resources, guarantees: Resources) -> Resources:
+    """Give what *queue* may use: everything not guaranteed to others, up to its capability."""
+    return (total.beyond(guarantees) + queue.guarantee).at_most(stated(queue.capability))
+
+
+def stated(capability: Resources) -> Resources:
+    """Leave out cpu and memory of zero: it means that they are not limited."""
+    return Resources(
+        {name: a for name, a in capability.items() if a > 0 or name not in (CPU, MEMORY)}
+    )
+
+
+def closed(queue: Queue) -> Problem | None:
+    """Say that *queue* is not open, None when it is."""
+    if queue.state is QueueState.OPEN:
+        return None
+    return Problem(Reason.QUEUE_CLOSED, f"queue {queue.name} is {queue.state.value.lower()}")
+
+
+def at_capability(queue: str, name: str, used: float, asked: float, limit: float) -> Problem:
+    """Say that one more pod or gang would exceed what *queue* may use."""
+    message = (
+        f"queue {queue} uses {_write(name, used)} of at most {_write(name, limit)} {name};"
+        f" {_write(name, asked)} more would exceed it"
+    )
+    return Problem(Reason.QUEUE_AT_CAPABILITY, message)
+
+
+def over_deserved(queue: str, name: str, used: float, asked: float, limit: float) -> Problem:
+    """Say that one more pod would carry *queue* over what it deserves."""
+    message = (
+        f"queue {queue} deserves {_write(name, limit)} {name} and uses {_write(name, used)};"
+        f" {_write(name, asked)} more would exceed it"
+    )
+    return Problem(Reason.QUEUE_OVER_DESERVED, message)
+
+
+def how_many(used: Vector, limit: Vector, asked: Resources) -> tuple[int, str]:
+    """Count how often *asked* fits between *used* and *limit*, and name what runs out first."""
+    least, scarcest = None, ""
+    for name, amount in asked.items():
+        most = limit.get(name, 0)
+        if amount <= 0 or most == inf:
+            continue
+        times = max(0, int((most - used.get(name, 0)) // amount))
+        if least is None or times < least:
+            least, scarcest = times, name
+    return (least, scarcest) if least is not None else (UNBOUNDED, "")
+
+
+def allowed(
+    queue: str,
+    used: Vector,
+    limit: Vector,
+    asked: Resources,
+    refuse: Callable[[str, str, float, float, float], Problem] = at_capability,
+) -> int | Problem:
+    """Count how often *asked* fits between *used* and *limit*, or *refuse* what runs out."""
+    times, name = how_many(used, limit, asked)
+    return times or refuse(queue, name, used.get(name, 0), asked[name], limit.get(name, 0))
+
+
+def too_much(queue: str, used: Resources, limit: Vector, asked: Resources) -> Problem | None:
+    """Say that *asked* more would carry *queue* over *limit*, None when it would not."""
+    short = excess(used + asked, limit, asked)
+    if not short:
+        return None
+    name = short[0]
+    return at_capability(queue, name, used.amount(name), asked[name], limit.get(name, 0))
+
+
+def _write(name: str, amount: float) -> str:
+    return write_amount(name, int(amount))

@@ -22,10 +22,15 @@ class Bounds:
     #: It gets no more than this.
     ceiling: int
 
+    @property
+    def least(self) -> int:
+        """Give its floor, which never lifts it above its ceiling."""
+        return min(self.floor, self.ceiling)
+
 
 def divide(capacity: int, queues: Sequence[Bounds]) -> dict[str, int]:
     """Split *capacity*; nothing stays idle while somebody with a weight is below its ceiling."""
-    fixed = {queue.name: min(queue.floor, queue.ceiling) for queue in queues if queue.weight <= 0}
+    fixed = {queue.name: queue.least for queue in queues if queue.weight <= 0}
     unsettled = [queue for queue in queues if queue.weight > 0]
     while unsettled:
         rest = capacity - sum(fixed.values())
@@ -45,22 +50,15 @@ def _beyond_limits(queues: Sequence[Bounds], rest: int, weights: int) -> dict[st
     Only one side at a time: if the floors add more than the ceilings free, the level will fall
     and a ceiling reached now may not be reached then; and the other way round.
     """
-    low = {
-        queue.name: min(queue.floor, queue.ceiling)
-        for queue in queues
-        if rest * queue.weight < min(queue.floor, queue.ceiling) * weights
-    }
-    high = {
-        queue.name: queue.ceiling
-        for queue in queues
-        if queue.name not in low and rest * queue.weight > queue.ceiling * weights
-    }
-    by_name = {queue.name: queue for queue in queues}
-    raised = sum(amount * weights - rest * by_name[name].weight for name, amount in low.items())
-    freed = sum(rest * by_name[name].weight - amount * weights for name, amount in high.items())
+    low = [queue for queue in queues if rest * queue.weight < queue.least * weights]
+    high = [queue for queue in queues if rest * queue.weight > queue.ceiling * weights]
+    raised = sum(queue.least * weights - rest * queue.weight for queue in low)
+    freed = sum(rest * queue.weight - queue.ceiling * weights for queue in high)
+    floors = {queue.name: queue.least for queue in low}
+    ceilings = {queue.name: queue.ceiling for queue in high}
     if raised == freed:
-        return low | high
-    return low if raised > freed else high
+        return floors | ceilings
+    return floors if raised > freed else ceilings
 
 
 def _split(queues: Sequence[Bounds], rest: int, weights: int) -> dict[str, int]:

@@ -10,8 +10,8 @@ def matches(term: NodeTerm, node: Node) -> bool:
     """Ask whether *node* meets a node selector term; an empty term matches nothing."""
     if not term.labels and not term.fields:
         return False
-    by_labels = all(_meets(need, node.labels.get(need.key)) for need in term.labels)
-    return by_labels and all(_meets(need, node.name) for need in term.fields)
+    by_labels = all(meets(need, node.labels.get(need.key)) for need in term.labels)
+    return by_labels and all(meets(need, node.name) for need in term.fields)
 
 
 def is_hard(taint: Taint) -> bool:
@@ -34,7 +34,8 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     return bool(toleration.key) and toleration.value == taint.value
 
 
-def _meets(need: Requirement, value: str | None) -> bool:
+def meets(need: Requirement, value: str | None) -> bool:
+    """Ask whether *value*, None where there is none, is what *need* wants."""
     if need.operator == "DoesNotExist":
         return value is None
     if need.operator == "NotIn":

@@ -10,7 +10,7 @@ from extender.model.pod import READY_SET, Pod, PodUid
 from extender.model.queue import Queue
 from extender.model.reason import Problem
 from extender.model.resources import NOTHING, Resources
-from extender.plan.queues.quota import Quota
+from extender.plan.queues.quota import Quota, upwards
 
 
 @dataclass(slots=True, eq=False)
@@ -35,24 +35,12 @@ class QueueUse:
         self.name = self.queue.name
 
     def take(self, amounts: Resources) -> None:
-        """Count *amounts* here and in every queue above."""
+        """Count *amounts* here and in every queue above; negative ones are given back."""
         self.allocated = self.allocated + amounts
         if self.quota is not None:
             self.quota.take(amounts)
-        line = self.parent
-        while line is not None:
+        for line in upwards(self.parent):
             line.of_children = line.of_children + amounts
-            line = line.parent
-
-    def give(self, amounts: Resources) -> None:
-        """Take *amounts* back, here and in every queue above."""
-        self.allocated = self.allocated - amounts
-        if self.quota is not None:
-            self.quota.take(amounts, -1)
-        line = self.parent
-        while line is not None:
-            line.of_children = line.of_children - amounts
-            line = line.parent
 
     def rank_over(self, other: QueueUse) -> str:
         """Name both priorities; empty when they are the same."""
@@ -102,10 +90,9 @@ class GangState:
         #: Why it could not go on, as far as an action noticed.
         self.blocked: Problem | None = None
         self.role_minima = group.role_minima
-        self.ready_by_role: dict[str, int] = {}
+        self.ready_by_role: Counter[str] = Counter()
         if self.role_minima:
-            ready = (pod.role for pod in gang.pods if pod.status in READY_SET)
-            self.ready_by_role = Counter(ready)
+            self.ready_by_role.update(pod.role for pod in gang.pods if pod.status in READY_SET)
 
     @property
     def created(self) -> float:
@@ -143,8 +130,4 @@ class GangState:
         """Count *pods* as ready members (*sign* 1) or no longer (*sign* -1)."""
         self.ready += sign * len(pods)
         for pod in pods if self.role_minima else ():
-            self.ready_by_role[pod.role] = self.ready_by_role.get(pod.role, 0) + sign
-
-    def pipelined_by_role(self) -> dict[str, int]:
-        """Count the pipelined members of each role."""
-        return Counter(pod.role for pod, _ in self.pipelined)
+            self.ready_by_role[pod.role] += sign

@@ -10,9 +10,9 @@ room (slots, scores) knows what to look at again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,19 @@ class Fence:
     row: int
     kept: Amounts
     owed: Amounts
+
+
+class Trial:
+    """A stretch of changes that is undone on leaving, unless it was kept."""
+
+    __slots__ = ("is_kept",)
+
+    def __init__(self) -> None:
+        self.is_kept = False
+
+    def keep(self) -> None:
+        """Let the changes stand; an outer trial may still undo them."""
+        self.is_kept = True
 
 
 class TrialRoom:
@@ -94,9 +107,24 @@ class TrialRoom:
         """Give the row of the node *pod* is on, -1 when the table does not have it."""
         return self.table.facts.index.get(pod.node, -1)
 
-    def trial(self, gang: GangState | None = None) -> Trial:
+    @contextmanager
+    def trial(self, gang: GangState | None = None) -> Iterator[Trial]:
         """Start to try something, for *gang* or within its trial; it is undone unless kept."""
-        return Trial(self, gang)
+        trial, mark = Trial(), len(self._undoing)
+        self._open_trials += 1
+        if gang is not None:
+            gang.trying = NOTHING
+        try:
+            yield trial
+        except BaseException:
+            trial.is_kept = False
+            raise
+        finally:
+            while not trial.is_kept and len(self._undoing) > mark:
+                self._undoing.pop()()
+            self._open_trials -= 1
+            if not self._open_trials:
+                self._undoing.clear()  # nobody is left to undo it
 
     def place(self, gang: GangState, pods: list[Pod], rows: list[int]) -> None:
         """Give *pods*, all of one shape, the idle room of *rows*, one each."""
@@ -121,7 +149,7 @@ class TrialRoom:
             del gang.placed[len(gang.placed) - len(pods) :]
             gang.count(pods, -1)
             gang.empty = empty
-            self._unbook(gang, taken)
+            self._book(gang, -taken)
             for row in rows if shape.host_ports else ():
                 del self.ports[row][-len(shape.host_ports) :]
 
@@ -139,7 +167,7 @@ class TrialRoom:
             self._expect(row, self.row(pod.shape))
             gang.pipelined.pop()
             gang.empty = empty
-            self._unbook(gang, pod.requests)
+            self._book(gang, -pod.requests)
 
         self._undoing.append(undo)
 
@@ -149,7 +177,7 @@ class TrialRoom:
         gang.pipelined.remove((pod, row))
         if counts:
             gang.empty = [*gang.empty, pod]
-        self._unbook(gang, pod.requests)
+        self._book(gang, -pod.requests)
 
     def evict(self, departure: Departure) -> None:
         """Ask a pod to leave: its room is on its way, and it counts no longer."""
@@ -158,7 +186,7 @@ class TrialRoom:
         gang.evicted.add(pod.uid)
         gang.count([pod], -1)
         gang.allocated = gang.allocated - pod.requests
-        gang.queue.give(pod.requests)
+        gang.queue.take(-pod.requests)
         self.departures.append(departure)
 
         def undo() -> None:
@@ -210,60 +238,15 @@ class TrialRoom:
         gang.trying = gang.trying + amounts
         gang.queue.take(amounts)
 
-    def _unbook(self, gang: GangState, amounts: Resources) -> None:
-        gang.allocated = gang.allocated - amounts
-        gang.trying = gang.trying - amounts
-        gang.queue.give(amounts)
-
     def row(self, shape: Shape) -> Amounts:
         """Give what *shape* asks for of the resources the table knows."""
         row = self._rows.get(shape)
         if row is None:
-            row = self._rows[shape] = self._spread(shape.requests)
-        return row
-
-    def _spread(self, amounts: Resources) -> Amounts:
-        row = np.zeros(len(self.columns), dtype=np.int64)
-        for name, amount in amounts.items():
-            if name in self.columns:
-                row[self.columns[name]] = amount
+            amounts = [shape.requests.amount(name) for name in self.table.dimensions]
+            row = self._rows[shape] = np.array(amounts, dtype=np.int64)
         return row
 
 
 def _inverse(amounts: Amounts) -> npt.NDArray[np.float64]:
     whole = amounts.astype(np.float64)
     return np.divide(1.0, whole, out=np.zeros_like(whole), where=whole > 0)
-
-
-class Trial:
-    """A stretch of changes that is undone on leaving, unless it was kept."""
-
-    __slots__ = ("_kept", "_mark", "_room")
-
-    def __init__(self, room: TrialRoom, gang: GangState | None) -> None:
-        self._room = room
-        self._mark = len(room._undoing)
-        self._kept = False
-        room._open_trials += 1
-        if gang is not None:
-            gang.trying = NOTHING
-
-    def __enter__(self) -> Trial:
-        return self
-
-    def keep(self) -> None:
-        """Let the changes stand; an outer trial may still undo them."""
-        self._kept = True
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        undoing = self._room._undoing
-        while (not self._kept or error is not None) and len(undoing) > self._mark:
-            undoing.pop()()
-        self._room._open_trials -= 1
-        if not self._room._open_trials:
-            undoing.clear()  # nobody is left to undo it

@@ -8,18 +8,19 @@ told by whoever made the part of their keys that differs first.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from extender.model.gang import GangKey
+from extender.model.gang import Gang, GangKey
+from extender.model.reason import Reason
+from extender.model.resources import PODS, Resources, total
 from extender.model.snapshot import Snapshot
 from extender.plan.census import Census
 from extender.plan.decision import Eviction, Plan, QueueFigures, Standing, Verdict
 from extender.plan.policy.options import Policy
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
-from extender.plan.verdict.remedy import remedies
-from extender.plan.verdict.shortfall import Shortfall, shortfalls
+from extender.plan.verdict.shortfall import Shortfall, amounts, shortfalls
 
 #: So many of those ahead are named; the others are counted.
 NAMED = 10
@@ -121,3 +122,128 @@ def _why_older(theirs: float, ours: float, who: str) -> str:
     if theirs < ours:
         return f"{who} is {ours - theirs:.0f} s older"
     return f"{who} is equal in all and first by name"
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    snapshot: Snapshot
+    plan: Plan
+    gang: Gang
+    needs: Sequence[Shortfall]
+
+
+def remedies(
+    snapshot: Snapshot, plan: Plan, gang: Gang, verdict: Verdict, needs: Sequence[Shortfall]
+) -> tuple[str, ...]:
+    """Say what would let *gang* start; each sentence is enough by itself or says what is not."""
+    remedy = _REMEDIES.get(verdict.reason)
+    return tuple(remedy(_Case(snapshot, plan, gang, needs))) if remedy else ()
+
+
+def _more_members(case: _Case) -> Iterator[str]:
+    group = case.gang.group
+    have = case.gang.ready + len(case.gang.waiting)
+    yield f"{_more(group.min_member - have, 'pod')} that name {case.gang.key}; it has {have}"
+    yield from _gates(case)
+
+
+def _more_roles(case: _Case) -> Iterator[str]:
+    for role, needed in sorted(case.gang.group.role_minima.items()):
+        have = sum(pod.role == role and not pod.gated for pod in case.gang.pods)
+        if have < needed:
+            yield f"{_more(needed - have, 'pod')} of role {role}"
+
+
+def _more_room(case: _Case) -> Iterator[str]:
+    for need in case.needs:
+        short = min(need.members, _missing(case)) - need.slots
+        if short <= 0:
+            continue
+        yield f"room for {_more(short, 'member')} of {amounts(need.each)} each"
+        for near in need.nearest[:1]:
+            yield f"node {near.node} takes one more with {amounts(near.lacks)} more"
+
+
+def _larger_cluster(case: _Case) -> Iterator[str]:
+    for need in case.needs:
+        wanted = min(need.members, _missing(case))
+        if wanted > need.empty_slots:
+            yield (
+                f"nodes for {_more(wanted - need.empty_slots, 'member')} of {amounts(need.each)}"
+                f" each: the cluster, empty, takes {need.empty_slots} of {wanted}"
+            )
+
+
+def _due(case: _Case) -> Iterator[str]:
+    figures = case.plan.queues.get(case.gang.queue)
+    if figures is None:
+        return
+    over = _least(case).beyond((figures.deserved - figures.allocated).positive()).positive()
+    yield f"{amounts(over)} less in use by queue {figures.name}, or that much more of its due"
+    yield f"a higher weight of queue {figures.name}, or fewer gangs waiting in other queues"
+
+
+def _capability(case: _Case) -> Iterator[str]:
+    queue = case.snapshot.queues.get(case.gang.queue)
+    figures = case.plan.queues.get(case.gang.queue)
+    if queue is None or figures is None:
+        return
+    after = figures.allocated + _least(case)
+    over = Resources({name: after.amount(name) - limit for name, limit in queue.capability.items()})
+    yield f"{amounts(over.positive())} more capability of queue {queue.name}, or less in use by it"
+
+
+def _let_in(case: _Case) -> Iterator[str]:
+    asked = case.gang.group.min_resources
+    if asked is not None:
+        yield f"{amounts(asked)} (its minResources) in reach of queue {case.gang.queue}"
+
+
+def _victims(case: _Case) -> Iterator[str]:
+    leaving = [each for each in case.plan.evictions if each.beneficiary == case.gang.key]
+    yield (
+        f"the {len(leaving)} pods asked to leave, gone" if leaving else "the pods that leave, gone"
+    )
+
+
+def _patience(case: _Case) -> Iterator[str]:
+    left = case.gang.backing_off_until - case.snapshot.now
+    yield f"{max(0.0, left):.0f} s more; then it is tried again"
+
+
+def _gates(case: _Case) -> Iterator[str]:
+    gated = sum(pod.gated for pod in case.gang.pods)
+    if gated:
+        yield f"the scheduling gates of {gated} of its pods taken away"
+
+
+def _more(number: int, noun: str) -> str:
+    return f"{number} more {noun}" + ("" if number == 1 else "s")
+
+
+def _missing(case: _Case) -> int:
+    return max(0, case.gang.group.min_member - case.gang.ready)
+
+
+def _least(case: _Case) -> Resources:
+    """Add up what the members it lacks ask for."""
+    return total(pod.requests for pod in case.gang.waiting[: _missing(case)]).without(PODS)
+
+
+_REMEDIES: dict[Reason, Callable[[_Case], Iterable[str]]] = {
+    Reason.NOT_ENOUGH_MEMBERS: _more_members,
+    Reason.NOT_ENOUGH_ROLES: _more_roles,
+    Reason.NOT_ENOUGH_ROOM: _more_room,
+    Reason.EXCEEDS_CLUSTER: _larger_cluster,
+    Reason.QUEUE_OVER_DESERVED: _due,
+    Reason.QUEUE_AT_CAPABILITY: _capability,
+    Reason.NOT_ENQUEUED: _let_in,
+    Reason.BEHIND_IN_ORDER: lambda _: ["the gangs ahead of it started, or gone"],
+    Reason.WAITING_FOR_VICTIMS: _victims,
+    Reason.BACKING_OFF: _patience,
+    Reason.QUEUE_NOT_FOUND: lambda case: [
+        f"a Queue {case.gang.queue}, or another queue named in its PodGroup"
+    ],
+    Reason.QUEUE_CLOSED: lambda case: [f"queue {case.gang.queue} opened again"],
+    Reason.GATED: _gates,
+}

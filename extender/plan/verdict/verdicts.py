@@ -1,4 +1,4 @@
-"""Where every gang stands, with one reason and a sentence that carries the arithmetic."""
+"""Where every gang stands: a phase, one reason, and a sentence that carries the arithmetic."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from collections.abc import Sequence
 from functools import cache, partial
 from math import inf
 
-from extender.model.gang import Gang, GangKey
+from extender.model.gang import Gang, GangKey, Phase
 from extender.model.node import Amounts
-from extender.model.pod import Shape, Status
+from extender.model.pod import FINISHED_SET, SEATED_SET, Shape, Status
 from extender.model.reason import Problem, Reason
 from extender.model.resources import write_amount
 from extender.plan.decision import Standing, Verdict
 from extender.plan.demand import needed_pods
+from extender.plan.plugins.gang import missing_members
+from extender.plan.policy.options import Rules
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
-from extender.plan.verdict.phases import is_unschedulable, phase_after
 from extender.plan.verdict.shortfall import amounts, in_words, obstacles
 from extender.plan.victims.protected import Protected
 
@@ -44,8 +45,8 @@ class Verdicts:
         """Write the verdict of every gang, in the order of their keys."""
         contenders = self._session.census.contenders
         return {
-            key: self._of_contender(contenders[key])
-            if key in contenders
+            key: self._verdict(gang, state, self._reason(state))
+            if (state := contenders.get(key)) is not None
             else self._of_bystander(gang)
             for key, gang in self._session.snapshot.gangs.items()
         }
@@ -79,9 +80,6 @@ class Verdicts:
             message = f"did not assemble in time; tried again in {wait:.0f} s"
             return Problem(Reason.BACKING_OFF, message)
         return _incomplete(gang)
-
-    def _of_contender(self, gang: GangState) -> Verdict:
-        return self._verdict(gang.gang, gang, self._reason(gang))
 
     def _reason(self, gang: GangState) -> Problem:
         if _runs(gang.gang):
@@ -214,6 +212,39 @@ class Verdicts:
         )
 
 
+def phase_after(gang: Gang, phase: Phase, rules: Rules, *, unschedulable: bool) -> Phase:
+    """Give the phase of *gang*, which was *phase* after enqueueing.
+
+    Only what the API server shows counts: a gang that was given its nodes a moment ago is still
+    in queue. *unschedulable* says that this cycle found it short of ready members.
+    """
+    by_status = gang.by_status
+    if len(by_status) == 1 and Status.PENDING in by_status and gang.group.min_member:
+        return Phase.INQUEUE if phase is Phase.INQUEUE else Phase.PENDING
+    finished = sum(len(by_status.get(status, ())) for status in FINISHED_SET)
+    leaving = sum(bool(pod.node) for pod in by_status.get(Status.RELEASING, ()))
+    if by_status.get(Status.RUNNING) and unschedulable:
+        return Phase.UNKNOWN
+    scheduled = gang.seated + leaving + finished
+    if scheduled >= gang.group.min_member and (scheduled or not rules.running_takes_a_node):
+        return Phase.COMPLETED if scheduled == finished else Phase.RUNNING
+    return Phase.INQUEUE if phase is Phase.INQUEUE else Phase.PENDING
+
+
+def is_unschedulable(gang: Gang, ready: int) -> bool:
+    """Ask whether a gang with *ready* members misses some that are not just leaving."""
+    if not gang.pods or ready >= gang.group.min_member:
+        return False
+    by_status = gang.by_status
+    leaving = sum(bool(pod.node) for pod in by_status.get(Status.RELEASING, ()))
+    if not leaving or by_status.get(Status.PENDING) or by_status.get(Status.PIPELINED):
+        return True
+    scheduled = leaving + sum(
+        len(by_status.get(status, ())) for status in SEATED_SET | FINISHED_SET
+    )
+    return scheduled < gang.group.min_member
+
+
 def _free(session: Session, room: Amounts, shape: Shape) -> int:
     return int(session.places.count(room, shape).sum())
 
@@ -228,30 +259,21 @@ def _standing(gang: Gang, reason: Reason) -> Standing:
 
 def _runs(gang: Gang) -> bool:
     """Ask whether enough members run or have run; one that finishes is not starting again."""
-    started = gang.seated + _done(gang)
-    return started >= gang.group.min_member and started > 0
-
-
-def _done(gang: Gang) -> int:
-    return len(gang.by_status.get(Status.SUCCEEDED, ()))
+    return gang.firm >= gang.group.min_member and gang.firm > 0
 
 
 def _running(gang: Gang) -> str:
-    waiting = len(gang.waiting)
+    waiting, done = len(gang.waiting), gang.firm - gang.seated
     rest = f"; {waiting} beyond the minimum wait" if waiting else ""
-    done = f", {_done(gang)} are done" if _done(gang) else ""
-    return f"{gang.seated} of at least {gang.group.min_member} members run{done}{rest}"
+    also = f", {done} are done" if done else ""
+    return f"{gang.seated} of at least {gang.group.min_member} members run{also}{rest}"
 
 
 def _incomplete(gang: Gang) -> Problem:
     """Say what is missing of a gang that has nobody waiting."""
     gated = sum(pod.gated for pod in gang.pods)
-    least, have = gang.group.min_member, gang.ready - gang.placeholders
-    if gated and have + gated >= least:
-        message = f"{have} of at least {least} members may start; {gated} have scheduling gates"
-        return Problem(Reason.GATED, message)
     kept = "; room is kept for the rest" if gang.placeholders else ""
-    return Problem(Reason.NOT_ENOUGH_MEMBERS, f"has {have} of at least {least} members{kept}")
+    return missing_members(gang.ready - gang.placeholders, gang.group.min_member, gated, kept)
 
 
 def _count(number: int, noun: str) -> str:

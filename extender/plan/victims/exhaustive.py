@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from extender.plan.room.state import GangState
-from extender.plan.victims.units import Unit
+from extender.plan.victims.units import Unit, by_gang
 
 #: So many sets are tried at most; a handful of victims among a dozen is well within it.
 _TRIES = 1500
@@ -57,12 +57,9 @@ def _sets(units: Sequence[Unit], total: int, start: int = 0) -> Iterator[tuple[i
 
 def go_together(units: Sequence[Unit]) -> bool:
     """Ask whether every gang keeps its minimum, or leaves whole, when *units* leave."""
-    lost: dict[str, list[Unit]] = {}
-    for unit in units:
-        lost.setdefault(unit.gang.key, []).append(unit)
     return all(
         len(own) == 1 if any(unit.is_whole for unit in own) else _keeps_minimum(own[0].gang, own)
-        for own in lost.values()
+        for own in by_gang(units).values()
     )
 
 

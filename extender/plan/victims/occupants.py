@@ -85,7 +85,7 @@ class Occupants:
 
     def of(self, gang: GangState) -> list[Candidate]:
         """List the members of *gang* that are on nodes and stay so far, the last in order first."""
-        return _staying(gang, self._seated(gang))
+        return staying(gang, self._seated(gang))
 
     def _seated(self, gang: GangState) -> list[Candidate]:
         members = self._members.get(gang.key)
@@ -119,7 +119,7 @@ class Occupants:
                 and (bound or is_running(one))
                 and (not empty or is_empty(one.pod.shape))
             ]
-        return _staying(gang, found)
+        return staying(gang, found)
 
     def on(self, row: int, wanted: Callable[[Candidate], bool]) -> list[Candidate]:
         """List who sits on *row* and is *wanted*, by name, those already leaving left out."""
@@ -141,7 +141,8 @@ class Occupants:
         return by_row
 
 
-def _staying(gang: GangState, members: list[Candidate]) -> list[Candidate]:
+def staying(gang: GangState, members: list[Candidate]) -> list[Candidate]:
+    """Leave out the *members* of *gang* that have been asked to leave."""
     if not gang.evicted:
         return members
     return [one for one in members if one.pod.uid not in gang.evicted]
@@ -155,3 +156,8 @@ def is_running(candidate: Candidate) -> bool:
 def may_lose(gang: GangState, other: GangState) -> bool:
     """Ask whether *other* may have to give room back to *gang*."""
     return other.queue is not gang.queue and other.queue.queue.reclaimable
+
+
+def is_beside(gang: GangState, other: GangState) -> bool:
+    """Ask whether *other* is another gang of the same queue."""
+    return other.queue is gang.queue and other is not gang

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from extender.plan.room.slots import times
 from extender.plan.room.trials import Rows
 from extender.plan.session import Session
 from extender.plan.victims.exhaustive import Puzzle, go_together, smaller_solution
-from extender.plan.victims.units import Unit, Units
+from extender.plan.victims.units import Unit, Units, by_gang, by_row
 
 #: Looking at more nodes than this does not make the choice noticeably better.
 _MOST_NODES = 16
@@ -170,7 +171,10 @@ class Search:
     def _move(self, units: tuple[Unit, ...], shape: Shape) -> Move:
         """Count the slots that *units* bring by leaving, wherever they are."""
         parts = [self._units.frees(unit) for unit in units]
-        rows, amounts = parts[0] if len(parts) == 1 else _added(parts)
+        lines = chain.from_iterable(
+            zip(rows.tolist(), amounts, strict=True) for rows, amounts in parts
+        )
+        rows, amounts = parts[0] if len(parts) == 1 else by_row(lines)
         return Move(units, int(self._more(rows, amounts, shape).sum()))
 
     def _more(self, rows: Rows, amounts: Amounts, shape: Shape) -> Amounts:
@@ -273,24 +277,12 @@ def _rather_whole(units: Sequence[Unit]) -> list[Unit]:
 
 def _joined(units: Sequence[Unit]) -> list[Unit]:
     """Join what a gang lost one by one with the rest, if it left whole in the end."""
-    by_gang: dict[str, list[Unit]] = {}
-    for unit in units:
-        by_gang.setdefault(unit.gang.key, []).append(unit)
     joined: list[Unit] = []
-    for own in by_gang.values():
+    for own in by_gang(units).values():
         members = tuple(one for unit in own for one in unit.members)
         whole = any(unit.is_whole for unit in own)
         joined.extend([Unit(members, own[0].rank, is_whole=True)] if whole else own)
     return joined
-
-
-def _added(parts: Sequence[tuple[Rows, Amounts]]) -> tuple[Rows, Amounts]:
-    """Add up what several units free, row by row."""
-    freed: dict[int, Amounts] = {}
-    for rows, amounts in parts:
-        for row, line in zip(rows.tolist(), amounts, strict=True):
-            freed[row] = freed.get(row, 0) + line
-    return np.fromiter(freed, dtype=np.intp), np.array(list(freed.values()))
 
 
 def _on(row: int, rows: Rows, amounts: Amounts) -> Amounts:

@@ -14,7 +14,7 @@ from extender.plan.plugin import Candidate
 from extender.plan.room.state import GangState
 from extender.plan.room.trials import Rows
 from extender.plan.session import Session
-from extender.plan.victims.occupants import occupants_of
+from extender.plan.victims.occupants import occupants_of, staying
 
 #: Looking at more gangs than this does not make the choice noticeably better.
 _MOST_GANGS = 64
@@ -34,6 +34,22 @@ class Unit:
     def gang(self) -> GangState:
         """The gang that loses them."""
         return self.members[0].gang
+
+
+def by_row(lines: Iterable[tuple[int, Amounts]]) -> tuple[Rows, Amounts]:
+    """Add up *lines* of amounts that belong to the same row."""
+    added: dict[int, Amounts] = {}
+    for row, line in lines:
+        added[row] = added.get(row, 0) + line
+    return np.fromiter(added, dtype=np.intp), np.array(list(added.values()))
+
+
+def by_gang(units: Iterable[Unit]) -> dict[str, list[Unit]]:
+    """Group *units* by the gang that loses them."""
+    groups: dict[str, list[Unit]] = {}
+    for unit in units:
+        groups.setdefault(unit.gang.key, []).append(unit)
+    return groups
 
 
 class Units:
@@ -92,10 +108,7 @@ class Units:
         key = tuple([one.pod.uid for one in unit.members])
         if key not in known:
             room = self._session.room
-            by_row: dict[int, Amounts] = {}
-            for one in unit.members:
-                by_row[one.row] = by_row.get(one.row, 0) + room.row(one.pod.shape)
-            known[key] = np.fromiter(by_row, dtype=np.intp), np.array(list(by_row.values()))
+            known[key] = by_row((one.row, room.row(one.pod.shape)) for one in unit.members)
         return known[key]
 
     def surplus(self, gang: GangState) -> list[Candidate]:
@@ -135,7 +148,8 @@ class Units:
     def may_go(self, units: Sequence[Unit]) -> bool:
         """Ask the plugins, as things stand now, whether all of *units* may leave."""
         members = [one for unit in units for one in unit.members]
-        if len(self._may_leave(members)) < len(members):
+        claim, opinions = self._demand.claim, self._session.opinions
+        if members and len(opinions.may_leave(self._action, claim, members)) < len(members):
             return False
         return self._action != "reclaim" or not self._would_come_back(members)
 
@@ -159,17 +173,16 @@ class Units:
         return gang is not self._demand.gang and bool(gang.placed or gang.pipelined)
 
     def _left(self, gang: GangState) -> list[Candidate]:
-        members = self._members[gang.key]
-        if not gang.evicted:
-            return members
-        return [one for one in members if one.pod.uid not in gang.evicted]
+        return staying(gang, self._members[gang.key])
 
     def _find(self, pool: Callable[[GangState], bool] | None) -> dict[str, list[Candidate]]:
         """List who might be asked, by gang, the first to go first."""
         found: dict[str, list[Candidate]] = {}
+        # A claimant without requests displaces only its like.
+        empty = self._session.is_empty(self._demand.pods[0].shape)
         for rank, gang in enumerate(self._in_order(pool)):
             # What plugins say of each is asked when somebody is chosen: asking all takes longer.
-            members = self._askable(gang)
+            members = self._occupants.askable(gang, bound=self._action == "preempt", empty=empty)
             if members:
                 self._ranks[gang.key] = rank
                 found[gang.key] = members
@@ -189,13 +202,3 @@ class Units:
         if not self._session.opinions.prefer_relatives:
             return gangs
         return sorted(gangs, key=lambda g: self._session.opinions.victim_queue_order(g.queue, ours))
-
-    def _askable(self, gang: GangState) -> list[Candidate]:
-        """List members that are not exempt; a claimant without requests displaces only its like."""
-        empty = self._session.is_empty(self._demand.pods[0].shape)
-        return self._occupants.askable(gang, bound=self._action == "preempt", empty=empty)
-
-    def _may_leave(self, members: Sequence[Candidate]) -> list[Candidate]:
-        if not members:
-            return []
-        return self._session.opinions.may_leave(self._action, self._demand.claim, members)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from extender.model.node import Amounts
-from extender.model.pod import Pod, Shape
+from extender.model.pod import Pod
 from extender.plan.actions.backfill import in_order, place
 from extender.plan.plugin import Candidate, Claim
 from extender.plan.policy.arguments import Arguments
@@ -15,7 +16,7 @@ from extender.plan.policy.options import TOPOLOGY_AWARE
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
 from extender.plan.starvation import starving_gangs
-from extender.plan.victims.occupants import is_running, may_lose, occupants_of
+from extender.plan.victims.occupants import is_beside, is_running, may_lose, occupants_of
 
 Wanted = Callable[[Candidate], bool]
 
@@ -36,7 +37,7 @@ def preempt(session: Session) -> None:
     for gangs in starving_gangs(session):
         way = NodeByNode(session)
         for gang in gangs:
-            _between_gangs(session, way, gang)
+            _while_starving(session, gang, partial(way.preempt, gang, partial(is_beside, gang)))
         for gang in gangs:
             _inside_a_gang(session, way, gang)
 
@@ -47,7 +48,26 @@ def reclaim(session: Session) -> None:
         if not session.opinions.is_overused(gangs[0].queue):
             way = NodeByNode(session)
             for gang in gangs:
-                _reclaim_for(session, way, gang)
+                _while_starving(session, gang, partial(way.reclaim, gang))
+
+
+def _while_starving(session: Session, gang: GangState, ask: Callable[[Pod], object]) -> None:
+    """Ask others to leave for one member after the other; kept if *gang* could then start."""
+    with session.room.trial(gang) as trial:
+        for pod in session.waiting_tasks(gang):
+            if not session.is_starving(gang):
+                break
+            ask(pod)
+        if session.opinions.is_pipelined(gang):
+            trial.keep()
+
+
+def _inside_a_gang(session: Session, way: NodeByNode, gang: GangState) -> None:
+    for pod in session.waiting_tasks(gang):
+        with session.room.trial(gang) as trial:
+            if not way.preempt(gang, lambda other: other is gang, pod):
+                return
+            trial.keep()
 
 
 class NodeByNode:
@@ -61,17 +81,30 @@ class NodeByNode:
         thorough = Arguments("preempt", session.policy.configurations.get("preempt", {}))
         self._weighs_nodes = thorough.flag(TOPOLOGY_AWARE, default=False)
 
-    def preempt(self, gang: GangState, pod: Pod, wanted: Wanted) -> bool:
-        """Make room for *pod* among its own queue; True when it has a node to wait for."""
+    def preempt(self, gang: GangState, pool: Callable[[GangState], bool], pod: Pod) -> bool:
+        """Make room for *pod* among the gangs of *pool*; True when it has a node to wait for."""
         if not pod.may_preempt or self._has_a_node_in_mind(pod):
             return False
-        rows = self._by_score(pod.shape)
+        is_empty = self._session.is_empty
+        empty = is_empty(pod.shape)
+
+        def wanted(one: Candidate) -> bool:
+            # A claimant without requests only displaces its like.
+            return pool(one.gang) and one.pod.preemptable and (not empty or is_empty(one.pod.shape))
+
+        rows = self._session.places.slots(pod.shape).ranked()
         if self._weighs_nodes:
             return self._preempt_on_best(gang, pod, rows, wanted)
         return any(self._preempt_on(gang, pod, row, wanted) for row in rows)
 
-    def reclaim(self, gang: GangState, pod: Pod, wanted: Wanted) -> bool:
+    def reclaim(self, gang: GangState, pod: Pod) -> bool:
         """Take room for *pod* back from other queues; True when it has a node to wait for."""
+        if not pod.may_preempt or not self._opinions.is_preemptive(gang, pod.shape):
+            return False
+
+        def wanted(one: Candidate) -> bool:
+            return is_running(one) and one.pod.preemptable and may_lose(gang, one.gang)
+
         claim = Claim(gang, pod)
         for row in np.flatnonzero(self._session.places.usable(pod.shape)).tolist():
             candidates = self._occupants.on(row, wanted)
@@ -165,9 +198,6 @@ class NodeByNode:
         need = self._room.need(pod.shape)
         return need is not None and bool((room >= need)[need > 0].all())
 
-    def _by_score(self, shape: Shape) -> list[int]:
-        return self._session.places.slots(shape).ranked()
-
     def _has_a_node_in_mind(self, pod: Pod) -> bool:
         row = self._session.snapshot.nodes.facts.index.get(pod.nominated, -1)
         return row >= 0 and bool(self._session.places.usable(pod.shape)[row])
@@ -178,50 +208,3 @@ def _harm(victims: Sequence[Candidate]) -> tuple[int, int, int, float]:
     highest = max(priorities)
     youngest = min(v.pod.created for v in victims if v.pod.priority == highest)
     return (highest, sum(p + 2**31 for p in priorities), len(victims), -youngest)
-
-
-def _between_gangs(session: Session, way: NodeByNode, gang: GangState) -> None:
-    with session.room.trial(gang) as trial:
-        for pod in session.waiting_tasks(gang):
-            if not session.is_starving(gang):
-                break
-
-            def others(candidate: Candidate, *, empty: bool = session.is_empty(pod.shape)) -> bool:
-                same_queue = candidate.gang.queue is gang.queue and candidate.gang is not gang
-                return same_queue and _may_be_asked(session, candidate, empty=empty)
-
-            way.preempt(gang, pod, others)
-        if session.opinions.is_pipelined(gang):
-            trial.keep()
-
-
-def _inside_a_gang(session: Session, way: NodeByNode, gang: GangState) -> None:
-    for pod in session.waiting_tasks(gang):
-
-        def siblings(candidate: Candidate, *, empty: bool = session.is_empty(pod.shape)) -> bool:
-            return candidate.gang is gang and _may_be_asked(session, candidate, empty=empty)
-
-        with session.room.trial(gang) as trial:
-            if not way.preempt(gang, pod, siblings):
-                return
-            trial.keep()
-
-
-def _may_be_asked(session: Session, candidate: Candidate, *, empty: bool) -> bool:
-    """Ask whether a pod may be considered; one without requests only displaces its like."""
-    return candidate.pod.preemptable and (not empty or session.is_empty(candidate.pod.shape))
-
-
-def _reclaim_for(session: Session, way: NodeByNode, gang: GangState) -> None:
-    def others(candidate: Candidate) -> bool:
-        asked = is_running(candidate) and candidate.pod.preemptable
-        return asked and may_lose(gang, candidate.gang)
-
-    with session.room.trial(gang) as trial:
-        for pod in session.waiting_tasks(gang):
-            if not session.is_starving(gang):
-                break
-            if pod.may_preempt and session.opinions.is_preemptive(gang, pod.shape):
-                way.reclaim(gang, pod, others)
-        if session.opinions.is_pipelined(gang):
-            trial.keep()

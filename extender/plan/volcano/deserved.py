@@ -17,7 +17,7 @@ _EMPTY = 0.1
 _PLAIN = frozenset({CPU, MEMORY, PODS})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Wants:
     """What one queue wants of the whole cluster, and between which bounds it gets it."""
 
@@ -29,7 +29,10 @@ class Wants:
 
 def divide(total: Vector, queues: Mapping[str, Wants]) -> dict[str, Vector]:
     """Hand out what remains by weight until nothing changes."""
-    raw = {name: _raw_wants(wants) for name, wants in queues.items()}
+    raw = {
+        name: Wants(wants.weight, _raw(wants.requested), _raw(wants.ceiling), _raw(wants.guarantee))
+        for name, wants in queues.items()
+    }
     deserved: dict[str, dict[str, float]] = {name: {CPU: 0.0, MEMORY: 0.0} for name in queues}
     remaining = {CPU: 0.0, MEMORY: 0.0} | _raw(total)
     met: set[str] = set()
@@ -89,15 +92,6 @@ def _within(left: Vector, right: Vector) -> bool:
 
 def _is_empty(vector: Vector) -> bool:
     return all(amount < _EMPTY or name == PODS for name, amount in vector.items())
-
-
-def _raw_wants(wants: Wants) -> Wants:
-    return Wants(
-        weight=wants.weight,
-        requested=_raw(wants.requested),
-        ceiling=_raw(wants.ceiling),
-        guarantee=_raw(wants.guarantee),
-    )
 
 
 def _raw(vector: Vector) -> dict[str, float]:

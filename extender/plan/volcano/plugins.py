@@ -16,7 +16,7 @@ from extender.plan.plugins.drf import Drf
 from extender.plan.plugins.gang import GangMinimum
 from extender.plan.plugins.pdb import Pdb
 from extender.plan.plugins.proportion import Proportion
-from extender.plan.queues import ceiling
+from extender.plan.queues import quota
 from extender.plan.queues.entitlement import Entitlement, Entitlements
 from extender.plan.room.state import GangState, QueueUse
 from extender.plan.volcano import deserved
@@ -72,7 +72,7 @@ class VolcanoProportion(Proportion):
     """Dues converge, and what a queue gives counts down until it has no more than its due."""
 
     def _limit(self, state: QueueUse, guarantees: Resources) -> Vector:
-        return ceiling.real_capability(state.queue, self.session.total, guarantees)
+        return quota.real_capability(state.queue, self.session.total, guarantees)
 
     def reclaimable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Allow victims of queues that use more than they deserve."""

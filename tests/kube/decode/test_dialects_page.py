@@ -11,7 +11,7 @@ import yaml
 
 from extender.kube.decode import membership, pods
 from extender.model.dialect import MOST_TRUSTED_FIRST
-from extender.model.membership import Membership
+from extender.model.gang import Membership
 
 PAGE = (Path(__file__).parents[3] / "docs" / "dialects.md").read_text(encoding="utf-8")
 SAMPLES = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)]

@@ -7,7 +7,7 @@ import pytest
 
 from extender.kube.decode import pods
 from extender.kube.decode.membership import membership_of
-from extender.model.membership import Membership
+from extender.model.gang import Membership
 from tests.kube import json_objects as make
 
 

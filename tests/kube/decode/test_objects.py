@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from extender.kube.decode import objects
-from extender.model.namespace import Namespace, PriorityClass
 from extender.model.node import Node, Taint
+from extender.model.queue import Namespace, PriorityClass
 from tests.kube import json_objects as make
 
 

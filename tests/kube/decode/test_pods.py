@@ -7,7 +7,7 @@ import pytest
 
 from extender.errors import MalformedCall
 from extender.kube.decode import pods
-from extender.model.membership import Membership
+from extender.model.gang import Membership
 from extender.model.pod import (
     NO_LABELS,
     HostPort,

@@ -131,7 +131,7 @@ def test_whatever_is_taken_as_allowed_breaks_no_ceiling_and_eats_no_guarantee(
     if guaranteed and fits_at_first:
         assert need(rows, used, TOP) <= total
     for row in rows:
-        quotas[row.name].take(cpu(used[row.name]), -1)
+        quotas[row.name].take(-cpu(used[row.name]))
     assert quotas[TOP].held.get("cpu", 0) == need(rows, dict.fromkeys(used, 0), TOP)
 
 

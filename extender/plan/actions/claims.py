@@ -1,0 +1,35 @@
+"""preempt and reclaim: others make room for gangs that starve.
+
+Nothing starts here: whoever got room promised starts in a later cycle, when it is really free.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from extender.plan.session import Session
+from extender.plan.starvation import starving_gangs
+from extender.plan.victims.occupants import is_beside, may_lose
+from extender.plan.victims.room_maker import RoomMaker
+
+
+def preempt(session: Session) -> None:
+    """Let the less important of a queue make room for the more important.
+
+    First between gangs, then inside a gang.
+    """
+    for gangs in starving_gangs(session):
+        maker = RoomMaker(session, "preempt")
+        for gang in gangs:
+            maker.make_room(gang, partial(is_beside, gang))
+        for gang in gangs:
+            maker.make_room_inside(gang)
+
+
+def reclaim(session: Session) -> None:
+    """Let queues that use more than their due give room back to queues that have less."""
+    maker = RoomMaker(session, "reclaim")
+    for gangs in starving_gangs(session):
+        if not session.opinions.is_overused(gangs[0].queue):
+            for gang in gangs:
+                maker.make_room(gang, partial(may_lose, gang))
