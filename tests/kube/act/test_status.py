@@ -10,7 +10,7 @@ import pytest
 from extender.errors import ApiError
 from extender.kube.act.status import ApiStatusWriter
 from extender.kube.api.client import Access
-from extender.kube.decode.dialects import COSCHEDULING, VOLCANO
+from extender.model.dialect import COSCHEDULING, VOLCANO
 from extender.ports import Subject
 from tests.kube.api_double import Answer, ApiDouble
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from extender.errors import ApiError, BadInput, Conflict, Gone, Unreachable
+from extender.errors import ApiError, BadInput, Gone, Unreachable
 from extender.kube.api import client
 from extender.kube.api.client import Access
 from extender.kube.api.kubeconfig import Endpoint
@@ -58,8 +58,8 @@ def echo() -> Iterator[Echo]:
         thread.join()
 
 
-def access(echo: Echo, **rest: Any) -> Access:
-    return Access(host="127.0.0.1", port=echo.server_port, **rest)
+def access(echo: Echo, *, reload: Any = None, **rest: Any) -> Access:
+    return Access(Endpoint(host="127.0.0.1", port=echo.server_port, **rest), reload=reload)
 
 
 def ask(echo: Echo, *arguments: Any, **rest: Any) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def test_a_request_says_who_we_are(echo: Echo) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "error"), [(404, Gone), (409, Conflict), (403, ApiError), (500, ApiError)]
+    ("status", "error"), [(404, Gone), (409, ApiError), (403, ApiError), (500, ApiError)]
 )
 def test_a_refusal_is_an_error_with_the_servers_own_words(
     echo: Echo, status: int, error: type[ApiError]
@@ -120,7 +120,7 @@ def test_nobody_there_is_unreachable() -> None:
         port = closed.server_port
 
     with pytest.raises(Unreachable, match="GET /x: no answer from the API server"):
-        Access(host="127.0.0.1", port=port).request("GET", "/x")
+        Access(Endpoint(host="127.0.0.1", port=port)).request("GET", "/x")
 
 
 def test_an_old_token_serves_until_the_fresh_one_is_there(
