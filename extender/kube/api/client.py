@@ -91,20 +91,22 @@ class Access:
         path: str,
         body: object = None,
         *,
-        query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
-    ) -> tuple[int, bytes]:
-        """Ask once and give status and body; anything but 2xx raises from the `ApiError` family."""
-        response = self.open(
-            method, path, body, query=query, content_type=content_type, read_s=_REQUEST_S
-        )
+    ) -> bytes:
+        """Ask once and give the body; anything but 2xx raises from the `ApiError` family.
+
+        A 401 makes us read our credentials anew, for whoever asks again.
+        """
+        response = self.open(method, path, body, content_type=content_type, read_s=_REQUEST_S)
         try:
             data = response.data
         except urllib3.exceptions.HTTPError as error:
             raise Unreachable(f"{method} {path}: the answer broke off: {error}") from error
+        if response.status == 401:
+            self.renew()
         if response.status >= 300:
             raise refusal(method, path, response.status, data)
-        return response.status, data
+        return data
 
     def open(
         self,
