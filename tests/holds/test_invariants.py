@@ -68,6 +68,6 @@ def test_a_forbidden_move_tells_the_story_of_its_gang(desk):
     table = desk.book._table
 
     with pytest.raises(IllegalTransition, match=r"cannot go from HELD to FAILED \(HELD; HELD\)"):
-        table.move(table.holds[W0], HoldState.FAILED, 0.0)
+        table.move(table.holds[W0], HoldState.FAILED)
     with pytest.raises(IllegalTransition, match="cannot go from ASSEMBLING to DONE"):
-        table.turn(table.assemblies[GANG], AssemblyState.DONE, 0.0)
+        table.turn(table.assemblies[GANG], AssemblyState.DONE)

@@ -145,7 +145,7 @@ class Book:
             if left.state in GATHERING:
                 self._gathering.doubt(left, now)
             else:
-                self._forward.look_again(left, now)
+                self._forward.look_again(left)
         assembly = self._table.assemblies.get(event.gang) if event.gang else None
         if assembly is None or assembly.state is AssemblyState.COMMITTING:
             return
@@ -153,7 +153,7 @@ class Book:
         if assembly.state in GATHERING:
             yield from self._gathering.member_changed(assembly, event.uid, now)
         else:
-            self._forward.look_again(assembly, now)
+            self._forward.look_again(assembly)
 
     def _sibling_unschedulable(
         self, event: SiblingUnschedulable, now: float
