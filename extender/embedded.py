@@ -19,10 +19,11 @@ from extender.cache.cluster import Cluster
 from extender.kube.decode import dialects, objects, watched
 from extender.kube.decode.codec import Codec
 from extender.metrics import Metrics
+from extender.model.dialect import VOLCANO
 from extender.model.gang import PodGroup
 from extender.ports import ClusterPorts
 from extender.settings import Settings
-from extender.sim.acting import SimAnnouncer, SimEvictor, SimStatus, SimUndo
+from extender.sim.acting import SimAnnouncer, SimEvictor, SimStatus
 from extender.sim.cluster import Object, SimCluster
 from extender.timing.clock import SystemClock
 from extender.web.app import on_a_loop
@@ -104,7 +105,7 @@ def embed(settings: Settings, loop: asyncio.AbstractEventLoop, simulated: SimClu
             groups=simulated,
             waker=simulated,
             evictor=evictor,
-            undo=SimUndo(evictor),
+            undo=evictor,
             status=SimStatus(simulated),
             announcer=SimAnnouncer(),
             start=lambda: _let_hear(cluster, simulated, schedulers),
@@ -117,7 +118,7 @@ def embed(settings: Settings, loop: asyncio.AbstractEventLoop, simulated: SimClu
 
 def read_group(thing: Object) -> PodGroup:
     """Read a PodGroup of the simulated cluster as if it came from the API server."""
-    return dialects.to_group(msgspec.convert(thing, dialects.RawGroup), dialects.VOLCANO)
+    return dialects.to_group(msgspec.convert(thing, dialects.RawGroup), VOLCANO)
 
 
 def _let_hear(cluster: Cluster, simulated: SimCluster, schedulers: frozenset[str]) -> None:
@@ -125,8 +126,8 @@ def _let_hear(cluster: Cluster, simulated: SimCluster, schedulers: frozenset[str
     codecs: dict[str, Codec[Any]] = {
         "Node": Codec(Kind.NODE, objects.RawNode, objects.to_node),
         "Pod": watched.pods(schedulers),
-        "PodGroup": watched.groups(dialects.VOLCANO),
-        "Queue": watched.queues(dialects.VOLCANO),
+        "PodGroup": watched.groups(VOLCANO),
+        "Queue": watched.queues(VOLCANO),
     }
 
     def hear(verb: str, thing: Object) -> None:

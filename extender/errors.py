@@ -9,7 +9,6 @@ ExtenderError
 ├── NotReady            too early, or a watch went silent: decide nothing
 ├── IllegalTransition   a hold was asked for what its state does not allow (our bug)
 └── ApiError            the API server refused or could not be reached
-    ├── Conflict        409: somebody else was first, or the object is another one by now
     ├── Gone            404: the object is not there
     └── Unreachable     no answer; whether the request took effect is unknown
 
@@ -61,10 +60,6 @@ class ApiError(ExtenderError):
     def __init__(self, message: str, *, status: int = 0) -> None:
         super().__init__(message)
         self.status = status
-
-
-class Conflict(ApiError):
-    """Somebody else was first, or the object is another one by now."""
 
 
 class Gone(ApiError):

@@ -55,5 +55,7 @@ class PolicyFile:
     def _read(self, path: Path) -> str:
         try:
             return path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadConfiguration(f"{path}: cannot be read: {error}") from error
+        except OSError as error:
+            raise BadConfiguration(f"{path}: cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise BadConfiguration(f"{path}: is not text in UTF-8") from error

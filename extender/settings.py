@@ -8,7 +8,7 @@ silently ignored is found in production.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -126,9 +126,9 @@ def variable(name: str) -> str:
     return PREFIX + name.upper()
 
 
-def check_environment(environment: Mapping[str, str], also: Iterable[str] = ()) -> None:
+def check_environment(environment: Mapping[str, str]) -> None:
     """Refuse variables with our prefix that no setting reads."""
-    known = {variable(each.name) for each in fields(Settings)} | set(also)
+    known = {variable(each.name) for each in fields(Settings)}
     for name in sorted(environment):
         if name.startswith(PREFIX) and name not in known:
             near = difflib.get_close_matches(name, known, n=1)

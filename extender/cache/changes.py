@@ -6,8 +6,6 @@ and Queues, one dialect); what it replaces are its own objects only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
@@ -61,17 +59,7 @@ class Delete(msgspec.Struct, frozen=True):
     dialect: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Replace:
-    """These are all the objects there are of one kind and dialect."""
-
-    kind: Kind
-    items: Iterable[Item]
-    #: Who says so; None when no dialect has anything else.
-    dialect: str | None = None
-
-
-Change: TypeAlias = Upsert | Delete | Replace
+Change: TypeAlias = Upsert | Delete
 
 
 def kind_of(item: Item) -> Kind:

@@ -17,7 +17,7 @@ from typing import Any
 
 from extender.cache.assignment import QueueAssignment, QueuePolicy
 from extender.cache.catalog import Catalog, Store
-from extender.cache.changes import Change, Delete, Item, Kind, Replace, Upsert, key_of, kind_of
+from extender.cache.changes import Change, Delete, Item, Kind, Upsert, key_of, kind_of
 from extender.cache.freshness import Freshness
 from extender.cache.gangs import Gangs, assemble
 from extender.cache.inflight import Inflight, Stage
@@ -84,9 +84,6 @@ class Cluster:
 
     def apply(self, change: Change) -> None:
         """Take in one change."""
-        if isinstance(change, Replace):
-            self.replace(change.kind, change.items, change.dialect)
-            return
         news = News()
         with self._lock:
             if isinstance(change, Upsert):

@@ -81,12 +81,7 @@ class Rooms:
     def put(self, node: Node) -> None:
         """Take a node in as it is now."""
         slot = self._slot(node.name)
-        self._make_columns(node.allocatable)
-        row = np.zeros(self._arrays.allocatable.shape[1], dtype=np.int64)
-        for name, amount in node.allocatable.items():
-            column = self._columns.get(name)
-            if column is not None:
-                row[column] = amount
+        row = self._row(node.allocatable)
         if PODS not in node.allocatable:
             row[self._columns[PODS]] = UNLIMITED
         self._arrays.allocatable[slot] = row
@@ -106,30 +101,24 @@ class Rooms:
 
     def occupy(self, node: str, shape: Shape, *, releasing: bool) -> None:
         """Count a pod on *node*."""
+        self._count(node, shape, 1, releasing)
+
+    def vacate(self, node: str, shape: Shape, *, releasing: bool) -> None:
+        """Count a pod on *node* no more."""
+        self._count(node, shape, -1, releasing)
+        self._tidy(node)
+
+    def _count(self, node: str, shape: Shape, step: int, releasing: bool) -> None:
         slot = self._slot(node)
-        vector = self._vector(shape)
+        vector = step * self._vector(shape)
         self._arrays.used[slot] += vector
         if releasing:
             self._arrays.releasing[slot] += vector
         self._changed[slot] = next(self._moments)
-        self._occupants[slot] += 1
+        self._occupants[slot] += step
         if shape.host_ports:
-            self._take_ports(node, shape.host_ports, 1)
+            self._take_ports(node, shape.host_ports, step)
         self._tell_changed(node)
-
-    def vacate(self, node: str, shape: Shape, *, releasing: bool) -> None:
-        """Count a pod on *node* no more."""
-        slot = self._slots[node]
-        vector = self._vector(shape)
-        self._arrays.used[slot] -= vector
-        if releasing:
-            self._arrays.releasing[slot] -= vector
-        self._changed[slot] = next(self._moments)
-        self._occupants[slot] -= 1
-        if shape.host_ports:
-            self._take_ports(node, shape.host_ports, -1)
-        self._tell_changed(node)
-        self._tidy(node)
 
     def idle(self, name: str) -> Resources | None:
         """Give what *name* has left beside the pods on it; None for an unknown node."""
@@ -243,14 +232,17 @@ class Rooms:
         if vector is None:
             if len(self._vectors) >= _REMEMBERED_VECTORS:
                 self._vectors.clear()
-            self._make_columns(shape.requests)
-            vector = np.zeros(self._arrays.used.shape[1], dtype=np.int64)
-            for name, amount in shape.requests.items():
-                column = self._columns.get(name)
-                if column is not None:
-                    vector[column] = amount
-            self._vectors[shape] = vector
+            vector = self._vectors[shape] = self._row(shape.requests)
         return vector
+
+    def _row(self, amounts: Resources) -> Amounts:
+        self._make_columns(amounts)
+        row = np.zeros(self._arrays.used.shape[1], dtype=np.int64)
+        for name, amount in amounts.items():
+            column = self._columns.get(name)
+            if column is not None:
+                row[column] = amount
+        return row
 
     def _make_columns(self, names: Iterable[str]) -> None:
         for name in names:

@@ -46,9 +46,6 @@ class Roster:
         self._memberships: dict[Membership, int] = {}
         self._order: tuple[PodUid, ...] | None = None
 
-    def __len__(self) -> int:
-        return len(self.pods)
-
     def put(self, pod: Pod, membership: Membership) -> None:
         """Take a new member in."""
         self.pods[pod.uid] = pod

@@ -10,14 +10,10 @@ import click
 import msgspec
 import urllib3
 
-from extender.errors import BadInput, ExtenderError
+from extender.errors import BadInput
 
 DEFAULT_URL = "http://127.0.0.1:8889"
 _WAIT_S = 5.0
-
-
-class NoAnswer(ExtenderError):
-    """The extender could not be asked; the message says where we looked."""
 
 
 def ops_url_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -30,24 +26,25 @@ def ops_url_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def check(url: str) -> str:
+def check(url: str, flag: str, example: str) -> str:
     """Give *url* without its last slash, or say what is wrong with it."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise BadInput(f"--ops-url {url!r} is not a URL; write it like {DEFAULT_URL}")
+        raise BadInput(f"{flag} {url!r} is not a URL; write it like {example}")
     return url.rstrip("/")
 
 
 def ask(url: str, *path: str) -> tuple[int, Any]:
-    """Give the status and the document at `/api/v1/PATH`."""
-    target = "/".join((check(url), "api/v1", *(quote(part, safe="") for part in path)))
+    """Give the status and the document at `/api/v1/PATH`; `BadInput` says where we looked."""
+    base = check(url, "--ops-url", DEFAULT_URL)
+    target = "/".join((base, "api/v1", *(quote(part, safe="") for part in path)))
     try:
         with urllib3.PoolManager(retries=False, timeout=_WAIT_S) as http:
             answer = http.request("GET", target)
         return answer.status, msgspec.json.decode(answer.data)
     except urllib3.exceptions.HTTPError as error:
-        raise NoAnswer(
+        raise BadInput(
             f"no extender answers at {url}; forward its port, or name another with --ops-url"
         ) from error
     except msgspec.DecodeError as error:
-        raise NoAnswer(f"what answers at {url} is not an extender") from error
+        raise BadInput(f"what answers at {url} is not an extender") from error

@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Any
 
 import click
-import yaml
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from extender.cli.ask import NoAnswer, ask, ops_url_option
+from extender.cli.ask import ask, ops_url_option
+from extender.cli.show import COLOURS, count, output_option, show
 from extender.errors import BadInput
 
 Document = dict[str, Any]
-
-_COLOURS = {"running": "green", "admitted": "green", "waiting": "yellow", "invalid": "red"}
 
 
 @click.command()
 @click.argument("gang", metavar="NAMESPACE/GANG")
 @ops_url_option
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "yaml"]),
-    default="table",
-    show_default=True,
-    help="How to print it.",
-)
+@output_option
 def explain(gang: str, ops_url: str, output: str) -> None:
     """Say why a gang waits, and what would let it start.
 
@@ -39,24 +29,11 @@ def explain(gang: str, ops_url: str, output: str) -> None:
     namespace, slash, name = gang.partition("/")
     if not slash or not namespace or not name:
         raise BadInput(f"{gang!r} is not a gang; write it like team-a/train")
-    try:
-        status, told = ask(ops_url, "gangs", namespace, name)
-    except NoAnswer as error:
-        raise BadInput(str(error)) from error
+    status, told = ask(ops_url, "gangs", namespace, name)
     if status == 404:
         click.echo(f"gang-extender: {told['error']}", err=True)
         sys.exit(1)
-    show(told, output)
-
-
-def show(told: Document, output: str) -> None:
-    """Print an explanation in the form asked for."""
-    if output == "json":
-        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
-    elif output == "yaml":
-        click.echo(yaml.safe_dump(told, sort_keys=False, allow_unicode=True), nl=False)
-    else:
-        Console(highlight=False, soft_wrap=True).print(page(told))
+    show(told, output, lambda: Console(highlight=False, soft_wrap=True).print(page(told)))
 
 
 def page(told: Document) -> RenderableType:
@@ -68,7 +45,7 @@ def page(told: Document) -> RenderableType:
     parts += _list("ahead of it", ahead)
     parts += _list("asked to leave", [f"{v['pod']} on {v['node']}" for v in told["victims"]])
     parts += _list(
-        "left alone", [f"{_count(n, 'pod')}: {why}" for why, n in told["protected"].items()]
+        "left alone", [f"{count(n, 'pod')}: {why}" for why, n in told["protected"].items()]
     )
     parts += _list("would start with", told["would_start_with"])
     story = [f"{each['at'][11:19]}  {each['word']}: {each['text']}" for each in told["story"]]
@@ -78,7 +55,7 @@ def page(told: Document) -> RenderableType:
 def _head(told: Document) -> Text:
     text = Text()
     text.append(f"{told['namespace']}/{told['name']}", style="bold")
-    text.append(f"  {told['verdict']}", style=_COLOURS.get(told["verdict"], ""))
+    text.append(f"  {told['verdict']}", style=COLOURS.get(told["verdict"], ""))
     if told["lasted_s"] is not None:
         text.append(f" for {_duration(told['lasted_s'])}", style="dim")
     return text.append(f"\n{told['reason']}: {told['message']}")
@@ -97,11 +74,11 @@ def _facts(told: Document) -> Table:
 
 
 def _need(need: Document) -> Text:
-    members = _count(need["members"], "member")
+    members = count(need["members"], "member")
     text = Text(f"needs nodes for {members} of {_amounts(need['each'])} each; ")
     text.append(f"{need['slots']} fit now, {need['empty_slots']} on an empty cluster")
-    for word, count in need["obstacles"].items():
-        text.append(f"\n  {_count(count, 'node')} {word}", style="dim")
+    for word, nodes in need["obstacles"].items():
+        text.append(f"\n  {count(nodes, 'node')} {word}", style="dim")
     for near in need["nearest"]:
         text.append(f"\n  {near['node']} lacks {_amounts(near['lacks'])}", style="dim")
     return text
@@ -118,10 +95,6 @@ def _list(title: str, lines: list[str]) -> list[RenderableType]:
 
 def _amounts(amounts: dict[str, str]) -> str:
     return ", ".join(f"{amount} {name}" for name, amount in amounts.items()) or "nothing"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def _duration(seconds: float) -> str:

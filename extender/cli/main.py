@@ -31,9 +31,5 @@ def main() -> None:
     """Gang admission, DRF order and weighted queues for the stock kube-scheduler."""
 
 
-main.add_command(serve)
-main.add_command(demo)
-main.add_command(plan)
-main.add_command(explain)
-main.add_command(top)
-main.add_command(scheduler_config)
+for word in (serve, demo, plan, explain, top, scheduler_config):
+    main.add_command(word)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import yaml
@@ -16,15 +16,26 @@ import yaml
 from extender.cache.changes import SeenPod, Upsert
 from extender.cache.cluster import Cluster
 from extender.errors import BadInput, BadQuantity
-from extender.kube.decode.saved import Saved
+from extender.kube.decode.codec import Codec, plain
+from extender.kube.decode.watched import resources
 from extender.model import quantity
 from extender.model.gang import PodGroup
 from extender.model.queue import Queue
 from extender.model.snapshot import Snapshot
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-#: Kinds that a cluster's state is read from; others are passed over.
-_READ = ("Pod", "Node", "Namespace", "PriorityClass", "PodDisruptionBudget", "PodGroup", "Queue")
+#: Kinds that a cluster's state is read from, by Kubernetes' plural; others are passed over.
+_KINDS = {
+    "pods": "Pod",
+    "nodes": "Node",
+    "namespaces": "Namespace",
+    "priorityclasses": "PriorityClass",
+    "poddisruptionbudgets": "PodDisruptionBudget",
+    "podgroups": "PodGroup",
+    "queues": "Queue",
+}
+#: By API group and kind.
+_Codecs: TypeAlias = Mapping[tuple[str, str], Codec[Any]]
 #: Where amounts stand, by kind; `*` goes through a list.
 _AMOUNTS = {
     "Node": ("status.allocatable",),
@@ -63,29 +74,44 @@ class Objects:
 
 def read(paths: Sequence[str], schedulers: frozenset[str]) -> Objects:
     """Read files of saved objects, `-` being standard input; pods of *schedulers* are ours."""
-    saved, found = Saved(schedulers), Objects()
+    codecs, found = _codecs(schedulers), Objects()
     for path in paths:
         for document in _documents(path):
             for thing in _flat(document, path):
-                _read_one(thing, path, saved, found)
+                _read_one(thing, path, codecs, found)
     _check_parents(found.changes, paths)
     return found
 
 
-def _read_one(thing: Mapping[str, Any], path: str, saved: Saved, found: Objects) -> None:
-    kind = str(thing["kind"])
-    if kind not in _READ:
+def _codecs(schedulers: frozenset[str]) -> _Codecs:
+    codecs = {}
+    for resource in resources(schedulers):
+        group = resource.path.split("/")[2] if resource.path.startswith("/apis/") else ""
+        codecs[group, _KINDS[resource.codec.kind.value]] = resource.codec
+    return codecs
+
+
+def _read_one(thing: Mapping[str, Any], path: str, codecs: _Codecs, found: Objects) -> None:
+    kind, version = str(thing["kind"]), str(thing.get("apiVersion", ""))
+    if kind not in _KINDS.values():
         found.passed_over[kind] += 1
         return
     place = f"{path}: {kind} {_name(thing)}"
     _check_amounts(thing, place)
-    try:
-        changes = list(saved.changes(_usable(thing) if kind == "Node" else thing))
-    except BadInput as error:
-        raise BadInput(f"{place}: {error}") from error
-    if not changes:
+    codec = codecs.get((version.rpartition("/")[0], kind))
+    if codec is None:
         found.passed_over[f"{kind} of {thing.get('apiVersion')}"] += 1
-    found.changes.extend(changes)
+        return
+    try:
+        # Through JSON, because that is what the codecs read; YAML's dates come out as Kubernetes'.
+        data = msgspec.json.encode(_usable(thing) if kind == "Node" else thing)
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"{place}: cannot be JSON: {error}") from error
+    try:
+        found.changes.append(Upsert(codec.read(data), codec.dialect))
+    except Exception as error:
+        # Unlike a live one, an object that cannot be read can be mended first.
+        raise BadInput(f"{place}: {plain(error)}") from error
 
 
 def _usable(node: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -198,12 +224,4 @@ class _Stopped:
     """A clock that stands still."""
 
     def __init__(self, moment: float) -> None:
-        self._moment = moment
-
-    def now(self) -> float:
-        """Give the moment."""
-        return self._moment
-
-    def monotonic(self) -> float:
-        """Give the moment."""
-        return self._moment
+        self.now = self.monotonic = lambda: moment

@@ -1,25 +1,29 @@
-"""`gang-extender plan -f FILE`: one cycle over saved objects."""
+"""`gang-extender plan -f FILE`: one cycle over saved objects, and who would start or leave."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from datetime import datetime
-from pathlib import Path
 
 import click
-import yaml
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from extender.cli import objects
-from extender.cli.plan_page import page
-from extender.errors import BadConfiguration, BadInput
+from extender.cli.show import COLOURS, count, output_option, show
+from extender.errors import BadInput
+from extender.model.resources import CPU, MEMORY, PODS, Resources, write_amount
+from extender.model.snapshot import Snapshot
+from extender.plan.decision import Plan, QueueFigures, Standing, Ticket, Verdict
 from extender.plan.planner import make_plan
-from extender.plan.policy import policies
-from extender.plan.policy.options import Policy
+from extender.policyfile import PolicyFile
 from extender.settings import Settings
 from extender.web import api
 
-_WAYS = click.Choice(["table", "json", "yaml"])
+#: Wide enough for a message beside its gang where nobody says how wide the paper is.
+_WIDTH = 140
+_BAR = 12
 
 
 @click.command()
@@ -34,9 +38,7 @@ _WAYS = click.Choice(["table", "json", "yaml"])
     " May be repeated.",
 )
 @click.option("--config", metavar="FILE", help="The policy file; without it the default policy.")
-@click.option(
-    "-o", "--output", type=_WAYS, default="table", show_default=True, help="How to print it."
-)
+@output_option
 @click.option(
     "--scheduler-name",
     "schedulers",
@@ -58,31 +60,14 @@ def plan(
     \b
         kubectl get nodes,pods,podgroups,queues -A -o yaml | gang-extender plan -f -
     """
-    policy = _policy(config)
+    policy = PolicyFile(config or "").current()
     found = objects.read(files, frozenset(schedulers))
     snapshot = found.snapshot(_time(now) if now else None)
     decided = make_plan(snapshot, policy)
     document = api.plan(decided, snapshot)
     del document["generation"]  # a number of the live product that says nothing here
-    if output == "json":
-        click.echo(json.dumps(document, indent=2, ensure_ascii=False))
-    elif output == "yaml":
-        click.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), nl=False)
-    else:
-        page(snapshot, decided)
+    show(document, output, lambda: page(snapshot, decided))
     _tell_passed_over(found.passed_over)
-
-
-def _policy(path: str | None) -> Policy:
-    if path is None:
-        return policies.DEFAULT
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise BadConfiguration(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise BadConfiguration(f"{path}: is not text in UTF-8") from error
-    return policies.parse(text, path)
 
 
 def _time(text: str) -> float:
@@ -96,3 +81,121 @@ def _tell_passed_over(kinds: Counter[str]) -> None:
     if kinds:
         said = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
         click.echo(f"passed over: {said}", err=True)
+
+
+def page(snapshot: Snapshot, plan: Plan) -> None:
+    """Print *plan*."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=_WIDTH)
+    parts: list[RenderableType] = [_head(snapshot, plan), Text()]
+    if plan.queues:
+        parts += [_queues(plan), Text()]
+    if plan.verdicts:
+        parts.append(_gangs(plan))
+    if plan.evictions:
+        parts += [Text(), _evictions(plan)]
+    console.print(Group(*parts))
+
+
+def _head(snapshot: Snapshot, plan: Plan) -> Text:
+    counts = dict.fromkeys(Standing, 0)
+    for verdict in plan.verdicts.values():
+        counts[verdict.standing] += 1
+    head = Text(f"{count(len(plan.verdicts), 'gang')}", style="bold")
+    head.append(f" on {count(len(snapshot.nodes.nodes), 'node')}: ", style="not bold")
+    said = [(standing, number) for standing, number in counts.items() if number]
+    for place, (standing, number) in enumerate(said):
+        head.append(", " if place else "", style="not bold")
+        head.append(f"{number} {standing.value}", style=COLOURS[standing.value])
+    return head
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in columns:
+        is_number = name in ("WEIGHT", "MEMBERS")
+        table.add_column(name, justify="right" if is_number else "left", no_wrap=True)
+    return table
+
+
+def _queues(plan: Plan) -> Table:
+    table = _table("QUEUE", "WEIGHT", "DESERVES", "USES", "WANTS", "SHARE")
+    for figures in plan.queues.values():
+        table.add_row(
+            figures.name,
+            str(figures.weight),
+            _amounts(figures.deserved),
+            _amounts(figures.allocated),
+            _amounts(figures.requested),
+            _share(figures),
+        )
+    return table
+
+
+def _share(figures: QueueFigures) -> Text:
+    full = min(_BAR, round(figures.share * _BAR))
+    bar = Text("█" * full, style="red" if figures.overused else "cyan")
+    bar.append("░" * (_BAR - full), style="dim")
+    return bar.append(f" {figures.share:.0%}", style="not dim")
+
+
+def _gangs(plan: Plan) -> Table:
+    table = _table("GANG", "QUEUE", "MEMBERS", "VERDICT", "REASON")
+    table.add_column("WHY", overflow="fold")
+    for key, verdict in plan.verdicts.items():
+        table.add_row(
+            key,
+            verdict.queue,
+            f"{verdict.members}/{verdict.min_member}",
+            Text(verdict.standing.value, style=COLOURS[verdict.standing.value]),
+            verdict.reason.value,
+            _why(verdict, plan.tickets.get(key)),
+        )
+    return table
+
+
+def _why(verdict: Verdict, ticket: Ticket | None) -> Text:
+    why = Text(verdict.message)
+    if ticket is None:
+        return why
+    for word, places in (("on", ticket.placements), ("later on", ticket.pipelined)):
+        if places:
+            why.append(f"; {word} {_by_node(list(places.values()))}", style="dim")
+    return why
+
+
+def _by_node(nodes: list[str]) -> str:
+    """Count by node: `n1 x4, n2`; a long list is cut."""
+    counts = {name: nodes.count(name) for name in sorted(set(nodes))}
+    said = [f"{name} x{number}" if number > 1 else name for name, number in counts.items()]
+    return ", ".join(said[:6]) + (f" and {len(said) - 6} more nodes" if len(said) > 6 else "")
+
+
+def _evictions(plan: Plan) -> Table:
+    table = _table("MUST LEAVE", "NODE", "ACTION", "FOR")
+    for order in plan.evictions:
+        pod = Text(f"{order.namespace}/{order.name}", style="red")
+        table.add_row(pod, order.node, order.action, order.beneficiary)
+    return table
+
+
+def _amounts(amounts: Resources) -> str:
+    """Write amounts briefly: cpu and memory first, the rest by name, nothing as a dash."""
+    first = [name for name in (CPU, MEMORY) if amounts.amount(name)]
+    others = sorted(n for n, a in amounts.items() if a and n not in (CPU, MEMORY, PODS))
+    said = [f"{_brief(name, amounts[name])} {name}" for name in (*first, *others)]
+    return ", ".join(said) or "-"
+
+
+def _brief(name: str, amount: int) -> str:
+    """Round what would be long: a person compares 12.5Gi, not 13421772801."""
+    exact = write_amount(name, amount)
+    if len(exact) <= 6:
+        return exact
+    if name == CPU:
+        return f"{amount / 1000:.4g}"
+    for suffix, size in (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
+        if amount >= size:
+            return f"{amount / size:.4g}{suffix}"
+    return exact

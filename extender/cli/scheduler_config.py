@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlsplit
 
 import click
 import yaml
 
-from extender.errors import BadInput
+from extender.cli.ask import check
 from extender.settings import PREFERENCES, Settings
+
+_USUAL = Settings()
+_URL = f"http://{_USUAL.listen}"
 
 
 @click.command("scheduler-config")
 @click.option(
-    "--url",
-    default="http://127.0.0.1:8888",
-    show_default=True,
-    help="Where kube-scheduler reaches the hooks.",
+    "--url", default=_URL, show_default=True, help="Where kube-scheduler reaches the hooks."
 )
 @click.option("--kubeconfig", default="", help="The kubeconfig kube-scheduler shall use.")
 @click.option(
@@ -25,20 +24,20 @@ from extender.settings import PREFERENCES, Settings
 )
 @click.option(
     "--bind-timeout-s",
-    default=Settings.__dataclass_fields__["bind_timeout_s"].default,
+    default=_USUAL.bind_timeout_s,
     show_default=True,
     help="Must match the setting of `serve`.",
 )
 @click.option(
     "--filter-timeout-s",
-    default=Settings.__dataclass_fields__["filter_timeout_s"].default,
+    default=_USUAL.filter_timeout_s,
     show_default=True,
     help="Must match the setting of `serve`.",
 )
 @click.option(
     "--prefer",
     type=click.Choice(PREFERENCES),
-    default=Settings.__dataclass_fields__["prefer"].default,
+    default=_USUAL.prefer,
     show_default=True,
     help="Must match the setting of `serve`; with `nothing` we are not asked to prioritize.",
 )
@@ -65,11 +64,8 @@ def scheduler_config(
     lease_namespace: str,
 ) -> None:
     """Print a configuration that kube-scheduler takes as it is."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise BadInput(f"--url {url!r} is not a URL; write it like http://127.0.0.1:8888")
     configuration = compose(
-        url=url.rstrip("/"),
+        url=check(url, "--url", _URL),
         kubeconfig=kubeconfig,
         scheduler_name=scheduler_name,
         bind_timeout_s=bind_timeout_s,

@@ -13,14 +13,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from extender.cli.ask import NoAnswer, ask, ops_url_option
+from extender.cli.ask import ask, ops_url_option
+from extender.cli.show import COLOURS
 from extender.errors import BadInput
 
 Document = dict[str, Any]
 
 #: Those that wait come first; of the rest a screenful is enough.
 _ORDER = {"invalid": 0, "waiting": 1, "admitted": 2, "running": 3}
-_COLOURS = {"running": "green", "admitted": "green", "waiting": "yellow", "invalid": "red"}
 
 
 @click.command()
@@ -53,11 +53,7 @@ def frames(ops_url: str, gangs: int) -> Iterator[RenderableType]:
 
 
 def _look(ops_url: str) -> Document:
-    try:
-        _, plan = ask(ops_url, "plan")
-    except NoAnswer as error:
-        raise BadInput(str(error)) from error
-    return dict(plan)
+    return dict(ask(ops_url, "plan")[1])
 
 
 def picture(plan: Document, gangs: int = 30) -> RenderableType:
@@ -101,7 +97,7 @@ def _gangs(gangs: list[Document]) -> Table:
             f"{gang['namespace']}/{gang['name']}",
             gang["queue"],
             f"{gang['members']} of {gang['min_member']}",
-            Text(gang["verdict"], style=_COLOURS.get(gang["verdict"], "")),
+            Text(gang["verdict"], style=COLOURS.get(gang["verdict"], "")),
             f"{gang['reason']}: {gang['message']}",
         )
     return table

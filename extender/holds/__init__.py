@@ -1,5 +1,5 @@
 """What must wait? Binds are held until their gang can start whole.
 
 Told what happened, the pure state machine in `machine` says what is to be done, and `barrier`
-does it, through the `ports` it needs; `mirror` is its view of the cluster, `looptimer` its time.
+does it; `mirror` is its view of the cluster, `looptimer` its time.
 """

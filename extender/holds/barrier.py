@@ -16,9 +16,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
-from extender.holds.machine.assembly import AssemblyState
+from extender.holds.looptimer import LoopTimer
 from extender.holds.machine.book import Book
 from extender.holds.machine.cause import Cause
 from extender.holds.machine.messages import (
@@ -53,8 +53,6 @@ from extender.holds.machine.messages import (
     Verify,
     VerifyFailed,
 )
-from extender.holds.machine.table import Line
-from extender.holds.ports import InFlight, Observer, Timer
 from extender.logs import event as log_event
 from extender.model.gang import GangKey, PodGroup
 from extender.model.pod import PodUid
@@ -67,6 +65,7 @@ from extender.ports import (
     GroupReader,
     TakesBack,
 )
+from extender.promises.ledger import Ledger
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +77,22 @@ _BREATH_S = 0.3
 _NO_OUTCOME = BindOutcome(BindResult.UNKNOWN, "the outcome of the binding is not known")
 
 
+class Observer(Protocol):
+    """Hears what is worth counting."""
+
+    def released(self, cause: str, waited_s: float) -> None:
+        """A bind call was answered; *cause* is a word of the closed list."""
+
+    def partial_commit(self, gang: GangKey) -> None:
+        """A gang ended short of minMember after its bindings were sent."""
+
+    def peer_closed(self, age_s: float) -> None:
+        """A caller gave up *age_s* after its call."""
+
+    def learnt_timeout(self, seconds: float | None) -> None:
+        """kube-scheduler seems to give up sooner than configured; None when it does not."""
+
+
 class Barrier:
     """Where binds wait. Every method may be called from any thread and returns at once."""
 
@@ -87,9 +102,9 @@ class Barrier:
         *,
         binder: Binder,
         groups: GroupReader,
-        inflight: InFlight,
+        inflight: Ledger,
         undo: TakesBack,
-        timer: Timer,
+        timer: LoopTimer,
         clock: Clock,
         observer: Observer,
     ) -> None:
@@ -97,7 +112,6 @@ class Barrier:
         self._binder = binder
         self._groups = groups
         self._inflight = inflight
-        self._undo = undo
         self._timer = timer
         self._clock = clock
         self._now = clock.monotonic
@@ -112,18 +126,18 @@ class Barrier:
         self._told_timeout_s: float | None = None
         self._empty: list[Future[None]] = []
         self._acts: dict[type, Callable[[Any], None]] = {
-            Park: self._park,
+            Park: lambda order: inflight.held(order.uid, order.node),
             Verify: self._verify,
             Bind: self._bind,
-            Seat: self._seat,
-            Free: self._free,
-            Keep: self._keep,
-            Doubt: self._doubt,
+            Seat: lambda order: inflight.bound(order.uid, order.node),
+            Free: lambda order: inflight.release(order.uid),
+            Keep: lambda order: inflight.keep(order.uid, order.node),
+            Doubt: lambda order: inflight.doubt(order.uid, order.node),
             Answer: self._answer,
             BackOff: self._back_off,
             ReportPartial: self._report_partial,
-            TakeBack: self._take_back,
-            ReportPeerClosed: self._report_peer_closed,
+            TakeBack: lambda order: undo.take_back(order.gang, order.orders),
+            ReportPeerClosed: lambda order: observer.peer_closed(order.age_s),
         }
 
     # Asked by the hooks
@@ -198,23 +212,10 @@ class Barrier:
         return self._book.holds
 
     @property
-    def learnt_timeout_s(self) -> float | None:
-        """The httpTimeout kube-scheduler seems to have, when it is shorter than ours."""
-        return self._book.patience.learnt_timeout_s
-
-    @property
     def closed(self) -> str | None:
         """Say why no bind may come in, None while they may."""
         cause = self._book.closed
         return cause.text() if cause else None
-
-    def state_of(self, gang: GangKey) -> AssemblyState | None:
-        """Give how far the gang's attempt to start is, None without any."""
-        return self._book.state_of(gang)
-
-    def story(self, gang: GangKey) -> tuple[Line, ...]:
-        """Tell what happened to a gang here, oldest first."""
-        return self._book.story(gang)
 
     # The mailbox
 
@@ -260,8 +261,9 @@ class Barrier:
         if self._empty and not self._book.holds and self._book.closed:
             while self._empty:
                 self._empty.pop().set_result(None)
-        if self.learnt_timeout_s != self._told_timeout_s:
-            self._tell_timeout(self.learnt_timeout_s)
+        learnt_s = self._book.patience.learnt_timeout_s
+        if learnt_s != self._told_timeout_s:
+            self._tell_timeout(learnt_s)
 
     def _tell_timeout(self, learnt_s: float | None) -> None:
         self._told_timeout_s = learnt_s
@@ -278,9 +280,6 @@ class Barrier:
         self._tell(Tick())
 
     # Instructions
-
-    def _park(self, order: Park) -> None:
-        self._inflight.held(order.uid, order.node)
 
     def _verify(self, order: Verify) -> None:
         try:
@@ -314,18 +313,6 @@ class Barrier:
     def _settle(self, order: BindOrder, outcome: BindOutcome) -> None:
         self._tell(Settled(order.uid, outcome))
 
-    def _seat(self, order: Seat) -> None:
-        self._inflight.bound(order.uid, order.node)
-
-    def _free(self, order: Free) -> None:
-        self._inflight.release(order.uid)
-
-    def _keep(self, order: Keep) -> None:
-        self._inflight.keep(order.uid, order.node)
-
-    def _doubt(self, order: Doubt) -> None:
-        self._inflight.doubt(order.uid, order.node)
-
     def _answer(self, order: Answer) -> None:
         answer = self._answers.pop(order.id)
         try:
@@ -343,9 +330,3 @@ class Barrier:
     def _report_partial(self, order: ReportPartial) -> None:
         log_event(log, logging.ERROR, "gang bound only in part", gang=order.gang)
         self._observer.partial_commit(order.gang)
-
-    def _take_back(self, order: TakeBack) -> None:
-        self._undo.take_back(order.gang, order.orders)
-
-    def _report_peer_closed(self, order: ReportPeerClosed) -> None:
-        self._observer.peer_closed(order.age_s)

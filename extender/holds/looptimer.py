@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 
 from extender.errors import ShuttingDown
 
@@ -23,15 +24,12 @@ class LoopTimer:
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
         """Call back once after *delay_s*."""
-        self.call_soon(lambda: self._later(delay_s, callback))
+        self.call_soon(partial(self._loop.call_later, delay_s, callback))
 
-    def call_soon(self, callback: Callable[[], None]) -> None:
+    def call_soon(self, callback: Callable[[], object]) -> None:
         """Call back once, as soon as the loop has time."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(callback)
-
-    def _later(self, delay_s: float, callback: Callable[[], None]) -> None:
-        self._loop.call_later(delay_s, callback)
 
 
 class Errands:

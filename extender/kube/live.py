@@ -15,7 +15,7 @@ from extender.kube.act.undo import CautiousUndo
 from extender.kube.act.wake import PipelinedWaker
 from extender.kube.api.client import Access
 from extender.kube.api.pipeline import Pipeline
-from extender.kube.watch.watches import Watches
+from extender.kube.watch.follow import Watches
 from extender.metrics import Metrics
 from extender.ports import Clock, ClusterPorts
 from extender.settings import Settings

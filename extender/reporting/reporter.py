@@ -26,8 +26,7 @@ from extender.ports import Announcer, Clock, StatusWriter, Subject
 from extender.reporting import contents
 from extender.reporting.contents import Content
 from extender.reporting.journal import Change, Journal, Pass
-from extender.reporting.record import Record
-from extender.reporting.schedule import Schedule
+from extender.reporting.record import Record, Schedule
 from extender.timing.clock import timestamp
 
 log = logging.getLogger(__name__)

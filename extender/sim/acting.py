@@ -23,16 +23,9 @@ class SimEvictor:
             self._cluster.delete("Pod", order.namespace, order.name)
         return [settled(EvictOutcome(EvictResult.LEAVING)) for _ in orders]
 
-
-class SimUndo:
-    """Takes a gang that was bound in part off its nodes; whoever made its pods makes new ones."""
-
-    def __init__(self, evictor: SimEvictor) -> None:
-        self._evictor = evictor
-
     def take_back(self, gang: GangKey, orders: Sequence[EvictOrder]) -> None:
-        """Ask all of them to leave."""
-        self._evictor.evict(orders)
+        """Let a gang that was bound in part leave; whoever made its pods makes new ones."""
+        self.evict(orders)
 
 
 class SimStatus:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib.resources import files
 from typing import cast
 
 from a2wsgi import WSGIMiddleware
 from a2wsgi.asgi_typing import ASGIApp
 from a2wsgi.wsgi_typing import WSGIApp
-from flask import Blueprint, Flask, Response
+from flask import Flask, Response
 from flask.typing import ResponseReturnValue
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from extender.metrics import Metrics
 from extender.policyfile import PolicyFile
 from extender.reporting.journal import Journal
 from extender.web.ops import Ops
-from extender.web.probes import Probes
 from extender.web.series import PlanSeries, WatchSeries
 
 #: The page is complete in itself: it may ask only us, and nobody may frame it.
@@ -44,8 +45,11 @@ def create_app(
     metrics.registry.register(PlanSeries(lambda: journal.last))
     metrics.registry.register(WatchSeries(silence))
     app = Flask(__name__, static_folder=None)
-    app.register_blueprint(Dashboard().blueprint())
-    app.register_blueprint(Probes(readiness, metrics, all_notes).blueprint())
+    probes = Probes(readiness, metrics, all_notes)
+    app.add_url_rule("/", view_func=dashboard)
+    app.add_url_rule("/healthz", view_func=probes.healthz)
+    app.add_url_rule("/readyz", view_func=probes.readyz)
+    app.add_url_rule("/metrics", view_func=probes.metrics)
     app.register_blueprint(Ops(journal, policies.current).blueprint())
     return app
 
@@ -56,23 +60,47 @@ def on_a_loop(app: Flask) -> ASGIApp:
     return WSGIMiddleware(cast(WSGIApp, app))
 
 
-class Dashboard:
-    """One page that draws what the API says; it has no state of its own."""
+class Probes:
+    """What an operator asks: alive, ready, and how much.
 
-    def __init__(self) -> None:
-        self._page = files("extender.web").joinpath("pages/dashboard.html").read_text("utf-8")
+    *readiness* says what must be mended before we decide anything; *notes* says what should be
+    mended although we go on.
+    """
 
-    def blueprint(self) -> Blueprint:
-        """Give the route."""
-        routes = Blueprint("dashboard", __name__)
-        routes.add_url_rule("/", view_func=self.page)
-        return routes
+    def __init__(
+        self, readiness: Callable[[], list[str]], metrics: Metrics, notes: Callable[[], list[str]]
+    ) -> None:
+        self._readiness = readiness
+        self._notes = notes
+        self._metrics = metrics
 
-    def page(self) -> ResponseReturnValue:
-        """Give the page."""
-        headers = {
-            "content-security-policy": _POLICY,
-            "x-content-type-options": "nosniff",
-            "referrer-policy": "no-referrer",
-        }
-        return Response(self._page, mimetype="text/html", headers=headers)
+    def healthz(self) -> ResponseReturnValue:
+        """Say that the process answers."""
+        return Response("ok\n", mimetype="text/plain")
+
+    def readyz(self) -> ResponseReturnValue:
+        """Say whether the mirror can be trusted, and if not, what is missing."""
+        missing = self._readiness()
+        self._metrics.ready.set(0 if missing else 1)
+        lines = (missing or ["ok"]) + self._notes()
+        text = "".join(f"{line}\n" for line in lines)
+        return Response(text, status=503 if missing else 200, mimetype="text/plain")
+
+    def metrics(self) -> ResponseReturnValue:
+        """Expose the series."""
+        return Response(generate_latest(self._metrics.registry), mimetype=CONTENT_TYPE_LATEST)
+
+
+def dashboard() -> ResponseReturnValue:
+    """Give the one page that draws what the API says; it has no state of its own."""
+    headers = {
+        "content-security-policy": _POLICY,
+        "x-content-type-options": "nosniff",
+        "referrer-policy": "no-referrer",
+    }
+    return Response(_page(), mimetype="text/html", headers=headers)
+
+
+@cache
+def _page() -> str:
+    return files("extender.web").joinpath("pages/dashboard.html").read_text("utf-8")

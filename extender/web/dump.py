@@ -8,6 +8,7 @@ one pod per node.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,9 @@ import numpy as np
 from extender.model.dialect import VERSIONS
 from extender.model.gang import SHADOW, Gang
 from extender.model.node import Node
-from extender.model.pod import ALLOCATED_SET, OCCUPYING_SET, NodeTerm, Pod, Requirement, Status
+from extender.model.pod import ALLOCATED_SET, OCCUPYING_SET, NodeTerm, Pod, Status
 from extender.model.queue import Queue
-from extender.model.resources import PODS, Resources, write_amount
+from extender.model.resources import PODS, Resources
 from extender.model.snapshot import DisruptionBudget, Snapshot
 from extender.web.api import time
 
@@ -74,15 +75,12 @@ def _node(node: Node, others: int) -> Object:
     if PODS in amounts:
         amounts[PODS] -= max(0, others - 1)  # the others are one pod here
     ready = {"type": "Ready", "status": "True" if node.ready else "False"}
-    taints = [
-        {"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in node.taints
-    ]
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": node.name, "labels": dict(node.labels)},
-        "spec": {"taints": taints, "unschedulable": node.unschedulable},
-        "status": {"allocatable": _amounts(amounts), "conditions": [ready]},
+        "spec": {"taints": [*map(asdict, node.taints)], "unschedulable": node.unschedulable},
+        "status": {"allocatable": Resources(amounts).write(), "conditions": [ready]},
     }
 
 
@@ -103,9 +101,9 @@ def _others(node: str, amounts: Resources) -> Object:
 def _queue(queue: Queue) -> Object:
     spec: Object = {
         "weight": queue.weight,
-        "capability": _amounts(queue.capability),
-        "deserved": _amounts(queue.deserved),
-        "guarantee": {"resource": _amounts(queue.guarantee)},
+        "capability": queue.capability.write(),
+        "deserved": queue.deserved.write(),
+        "guarantee": {"resource": queue.guarantee.write()},
         "priority": queue.priority,
         "reclaimable": queue.reclaimable,
     }
@@ -135,7 +133,7 @@ def _group(gang: Gang) -> Object:
     if group.min_by_role:
         spec["minTaskMember"] = dict(group.min_by_role)
     if group.min_resources is not None:
-        spec["minResources"] = _amounts(group.min_resources)
+        spec["minResources"] = group.min_resources.write()
     if gang.priority:
         spec["priorityClassName"] = f"priority-{gang.priority}"
     about = _metadata(group.name, group.namespace, group.uid, group.created, group.annotations)
@@ -162,10 +160,7 @@ def _pod(pod: Pod, gang: Gang) -> Object:
         "priority": pod.priority,
         "containers": [_container(shape.requests.without(PODS)) | _ports(pod)],
         "nodeSelector": dict(shape.selector),
-        "tolerations": [
-            {"key": each.key, "operator": each.operator, "value": each.value, "effect": each.effect}
-            for each in shape.tolerations
-        ],
+        "tolerations": [*map(asdict, shape.tolerations)],
     }
     if pod.node and pod.status in OCCUPYING_SET | ALLOCATED_SET:
         spec["nodeName"] = pod.node
@@ -199,8 +194,8 @@ def _marks(pod: Pod, gang: Gang) -> dict[str, str]:
     return marks
 
 
-def _container(amounts: Mapping[str, int]) -> Object:
-    return {"name": "all", "resources": {"requests": _amounts(amounts)}}
+def _container(amounts: Resources) -> Object:
+    return {"name": "all", "resources": {"requests": amounts.write()}}
 
 
 def _ports(pod: Pod) -> Object:
@@ -214,13 +209,9 @@ def _ports(pod: Pod) -> Object:
 
 def _term(term: NodeTerm) -> Object:
     return {
-        "matchExpressions": [_requirement(each) for each in term.labels],
-        "matchFields": [_requirement(each) for each in term.fields],
+        "matchExpressions": [*map(asdict, term.labels)],
+        "matchFields": [*map(asdict, term.fields)],
     }
-
-
-def _requirement(each: Requirement) -> Object:
-    return {"key": each.key, "operator": each.operator, "values": list(each.values)}
 
 
 def _budget(budget: DisruptionBudget) -> Object:
@@ -249,7 +240,3 @@ def _metadata(
     if annotations:
         about["annotations"] = dict(annotations)
     return about
-
-
-def _amounts(amounts: Mapping[str, int]) -> dict[str, str]:
-    return {name: write_amount(name, amount) for name, amount in amounts.items()}

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from prometheus_client import Counter
 
 from extender.errors import ExtenderError, NotReady
 from extender.gate import Gate
+from extender.holds.barrier import Barrier
 from extender.holds.machine.messages import CallId, TakeAnswer
 from extender.logs import event
 from extender.metrics import Metrics
@@ -43,23 +44,13 @@ NO_CALL = CallId(0)
 BODY_LIMIT = 4 * 1024 * 1024
 
 
-class TakesBinds(Protocol):
-    """Where binds wait."""
-
-    def bind(self, order: BindOrder, answer: TakeAnswer) -> CallId:
-        """Call *answer* once with an error text, empty when the pod is bound."""
-
-    def peer_gone(self, call: CallId) -> None:
-        """Hear that nobody waits for this answer any more."""
-
-
 class Hooks:
     """Read, ask the gate or the barrier, write."""
 
     def __init__(
         self,
         gate: Gate,
-        barrier: TakesBinds,
+        barrier: Barrier,
         read_pod: PodReader,
         readiness: Readiness,
         clock: Clock,

@@ -32,15 +32,17 @@ _AMOUNTS = (
 )
 
 
-class PlanSeries(Collector):
+class _Scraped(Collector):
+    def describe(self) -> list[GaugeMetricFamily]:
+        """Name nothing in advance: the registry would have to ask for a plan to know."""
+        return []
+
+
+class PlanSeries(_Scraped):
     """Gauges that are always those of the last plan."""
 
     def __init__(self, last: Callable[[], Pass | None]) -> None:
         self._last = last
-
-    def describe(self) -> list[GaugeMetricFamily]:
-        """Name nothing in advance: the registry would have to ask for a plan to know."""
-        return []
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Give the series of the last plan; none before the first."""
@@ -56,15 +58,11 @@ class PlanSeries(Collector):
         yield from _unscheduled(last)
 
 
-class WatchSeries(Collector):
+class WatchSeries(_Scraped):
     """How long each watch has been silent, as of the scrape."""
 
     def __init__(self, silence: Callable[[], Mapping[str, float]]) -> None:
         self._silence = silence
-
-    def describe(self) -> list[GaugeMetricFamily]:
-        """Name nothing in advance."""
-        return []
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Give one series per resource we follow."""
@@ -86,21 +84,21 @@ def _queue_amounts(queues: Iterable[QueueFigures]) -> Iterator[GaugeMetricFamily
             labels=["queue", "resource"],
         )
         for figures in queues:
-            for name, amount in _of(figures, field).items():
+            for name, amount in getattr(figures, field).items():
                 family.add_metric([figures.name, name], amount / 1000 if name == CPU else amount)
         yield family
 
 
 def _queue_figures(queues: Iterable[QueueFigures]) -> Iterator[GaugeMetricFamily]:
     for prefix, label in (("gang_extender", "queue"), ("volcano", "queue_name")):
-        for name, meaning, read in (
-            ("share", "The largest part it uses of any resource it deserves.", _share),
-            ("weight", "Its weight.", _weight),
-            ("overused", "1 when it uses all it deserves.", _overused),
+        for field, meaning in (
+            ("share", "The largest part it uses of any resource it deserves."),
+            ("weight", "Its weight."),
+            ("overused", "1 when it uses all it deserves."),
         ):
-            family = GaugeMetricFamily(f"{prefix}_queue_{name}", meaning, labels=[label])
+            family = GaugeMetricFamily(f"{prefix}_queue_{field}", meaning, labels=[label])
             for figures in queues:
-                family.add_metric([figures.name], read(figures))
+                family.add_metric([figures.name], float(getattr(figures, field)))
             yield family
 
 
@@ -118,7 +116,7 @@ def _volcano_amounts(queues: Iterable[QueueFigures]) -> Iterator[GaugeMetricFami
             labels=["queue_name", "resource"],
         )
         for figures in queues:
-            amounts = _of(figures, field)
+            amounts: Resources = getattr(figures, field)
             cpu.add_metric([figures.name], amounts.amount(CPU))
             memory.add_metric([figures.name], amounts.amount(MEMORY))
             for name, amount in amounts.without(CPU, MEMORY, PODS).items():
@@ -173,20 +171,3 @@ def _unscheduled(last: Pass) -> Iterator[GaugeMetricFamily]:
 def _lacking(last: Pass, verdict: Verdict) -> int:
     gang = last.snapshot.gangs.get(verdict.gang)
     return max(0, verdict.min_member - (gang.ready if gang else 0))
-
-
-def _of(figures: QueueFigures, field: str) -> Resources:
-    amounts: Resources = getattr(figures, field)
-    return amounts
-
-
-def _share(figures: QueueFigures) -> float:
-    return figures.share
-
-
-def _weight(figures: QueueFigures) -> float:
-    return figures.weight
-
-
-def _overused(figures: QueueFigures) -> float:
-    return float(figures.overused)

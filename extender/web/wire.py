@@ -8,10 +8,13 @@ its text, and a reason with a percent sign is mangled by the event recorder.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from extender.errors import MalformedCall
+
+_Call = TypeVar("_Call")
 
 
 class _NodeName(msgspec.Struct):
@@ -40,10 +43,7 @@ class FilterCall(msgspec.Struct, rename="pascal"):
     def whole_nodes(self) -> dict[str, msgspec.Raw]:
         """Give the nodes that were sent as whole objects, as they were sent, by name."""
         items = self.nodes.items if self.nodes else []
-        try:
-            return {_node_decoder.decode(item).metadata.name: item for item in items}
-        except msgspec.DecodeError as error:
-            raise _malformed("a node", error) from error
+        return {_read(_node_decoder, item, "a node").metadata.name: item for item in items}
 
     @property
     def sent_whole_nodes(self) -> bool:
@@ -129,33 +129,27 @@ _encode = msgspec.json.Encoder().encode
 
 def read_filter(body: bytes) -> FilterCall:
     """Read a filter or prioritize call."""
-    try:
-        return _filter_decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _malformed("a filter call", error) from error
+    return _read(_filter_decoder, body, "a filter call")
 
 
 def read_preempt(body: bytes) -> PreemptCall:
     """Read a preempt call."""
-    try:
-        return _preempt_decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _malformed("a preempt call", error) from error
+    return _read(_preempt_decoder, body, "a preempt call")
 
 
 def read_bind(body: bytes) -> BindCall:
     """Read a bind call; a pod without uid cannot be bound safely."""
-    try:
-        call = _bind_decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _malformed("a bind call", error) from error
+    call = _read(_bind_decoder, body, "a bind call")
     if not (call.uid and call.name and call.namespace and call.node):
         raise MalformedCall("not a bind call: PodUID, PodName, PodNamespace and Node must be set")
     return call
 
 
-def _malformed(what: str, error: Exception) -> MalformedCall:
-    return MalformedCall(f"not {what} of kube-scheduler: {error}".replace("%", ""))
+def _read(decoder: msgspec.json.Decoder[_Call], body: bytes | msgspec.Raw, what: str) -> _Call:
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise MalformedCall(f"not {what} of kube-scheduler: {error}".replace("%", "")) from error
 
 
 def write_filter(call: FilterCall, nodes: Sequence[str], refused: Mapping[str, str]) -> bytes:

@@ -24,9 +24,10 @@ from typing import Any
 from extender.cache.cluster import Cluster
 from extender.cache.inflight import Stage
 from extender.kube.api.client import Access
+from extender.kube.api.kubeconfig import Endpoint
 from extender.kube.decode.pods import pod as decode_pod
 from extender.kube.decode.pods import to_pod
-from extender.kube.watch.watches import Watches
+from extender.kube.watch.follow import Watches
 from extender.model.pod import PodUid
 
 from .canned_api import Size, pod
@@ -90,7 +91,7 @@ def start_mirror(port: int, *, streaming: bool) -> tuple[Watches, Cluster, dict[
     sys.setswitchinterval(0.0002)  # as the server does
     clock = WallClock()
     cluster = Cluster(clock)
-    access = Access(host="127.0.0.1", port=port)
+    access = Access(Endpoint(host="127.0.0.1", port=port))
     mirror = Watches(access, cluster, clock, SCHEDULERS, streaming=streaming)
     began, cpu = time.monotonic(), time.process_time()
     mirror.start()

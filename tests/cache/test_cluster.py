@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from extender.cache.changes import Delete, Kind, Replace, SeenPod, Upsert
+from extender.cache.changes import Delete, Kind, SeenPod, Upsert
 from extender.cache.inflight import Stage
 from extender.model.gang import GangKey, Membership, PodGroup
 from extender.model.pod import HostPort, Pod, PodUid, Shape, Status
@@ -465,7 +465,7 @@ def test_single_facts_can_be_read_while_a_snapshot_holds_the_lock() -> None:
 
 def test_a_whole_list_replaces_what_was_there() -> None:
     made = cluster(node("n"), pod("old"), pod("kept"))
-    made.apply(Replace(Kind.POD, [pod("kept", on="n"), pod("new")]))
+    made.replace(Kind.POD, [pod("kept", on="n"), pod("new")])
 
     assert made.pod(uid("old")) is None
     assert made.pod(uid("new")) is not None

@@ -15,9 +15,10 @@ import pytest
 
 from extender.cache.cluster import Cluster
 from extender.kube.api.client import Access
+from extender.kube.api.kubeconfig import Endpoint
 from extender.kube.decode.watched import resources
+from extender.kube.watch.follow import Watches
 from extender.kube.watch.progress import Signal
-from extender.kube.watch.watches import Watches
 from extender.model.gang import GangKey
 from extender.timing.clock import SystemClock
 
@@ -105,13 +106,14 @@ class Watched:
     def __init__(self, plane: ControlPlane, wire: Wire, **rest: Any) -> None:
         self._api = plane.api
         found = Access.load(str(plane.kubeconfig("extender")))
-        access = Access(
+        endpoint = Endpoint(
             host=found.host,
             port=wire.port,
             tls=found.tls,
             server_name=found.server_name,
             token=found.authorization,
         )
+        access = Access(endpoint)
         self.cluster = Cluster(SystemClock())
         self.watches = Watches(access, self.cluster, SystemClock(), SCHEDULERS, **rest)
 

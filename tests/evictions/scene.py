@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from extender.kube.decode.dialects import VOLCANO
+from extender.model.dialect import VOLCANO
 from extender.model.gang import Gang, GangKey, Phase, PodGroup
 from extender.model.node import Node, NodeFacts, NodeTable
 from extender.model.pod import Pod, PodUid, Shape, Status

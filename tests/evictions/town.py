@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from extender.evictions.dispatch import Dispatch
-from extender.kube.decode.dialects import VOLCANO
 from extender.metrics import Metrics
+from extender.model.dialect import VOLCANO
 from extender.model.gang import Gang, GangKey, Phase, PodGroup
 from extender.model.pod import OCCUPYING_SET, Pod, PodUid, Shape, Status
 from extender.model.queue import Queue

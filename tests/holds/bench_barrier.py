@@ -26,6 +26,7 @@ from extender.holds.machine.book import Book
 from extender.holds.machine.limits import Limits
 from extender.kube.act.bind import PipelinedBinder
 from extender.kube.api.client import Access
+from extender.kube.api.kubeconfig import Endpoint
 from extender.kube.api.pipeline import Pipeline
 from extender.model.gang import GangKey
 
@@ -69,7 +70,9 @@ class _Clock:
 async def _measure(port: int, ca: Path, pods: int, size: int) -> tuple[float, float]:
     loop = asyncio.get_running_loop()
     tls = ssl.create_default_context(cafile=str(ca))
-    access = Access(host="127.0.0.1", port=port, tls=tls, token=lambda: "Bearer " + "x" * 900)
+    access = Access(
+        Endpoint(host="127.0.0.1", port=port, tls=tls, token=lambda: "Bearer " + "x" * 900)
+    )
     pipeline = Pipeline(access, loop)
     world = World()
     world.add_node("n-1")

@@ -17,6 +17,7 @@ from extender.model.gang import GangKey
 from extender.model.pod import PodUid, Status
 from extender.ports import BindOrder, BindOutcome, BindResult
 
+from . import soundness
 from .doubles import Call, Notebook, SpokenBinder, SpokenReader, SpokenUndo, TurnedClock
 from .world import BOUND, FAILED, GANG, LOST, World
 
@@ -236,7 +237,7 @@ def test_answers_that_come_at_once_do_not_nest():
     waiting = [scene.bind(f"w-{index}") for index in range(500)]
 
     assert {each.result(0) for each in waiting} == {""}
-    assert scene.barrier.state_of(GANG) is None
+    assert scene.book.state_of(GANG) is None
 
 
 def test_a_binder_that_fails_is_an_error_for_everybody_not_a_hang(caplog):
@@ -287,7 +288,7 @@ def test_a_reader_that_fails_at_once_is_asked_again(caplog):
     read, scene.reader.read = scene.reader.read, stumble  # type: ignore[method-assign, assignment]
     scene.bind("w-0")
     scene.bind("w-1")
-    assert scene.barrier.state_of(GANG) is AssemblyState.ASSEMBLING
+    assert scene.book.state_of(GANG) is AssemblyState.ASSEMBLING
     scene.reader.read = read  # type: ignore[method-assign]
     scene.clock.turn(0.5)
     scene.reader.confirm()
@@ -315,7 +316,7 @@ def test_time_goes_on_although_nobody_could_be_told_of_a_timeout(caplog):
         scene.world.add_pod("w-0")
         waiting = scene.bind("w-0")
         scene.clock.turn(5)
-        if scene.barrier.learnt_timeout_s is None:
+        if scene.book.patience.learnt_timeout_s is None:
             waiting.hang_up()
         scene.clock.turn(2)
     assert "stumbled" in caplog.text
@@ -356,7 +357,7 @@ def test_a_partial_commit_is_reported():
     scene.binder.say("w-1", BindOutcome(BindResult.FAILED, "the API server refused the binding"))
 
     assert scene.notebook.partial == [GANG]
-    assert scene.barrier.state_of(GANG) is AssemblyState.BROKEN
+    assert scene.book.state_of(GANG) is AssemblyState.BROKEN
 
 
 def test_a_gang_bound_in_part_is_taken_back_if_that_was_asked_for():
@@ -422,7 +423,7 @@ def test_only_the_leader_takes_binds():
 
 def test_a_too_short_timeout_of_kube_scheduler_is_learnt_and_told(caplog):
     scene = Scene(2)
-    assert scene.barrier.learnt_timeout_s is None
+    assert scene.book.patience.learnt_timeout_s is None
     for _ in range(3):
         scene.world.add_pod("w-0")
         waiting = scene.bind("w-0")
@@ -430,7 +431,7 @@ def test_a_too_short_timeout_of_kube_scheduler_is_learnt_and_told(caplog):
         waiting.hang_up()
         scene.clock.turn(2)
 
-    assert scene.barrier.learnt_timeout_s == scene.notebook.learnt == pytest.approx(5.0)
+    assert scene.book.patience.learnt_timeout_s == scene.notebook.learnt == pytest.approx(5.0)
     assert "kube-scheduler gives up binds sooner than configured" in caplog.text
     scene.world.add_pod("w-0")
     waiting = scene.bind("w-0")
@@ -464,7 +465,7 @@ def test_many_threads_bring_one_gang_and_it_is_bound_once():
     assert {each.result(5) for each in waiting.values()} == {""}
     assert sorted(uid for batch in scene.binder.batches for uid in batch) == sorted(waiting)
     assert len(scene.binder.batches) == 1
-    scene.book.validate()
+    soundness.check(scene.book)
 
 
 def test_it_knows_how_many_wait():

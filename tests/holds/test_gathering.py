@@ -446,7 +446,7 @@ def test_the_story_of_a_gang_is_told_in_order():
     desk.settled("w-0", BOUND)
     desk.settled("w-1", BOUND)
 
-    assert [line.what for line in desk.book.story(GANG)] == [
+    assert list(desk.book._table.stories.of(GANG)) == [
         "HELD",
         "HELD",
         "VERIFYING",

@@ -53,6 +53,7 @@ from extender.model.node import Taint
 from extender.model.pod import PodUid, Status
 from extender.ports import BindOrder, BindOutcome, BindResult
 
+from . import soundness
 from .referee import LIMITS, Referee
 
 EXAMPLES = 300
@@ -389,10 +390,10 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
 
     def take_note(self, event: Event) -> None:
         self.is_sound = False
-        for instruction in self.book.handle(event, self.now):
+        for instruction in list(self.book.react(event, self.now)):
             self.check(instruction, event)
             self.carry_out(instruction)
-        self.book.validate()
+        soundness.check(self.book)
         self.is_sound = True
 
     def carry_out(self, instruction: Instruction) -> None:

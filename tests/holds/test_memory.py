@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from extender.holds.machine import table
-from extender.holds.machine.table import Line, Recent, Stories
+from extender.holds.machine.table import Recent, Stories
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
 
@@ -50,26 +50,26 @@ def test_binds_are_not_remembered_without_bound(monkeypatch):
 
 def test_a_story_keeps_its_last_lines():
     stories = Stories()
-    for at in range(200):
-        stories.note(GANG, float(at), "HELD")
+    for number in range(200):
+        stories.note(GANG, f"HELD {number}")
 
     told = stories.of(GANG)
     assert len(told) == 64
-    assert told[-1] == Line(199.0, "HELD")
+    assert told[-1] == "HELD 199"
 
 
 def test_stories_of_the_oldest_gangs_are_forgotten(monkeypatch):
     monkeypatch.setattr(table, "_GANGS", 2)
     stories = Stories()
     for name in ("a", "b", "c"):
-        stories.note(GangKey(f"team/{name}"), 0.0, "HELD")
+        stories.note(GangKey(f"team/{name}"), "HELD")
 
     assert stories.of(GangKey("team/a")) == ()
-    assert stories.of(GangKey("team/c")) == (Line(0.0, "HELD"),)
+    assert stories.of(GangKey("team/c")) == ("HELD",)
 
 
 def test_lone_pods_have_no_story():
     stories = Stories()
-    stories.note(None, 0.0, "BOUND")
+    stories.note(None, "BOUND")
 
     assert stories.of(GANG) == ()

@@ -35,6 +35,8 @@ from extender.model.pod import SEATED_SET, Pod, PodUid, Shape, Status
 from extender.model.resources import NOTHING, PODS, Resources
 from extender.ports import BindOrder, BindOutcome, BindResult
 
+from . import soundness
+
 Found = TypeVar("Found")
 
 SHAPE = Shape(requests=Resources({PODS: 1}))
@@ -218,10 +220,10 @@ class Desk:
         self._calls = 0
 
     def tell(self, event: Event) -> list[Instruction]:
-        instructions = self.book.handle(event, self.now)
+        instructions = list(self.book.react(event, self.now))
         for instruction in instructions:
             self._carry_out(instruction)
-        self.book.validate()
+        soundness.check(self.book)
         return instructions
 
     def _carry_out(self, instruction: Instruction) -> None:

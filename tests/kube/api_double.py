@@ -25,7 +25,6 @@ class ApiDouble:
     def __init__(self, answers: Mapping[str, list[Answer]] | None = None) -> None:
         self.answers = {key: list(script) for key, script in (answers or {}).items()}
         self.asked: list[Asked] = []
-        self.renewals = 0
 
     def request(
         self,
@@ -33,19 +32,15 @@ class ApiDouble:
         path: str,
         body: object = None,
         *,
-        query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
-    ) -> tuple[int, bytes]:
+    ) -> bytes:
         self.asked.append(Asked(method, path, body, content_type))
         script = self.answers.get(f"{method} {path}", [(200, {})])
         status, said = script.pop(0) if len(script) > 1 else script[0]
         data = msgspec.json.encode(said)
         if status >= 300 or status == 0:
             raise refusal(method, path, status, data)
-        return status, data
-
-    def renew(self) -> None:
-        self.renewals += 1
+        return data
 
     def requests(self) -> list[str]:
         return [f"{asked.method} {asked.path}" for asked in self.asked]

@@ -13,6 +13,7 @@ from typing import Any
 import uvloop
 
 from extender.kube.api.client import Access
+from extender.kube.api.kubeconfig import Endpoint
 from extender.kube.api.pipeline import Pipeline
 
 
@@ -197,7 +198,7 @@ async def loopback_server() -> AsyncIterator[LoopbackServer]:
 async def connected(
     server: LoopbackServer, size: int = 4, silence_s: float = 5.0
 ) -> AsyncIterator[Pipeline]:
-    access = Access(host="127.0.0.1", port=server.port, token=lambda: "Bearer secret")
+    access = Access(Endpoint(host="127.0.0.1", port=server.port, token=lambda: "Bearer secret"))
     pipeline = Pipeline(access, asyncio.get_running_loop(), size=size, silence_s=silence_s)
     try:
         yield pipeline

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from extender.kube.api.client import Access
+from extender.kube.api.kubeconfig import Endpoint
 
 Object = dict[str, Any]
 
@@ -74,8 +75,9 @@ class WatchedApi:
         self._server.shutdown()
         self._server.server_close()
 
-    def access(self, **rest: Any) -> Access:
-        return Access(host="127.0.0.1", port=self._server.server_port, **rest)
+    def access(self, *, reload: Any = None, **rest: Any) -> Access:
+        endpoint = Endpoint(host="127.0.0.1", port=self._server.server_port, **rest)
+        return Access(endpoint, reload=reload)
 
     def put(self, path: str, thing: Object) -> None:
         with self.changed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.kube.decode.dialects import COSCHEDULING, KUBE_BATCH, VOLCANO
+from extender.model.dialect import COSCHEDULING, KUBE_BATCH, VOLCANO
 from extender.model.gang import Phase
 from extender.model.pod import Status
 from extender.model.queue import Queue, QueueState

@@ -16,8 +16,8 @@ from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.plan.decision import QueueFigures, Verdict
 from extender.reporting.journal import Journal
+from extender.reporting.record import PATIENCE_S
 from extender.reporting.reporter import Reporter
-from extender.reporting.schedule import PATIENCE_S
 from tests.evictions.scene import (
     NOW,
     RecordingAnnouncer,

@@ -7,7 +7,7 @@ from math import inf
 import pytest
 
 from extender.reporting.contents import WAITING_PAUSES_S, Content
-from extender.reporting.schedule import LAST_PAUSE_S, PATIENCE_S, RETRY, Schedule
+from extender.reporting.record import LAST_PAUSE_S, PATIENCE_S, RETRY, Schedule
 
 
 def content(head: str, detail: int = 0, settle_s: float = 0.25) -> Content:

@@ -10,7 +10,7 @@ from flask.testing import FlaskClient
 
 from extender.plan.policy import policies
 from extender.reporting.journal import Journal
-from extender.web.app import Dashboard
+from extender.web.app import dashboard
 from extender.web.ops import Ops
 
 from .test_api import DECIDED, SEEN
@@ -21,7 +21,7 @@ def client() -> FlaskClient:
     journal = Journal()
     journal.note(SEEN, DECIDED)
     app = Flask(__name__)
-    app.register_blueprint(Dashboard().blueprint())
+    app.add_url_rule("/", view_func=dashboard)
     app.register_blueprint(Ops(journal, lambda: policies.DEFAULT).blueprint())
     return app.test_client()
 

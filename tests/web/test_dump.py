@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from extender.cli import objects
-from extender.kube.decode.dialects import COSCHEDULING
+from extender.model.dialect import COSCHEDULING
 from extender.model.node import Taint
 from extender.model.pod import (
     HostPort,

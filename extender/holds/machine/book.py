@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from extender.holds.machine import quorum, table
+from extender.holds.machine import quorum
 from extender.holds.machine.assembly import GATHERING, AssemblyState, Hold, HoldState
 from extender.holds.machine.calls import Calls
 from extender.holds.machine.cause import Cause
@@ -32,7 +32,7 @@ from extender.holds.machine.messages import (
     VerifyFailed,
 )
 from extender.holds.machine.standing import crowded_out, objection
-from extender.holds.machine.table import Line, Table
+from extender.holds.machine.table import Table
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid, Status
 
@@ -72,12 +72,11 @@ class Book:
             Closed: self._closed,
         }
 
-    def handle(self, event: Event, now: float) -> list[Instruction]:
-        """Take note of *event* and give what is to be done, in order; *now* is monotonic."""
-        return list(self.react(event, now))
-
     def react(self, event: Event, now: float) -> Iterable[Instruction]:
-        """Do the same step by step; to be read to the end before anything is done."""
+        """Take note of *event* and give what is to be done, in order; *now* is monotonic.
+
+        It happens step by step, and is to be read to the end before anything is done.
+        """
         return self._reactions[type(event)](event, now)
 
     @property
@@ -127,14 +126,6 @@ class Book:
             return False
         return pod.status is Status.PENDING and not pod.gated and not pod.refusal
 
-    def story(self, gang: GangKey) -> tuple[Line, ...]:
-        """Tell what happened to a gang here, oldest first."""
-        return self._table.stories.of(gang)
-
-    def validate(self) -> None:
-        """Assert everything that must always be true (tests run with it on)."""
-        table.check(self._table)
-
     # The cluster changes
 
     def _joined(self, event: Joined, now: float) -> Iterable[Instruction]:
@@ -154,7 +145,7 @@ class Book:
             if left.state in GATHERING:
                 self._gathering.doubt(left, now)
             else:
-                self._forward.look_again(left, now)
+                self._forward.look_again(left)
         assembly = self._table.assemblies.get(event.gang) if event.gang else None
         if assembly is None or assembly.state is AssemblyState.COMMITTING:
             return
@@ -162,7 +153,7 @@ class Book:
         if assembly.state in GATHERING:
             yield from self._gathering.member_changed(assembly, event.uid, now)
         else:
-            self._forward.look_again(assembly, now)
+            self._forward.look_again(assembly)
 
     def _sibling_unschedulable(
         self, event: SiblingUnschedulable, now: float

@@ -114,7 +114,7 @@ class Calls:
             hold = Hold(uid=event.order.uid, order=event.order, gang=gang, role=verdict.role)
             self._table.wait(hold, waiter)
             if isinstance(verdict, BindNow):
-                yield from self._bind_alone(hold, now)
+                yield from self._bind_alone(hold)
             else:
                 yield from self._gathering.join(hold, verdict.group, now)
 
@@ -126,17 +126,17 @@ class Calls:
         elif isinstance(verdict, BindNow):
             assembly = self._table.assembly_of(hold)
             self._table.drop(hold)
-            yield from self._bind_alone(hold, now)
+            yield from self._bind_alone(hold)
             if assembly is not None:
-                self._gathering.dissolve_if_empty(assembly, now)
+                self._gathering.dissolve_if_empty(assembly)
         else:
             yield Park(hold.uid, hold.node)
 
-    def _bind_alone(self, hold: Hold, now: float) -> Iterator[Instruction]:
+    def _bind_alone(self, hold: Hold) -> Iterator[Instruction]:
         assembly = self._table.assemblies.get(hold.gang) if hold.gang else None
         if assembly is not None and assembly.state in FORWARD:
             assembly.holds[hold.uid] = hold
-        yield from self._table.commit((hold,), now)
+        yield from self._table.commit((hold,))
 
     # It ends
 
@@ -145,7 +145,7 @@ class Calls:
         hold = self._table.holds[event.uid]
         assembly = self._table.assembly_of(hold)
         bound = event.outcome.result is BindResult.BOUND
-        self._table.move(hold, HoldState.BOUND if bound else HoldState.FAILED, now)
+        self._table.move(hold, HoldState.BOUND if bound else HoldState.FAILED)
         self._table.drop(hold)
         if bound:
             self._table.recent.remember(hold.uid, hold.node, now)

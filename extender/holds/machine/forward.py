@@ -41,14 +41,14 @@ class Forward:
         if assembly.holds:
             return
         if quorum.is_complete(assembly):
-            self._start(assembly, now)
+            self._start(assembly)
         elif assembly.state is AssemblyState.COMMITTING:
             yield from self._fall_short(assembly, now)
         else:
-            self.look_again(assembly, now)
+            self.look_again(assembly)
 
-    def _start(self, assembly: Assembly, now: float) -> None:
-        self._table.turn(assembly, AssemblyState.DONE, now)
+    def _start(self, assembly: Assembly) -> None:
+        self._table.turn(assembly, AssemblyState.DONE)
         self._table.backoff.started(assembly.key)
 
     def _fall_short(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
@@ -58,7 +58,7 @@ class Forward:
                 yield Free(uid)
             yield from self._table.end(assembly, Cause.BIND_FAILED, now)
             return
-        self._table.turn(assembly, AssemblyState.BROKEN, now)
+        self._table.turn(assembly, AssemblyState.BROKEN)
         limits = self._patience.limits(now)
         assembly.deadline = now + (limits.take_back_s or limits.broken_s)
         self._table.alarms.set(assembly.deadline, assembly.key)
@@ -66,16 +66,16 @@ class Forward:
         self._table.enrol(assembly, members)
         yield ReportPartial(assembly.key)
 
-    def look_again(self, assembly: Assembly, now: float) -> None:
+    def look_again(self, assembly: Assembly) -> None:
         """See whether a gang in part runs by now, or nothing of it is left to be completed."""
         if assembly.state is not AssemblyState.BROKEN or assembly.holds:
             return
         group = self._facts.group(assembly.key) or assembly.group
         seated = quorum.seats(group, self._facts)
         if quorum.is_satisfied(group, seated):
-            self._start(assembly, now)
+            self._start(assembly)
         elif not seated.total and not any(map(self._may_be_bound, assembly.unsure)):
-            self._table.turn(assembly, AssemblyState.DISSOLVED, now)
+            self._table.turn(assembly, AssemblyState.DISSOLVED)
 
     def _may_be_bound(self, uid: PodUid) -> bool:
         """Ask whether an outcome is unknown still: not shown, and its promise has not lapsed."""
@@ -96,7 +96,7 @@ class Forward:
         elif limits.take_back_s and seated.total and not quorum.is_satisfied(group, seated):
             yield from self._take_back(assembly, now)
         else:
-            self._table.turn(assembly, AssemblyState.DISSOLVED, now)
+            self._table.turn(assembly, AssemblyState.DISSOLVED)
 
     def _take_back(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
         """Stop waiting for the rest: what occupies nodes for nothing leaves again."""

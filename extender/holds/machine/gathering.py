@@ -41,7 +41,7 @@ class Gathering:
         """Hold a new arrival; the first of its gang sets the deadline for all."""
         assembly = self._table.assemblies.get(group.key)
         if assembly is not None and assembly.state is AssemblyState.BROKEN:
-            self._table.turn(assembly, AssemblyState.DISSOLVED, now)  # nobody of it runs
+            self._table.turn(assembly, AssemblyState.DISSOLVED)  # nobody of it runs
             assembly = None
         elif assembly is not None and assembly.group.uid != group.uid:
             yield from self._table.end(assembly, Cause.GROUP_REPLACED, now)
@@ -51,11 +51,11 @@ class Gathering:
             assembly = self._begin(group, now)
         elif assembly.state is AssemblyState.ASSEMBLING:
             assembly.group = group
-        yield from self._table.park(hold, assembly, now)
+        yield from self._table.park(hold, assembly)
         if is_first and self._is_too_large(group, self._facts.seated(group.key), now):
             yield from self._table.end(assembly, Cause.TOO_LARGE, now)  # why bring the rest?
         else:
-            yield from self.weigh(assembly, now)
+            yield from self.weigh(assembly)
 
     def _begin(self, group: PodGroup, now: float) -> Assembly:
         limits = self._patience.limits(now)
@@ -71,7 +71,7 @@ class Gathering:
         self._table.alarms.set(assembly.deadline, assembly.key)
         return assembly
 
-    def weigh(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
+    def weigh(self, assembly: Assembly) -> Iterator[Instruction]:
         """Ask for the live PodGroup once enough members are here."""
         if assembly.state is not AssemblyState.ASSEMBLING or assembly.reread_at is not None:
             return
@@ -80,7 +80,7 @@ class Gathering:
             return  # nearly always: one arrival of many
         if not quorum.is_reached(group, assembly.holds.values(), quorum.seats(group, self._facts)):
             return
-        self._table.turn(assembly, AssemblyState.VERIFYING, now)
+        self._table.turn(assembly, AssemblyState.VERIFYING)
         assembly.epoch = next(self._epochs)
         assembly.seen = self._facts.group(group.key)
         yield Verify(group.key, assembly.epoch, group)
@@ -113,11 +113,11 @@ class Gathering:
         yield from self._judge_members(assembly, now)
         holds = assembly.holds.values()
         if not holds:
-            self._table.turn(assembly, AssemblyState.DISSOLVED, now)
+            self._table.turn(assembly, AssemblyState.DISSOLVED)
         elif all(quorum.is_reached(each, holds, seated) for each, seated in demands):
             yield from self._commit(assembly, demands[0][1], now)
         else:
-            self._table.turn(assembly, AssemblyState.ASSEMBLING, now)
+            self._table.turn(assembly, AssemblyState.ASSEMBLING)
             yield from self.time_passed(assembly, now)
 
     def _judge_members(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
@@ -135,9 +135,9 @@ class Gathering:
         if now + self._patience.limits(now).commit_s > assembly.give_up:
             yield from self._table.end(assembly, Cause.TOO_LATE, now)
             return
-        self._table.turn(assembly, AssemblyState.COMMITTING, now)
+        self._table.turn(assembly, AssemblyState.COMMITTING)
         assembly.seated_before = seated
-        yield from self._table.commit(tuple(assembly.holds.values()), now)
+        yield from self._table.commit(tuple(assembly.holds.values()))
 
     def _is_too_large(self, group: PodGroup, seated: int, now: float) -> bool:
         """Ask whether the binder would give up midway; surplus members may be left behind."""
@@ -149,7 +149,7 @@ class Gathering:
         assembly = self._that_asked(event)
         if assembly is None:
             return
-        self._table.turn(assembly, AssemblyState.ASSEMBLING, now, Cause.UNVERIFIED)
+        self._table.turn(assembly, AssemblyState.ASSEMBLING, Cause.UNVERIFIED)
         assembly.reread_at = now + self._patience.limits(now).reread_s
         if assembly.reread_at >= assembly.deadline:
             yield from self._table.end(assembly, Cause.UNVERIFIED, now)
@@ -163,29 +163,29 @@ class Gathering:
         assembly = self._table.assembly_of(hold)
         yield from self._remove(hold, cause, now)
         if assembly is not None:
-            self.dissolve_if_empty(assembly, now)
+            self.dissolve_if_empty(assembly)
 
     def _remove(self, hold: Hold, cause: Cause, now: float) -> Iterator[Instruction]:
         if cause is not Cause.BOUND:
             yield from self._table.release(hold, cause, now)
             return
-        self._table.move(hold, HoldState.BOUND, now)
+        self._table.move(hold, HoldState.BOUND)
         self._table.drop(hold)
         # The mirror shows it on its node: nothing of it is in flight any more.
         yield Free(hold.uid)
         yield from self._table.answer(hold, cause, now, "")
 
-    def dissolve_if_empty(self, assembly: Assembly, now: float) -> None:
+    def dissolve_if_empty(self, assembly: Assembly) -> None:
         """End an attempt in which nobody waits any more; nobody is to blame."""
         if assembly.state in GATHERING and not assembly.holds:
-            self._table.turn(assembly, AssemblyState.DISSOLVED, now)
+            self._table.turn(assembly, AssemblyState.DISSOLVED)
 
     def member_changed(self, assembly: Assembly, uid: PodUid, now: float) -> Iterator[Instruction]:
         """Weigh anew, and doubt if this member will not come."""
         pod = self._facts.pod(uid)
         if pod is None or not quorum.may_come(pod, assembly):
             self.doubt(assembly, now)
-        yield from self.weigh(assembly, now)
+        yield from self.weigh(assembly)
 
     def member_refused(self, assembly: Assembly, pod: Pod, now: float) -> Iterator[Instruction]:
         """Doubt if kube-scheduler found no node for a member since the assembly began.
@@ -216,7 +216,7 @@ class Gathering:
         """Go on with the changed group, or stop; bindings that were sent stay sent."""
         cause = group_objection(group, assembly.group.uid)
         if assembly.state is AssemblyState.BROKEN and cause and not assembly.holds:
-            self._table.turn(assembly, AssemblyState.DISSOLVED, now, cause)
+            self._table.turn(assembly, AssemblyState.DISSOLVED, cause)
         if assembly.state not in GATHERING:
             return
         if group is None or cause is not None:
@@ -226,9 +226,9 @@ class Gathering:
             if quorum.is_same_promise(group, assembly.seen):
                 return
             # The read that is under way may be older than this change.
-            self._table.turn(assembly, AssemblyState.ASSEMBLING, now)
+            self._table.turn(assembly, AssemblyState.ASSEMBLING)
         assembly.group = group
-        yield from self.weigh(assembly, now)
+        yield from self.weigh(assembly)
         yield from self.time_passed(assembly, now)
 
     # Time
@@ -259,4 +259,4 @@ class Gathering:
                 return
         if assembly.reread_at is not None and now >= assembly.reread_at:
             assembly.reread_at = None
-            yield from self.weigh(assembly, now)
+            yield from self.weigh(assembly)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from extender.holds.machine.assembly import Assembly, Hold, Seats
 from extender.holds.machine.messages import Facts
@@ -34,32 +34,26 @@ def seats(group: PodGroup, facts: Facts) -> Seats:
 
 def is_satisfied(group: PodGroup, seated: Seats) -> bool:
     """Ask whether the gang runs already, so that further members need not wait."""
-    return seated.total >= group.min_member and all(
-        seated.by_role[role] >= least for role, least in group.role_minima.items()
-    )
+    return _are_enough(group, (), seated)
 
 
 def is_reached(group: PodGroup, holds: Collection[Hold], seated: Seats) -> bool:
     """Ask whether seated and held members together are enough; none of *holds* may be seated."""
-    if seated.total + len(holds) < group.min_member:
-        return False
-    return _has_all_roles(group, (hold.role for hold in holds), seated)
+    return _are_enough(group, [hold.role for hold in holds], seated)
 
 
 def is_complete(assembly: Assembly) -> bool:
     """Ask whether those who were bound are enough beside those who were there before."""
-    group, seated = assembly.group, assembly.seated_before
-    if seated.total + len(assembly.bound) < group.min_member:
+    return _are_enough(assembly.group, assembly.bound.values(), assembly.seated_before)
+
+
+def _are_enough(group: PodGroup, coming: Collection[str], seated: Seats) -> bool:
+    if seated.total + len(coming) < group.min_member:
         return False
-    return _has_all_roles(group, assembly.bound.values(), seated)
-
-
-def _has_all_roles(group: PodGroup, coming: Iterable[str], seated: Seats) -> bool:
-    minima = group.role_minima
-    if not minima:
-        return True
-    roles = Counter(coming)
-    return all(seated.by_role[role] + roles[role] >= least for role, least in minima.items())
+    roles = Counter(coming if group.role_minima else ())
+    return all(
+        seated.by_role[role] + roles[role] >= least for role, least in group.role_minima.items()
+    )
 
 
 def is_within_reach(assembly: Assembly, facts: Facts) -> bool:

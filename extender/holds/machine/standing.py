@@ -38,8 +38,6 @@ class Refuse(msgspec.Struct, frozen=True):
 class Present(msgspec.Struct, frozen=True):
     """The API server has shown the pod on that very node: answer with success at once."""
 
-    gang: GangKey | None = None
-
 
 class BindNow(msgspec.Struct, frozen=True):
     """There is nothing to wait for."""
@@ -65,7 +63,7 @@ def judge(order: BindOrder, facts: Facts) -> Entry:
     if pod is None or pod.status is Status.RELEASING:
         return Refuse(Cause.POD_GONE, gang)
     if pod.status not in UNSEATED_SET:
-        return Present(gang) if pod.node == order.node else Refuse(Cause.POD_ELSEWHERE, gang)
+        return Present() if pod.node == order.node else Refuse(Cause.POD_ELSEWHERE, gang)
     if gang is None:
         return BindNow()
     return _judge_member(pod, gang, facts)

@@ -5,10 +5,11 @@ Only the hands here move a hold or an assembly from state to state.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import NamedTuple
+
+from cachetools import FIFOCache
 
 from extender.errors import IllegalTransition
 from extender.holds.machine.assembly import (
@@ -33,32 +34,22 @@ _RECENT_S = 60.0
 _MOST_RECENT = 20_000
 
 
-class Line(NamedTuple):
-    """One thing that happened; *at* is the barrier's monotonic time."""
-
-    at: float
-    what: str
-    uid: PodUid | None = None
-
-
 class Stories:
-    """The last lines of the gangs that were here last."""
+    """What happened last to the gangs that were here last, for whoever must find a mistake."""
 
     def __init__(self) -> None:
-        self._lines: OrderedDict[GangKey, deque[Line]] = OrderedDict()
+        self._lines: FIFOCache[GangKey, deque[str]] = FIFOCache(_GANGS)
 
-    def note(self, gang: GangKey | None, at: float, what: str, uid: PodUid | None = None) -> None:
+    def note(self, gang: GangKey | None, what: str) -> None:
         """Add a line; lone pods have no story."""
         if gang is None:
             return
         lines = self._lines.get(gang)
         if lines is None:
             lines = self._lines[gang] = deque(maxlen=_LINES)
-            if len(self._lines) > _GANGS:
-                self._lines.popitem(last=False)
-        lines.append(Line(at, what, uid))
+        lines.append(what)
 
-    def of(self, gang: GangKey) -> tuple[Line, ...]:
+    def of(self, gang: GangKey) -> tuple[str, ...]:
         """Tell the story of a gang, oldest line first."""
         return tuple(self._lines.get(gang, ()))
 
@@ -135,31 +126,31 @@ class Table:
         hold.waiters.append(waiter)
         self.calls[waiter.id] = hold.uid
 
-    def park(self, hold: Hold, assembly: Assembly, now: float) -> Iterator[Instruction]:
+    def park(self, hold: Hold, assembly: Assembly) -> Iterator[Instruction]:
         """Hold a new arrival in its assembly."""
         self.holds[hold.uid] = assembly.holds[hold.uid] = hold
         self.enrol(assembly, ((hold.uid, ""),))
         assembly.stuck.discard(hold.uid)
-        self.move(hold, HoldState.HELD, now)
+        self.move(hold, HoldState.HELD)
         yield Park(hold.uid, hold.node)
 
-    def commit(self, holds: tuple[Hold, ...], now: float) -> Iterator[Instruction]:
+    def commit(self, holds: tuple[Hold, ...]) -> Iterator[Instruction]:
         """Send the bindings of *holds*; from here there is no way back."""
         for hold in holds:
             self.holds[hold.uid] = hold
-            self.move(hold, HoldState.COMMITTING, now)
+            self.move(hold, HoldState.COMMITTING)
         yield Bind(tuple(hold.order for hold in holds))
 
     def release(self, hold: Hold, cause: Cause, now: float) -> Iterator[Instruction]:
         """Refuse a hold before anything was sent."""
-        self.move(hold, HoldState.RELEASED, now, cause)
+        self.move(hold, HoldState.RELEASED, cause)
         self.drop(hold)
         yield from self.answer(hold, cause, now, cause.text(hold.gang))
         yield Free(hold.uid)
 
     def end(self, assembly: Assembly, cause: Cause, now: float) -> Iterator[Instruction]:
         """Refuse every held call of an attempt together, of which nothing stays bound."""
-        self.turn(assembly, AssemblyState.ABORTED, now, cause)
+        self.turn(assembly, AssemblyState.ABORTED, cause)
         for hold in tuple(assembly.holds.values()):
             yield from self.release(hold, cause, now)
         if cause in BACKS_OFF:
@@ -181,21 +172,19 @@ class Table:
             yield Answer(waiter.id, error, cause, now - waiter.arrived)
         hold.waiters.clear()
 
-    def move(self, hold: Hold, to: HoldState, now: float, cause: Cause | None = None) -> None:
+    def move(self, hold: Hold, to: HoldState, cause: Cause | None = None) -> None:
         """Bring a hold into another state, if the table of moves allows it."""
         if to not in HOLD_MOVES[hold.state]:
             raise self._illegal(f"pod {hold.uid}", hold.gang, hold.state.name, to.name)
         hold.state = to
-        self.stories.note(hold.gang, now, _words(to, cause), hold.uid)
+        self.stories.note(hold.gang, _words(to, cause))
 
-    def turn(
-        self, assembly: Assembly, to: AssemblyState, now: float, cause: Cause | None = None
-    ) -> None:
+    def turn(self, assembly: Assembly, to: AssemblyState, cause: Cause | None = None) -> None:
         """Bring an assembly into another state, if the table of moves allows it."""
         if to not in ASSEMBLY_MOVES[assembly.state]:
             raise self._illegal("the assembly", assembly.key, assembly.state.name, to.name)
         assembly.state = to
-        self.stories.note(assembly.key, now, _words(to, cause))
+        self.stories.note(assembly.key, _words(to, cause))
         if to not in GATHERING:
             self._dismiss(assembly)
         if not ASSEMBLY_MOVES[to]:
@@ -207,50 +196,10 @@ class Table:
         assembly.siblings.clear()
 
     def _illegal(self, what: str, gang: GangKey | None, old: str, new: str) -> IllegalTransition:
-        story = "; ".join(line.what for line in self.stories.of(gang)) if gang else ""
+        story = "; ".join(self.stories.of(gang)) if gang else ""
         return IllegalTransition(f"{what} of gang {gang} cannot go from {old} to {new} ({story})")
 
 
 @cache
 def _words(to: HoldState | AssemblyState, cause: Cause | None) -> str:
     return f"{to.name}: {cause.value}" if cause else to.name
-
-
-def check(table: Table) -> None:
-    """Say what must be true after every event; raise `IllegalTransition` for what is not."""
-    _demand(len(table.holds) <= table.max_holds, "more holds than the table may have")
-    for hold in table.holds.values():
-        _check_hold(hold, table)
-    for key, assembly in table.assemblies.items():
-        _demand(assembly.key == key, f"{assembly.key} stands under another name")
-        _check_assembly(assembly, table)
-    siblings = {uid: key for key, each in table.assemblies.items() for uid in each.siblings}
-    _demand(siblings == table.siblings, "a sibling of no assembly, or of a wrong one")
-    waiting = {waiter.id: hold.uid for hold in table.holds.values() for waiter in hold.waiters}
-    _demand(waiting == table.calls, "a call that waits for nobody, or nobody knows of")
-
-
-def _check_hold(hold: Hold, table: Table) -> None:
-    _demand(bool(HOLD_MOVES[hold.state]), f"{hold.uid} is over but still on the table")
-    if hold.state is HoldState.HELD:
-        _demand(len(hold.waiters) == 1, f"{hold.uid} is held for no call or for several")
-        _demand(table.assembly_of(hold) is not None, f"{hold.uid} is held for no gang")
-    else:
-        _demand(hold.state is HoldState.COMMITTING, f"{hold.uid} was never parked or sent")
-
-
-def _check_assembly(assembly: Assembly, table: Table) -> None:
-    key = assembly.key
-    _demand(bool(ASSEMBLY_MOVES[assembly.state]), f"{key} is over but still on the table")
-    for uid, hold in assembly.holds.items():
-        _demand(table.holds.get(uid) is hold, f"{uid} of {key} is not on the table")
-    states = {hold.state for hold in assembly.holds.values()}
-    if assembly.state in GATHERING:
-        _demand(states == {HoldState.HELD}, f"{key} gathers, but not only held members")
-    else:
-        _demand(states <= {HoldState.COMMITTING}, f"{key} was sent, but holds members back")
-
-
-def _demand(truth: bool, otherwise: str) -> None:
-    if not truth:
-        raise IllegalTransition(f"the barrier is inconsistent: {otherwise}")

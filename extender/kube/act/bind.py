@@ -37,23 +37,6 @@ UNKNOWN = BindOutcome(BindResult.UNKNOWN, "the API server does not answer")
 _PAUSE = Pause(0.05, 1.0)
 
 
-class _Name(msgspec.Struct):
-    name: str
-    uid: str
-
-
-class _Target(msgspec.Struct):
-    name: str
-    kind: str = "Node"
-
-
-class _Binding(msgspec.Struct, rename="camel"):
-    metadata: _Name
-    target: _Target
-    kind: str = "Binding"
-    api_version: str = "v1"
-
-
 _encode = msgspec.json.Encoder().encode
 
 
@@ -127,10 +110,15 @@ class PipelinedBinder:
 
     def _binding(self, errand: _Errand) -> Exchange:
         order = errand.order
-        body = _encode(_Binding(_Name(order.name, order.uid), _Target(order.node)))
+        binding = {
+            "metadata": {"name": order.name, "uid": order.uid},
+            "target": {"name": order.node, "kind": "Node"},
+            "kind": "Binding",
+            "apiVersion": "v1",
+        }
         path = pod_path(order.namespace, order.name, "/binding")
         errand.asking = True
-        request = self._pipeline.frame(b"POST", path, body)
+        request = self._pipeline.frame(b"POST", path, _encode(binding))
         # Once its time is up, kube-scheduler was told "no": the binding must not go out then.
         return Exchange(request, partial(self._answered, errand), errand.is_open)
 

@@ -22,8 +22,7 @@ from extender.logs import event
 from extender.metrics import Metrics
 from extender.model.dialect import VERSIONS
 from extender.ports import Notice, Subject
-from extender.timing.clock import timestamp
-from extender.timing.pace import Pace
+from extender.timing.clock import Pace, timestamp
 
 log = logging.getLogger(__name__)
 
@@ -55,12 +54,11 @@ class ApiAnnouncer:
         access: Access,
         metrics: Metrics,
         *,
-        pace: Pace | None = None,
         wait: Callable[[float], object] | None = None,
     ) -> None:
         self._access = access
         self._metrics = metrics
-        self._pace = pace or Pace(PER_S, BURST)
+        self._pace = Pace(PER_S, BURST)
         self._stopping = threading.Event()
         self._wait = wait or self._stopping.wait
         self._notices: queue.Queue[Notice | None] = queue.Queue(_WAITING)

@@ -21,8 +21,7 @@ from extender.kube.api.client import Access, is_another
 from extender.kube.api.pipeline import pod_path
 from extender.logs import event
 from extender.ports import EvictOrder, EvictOutcome, EvictResult
-from extender.timing.clock import timestamp
-from extender.timing.pace import Pace
+from extender.timing.clock import Pace, timestamp
 from extender.timing.pause import Pause
 
 log = logging.getLogger(__name__)
@@ -42,15 +41,9 @@ _STRATEGIC = "application/strategic-merge-patch+json"
 class ApiEvictor:
     """The `Evictor` of the real cluster."""
 
-    def __init__(
-        self,
-        access: Access,
-        *,
-        pace: Pace | None = None,
-        wait: Callable[[float], object] | None = None,
-    ) -> None:
+    def __init__(self, access: Access, *, wait: Callable[[float], object] | None = None) -> None:
         self._access = access
-        self._pace = pace or Pace(PER_S, BURST)
+        self._pace = Pace(PER_S, BURST)
         self._stopping = threading.Event()
         self._wait = wait or self._stopping.wait
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="evict")
@@ -134,8 +127,6 @@ class ApiEvictor:
         # 409 is another uid, or a budget that changed under the API server's hands: the pod tells.
         if error.status == 409 and not self._is_there(order):
             return _GONE, True
-        if error.status == 401:
-            self._access.renew()
         unheard = error.status in (0, 401)
         result = EvictResult.FAILED if unheard else EvictResult.BLOCKED
         patient = unheard or error.status in (409, 429) or error.status >= 500
@@ -143,7 +134,7 @@ class ApiEvictor:
 
     def _is_there(self, order: EvictOrder) -> bool:
         try:
-            _, body = self._access.request("GET", pod_path(order.namespace, order.name))
+            body = self._access.request("GET", pod_path(order.namespace, order.name))
         except Gone:
             return False
         except ApiError:

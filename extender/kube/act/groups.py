@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from urllib.parse import quote
@@ -35,50 +36,34 @@ class LiveGroups:
         if resource is None:
             live.set_result(group)
         else:
-            question = _Question(_path(resource, group), resource, live)
-            self._pipeline.run(partial(self._ask, question))
+            path = _path(resource, group)
+            self._pipeline.run(lambda: self._ask(path, partial(_settle, live, resource, path)))
         return live
 
-    def _ask(self, question: _Question, is_last: bool = False) -> None:
-        request = self._pipeline.frame(b"GET", question.path)
-        self._pipeline.ask(request, partial(self._answered, question, is_last))
-
-    def _answered(self, question: _Question, is_last: bool, reply: Reply) -> None:
-        if reply.status == 0 and not is_last:
-            # The server may have closed the connection while it was idle; a read can be repeated.
-            self._ask(question, is_last=True)
-            return
-        if reply.status == 401:
-            self._pipeline.renew()
-        question.settle(reply)
-
-
-class _Question:
-    """One read on its way."""
-
-    __slots__ = ("_live", "_resource", "path")
-
-    def __init__(self, path: str, resource: Resource, live: Future[PodGroup | None]) -> None:
-        self.path = path
-        self._resource = resource
-        self._live = live
-
-    def settle(self, reply: Reply) -> None:
-        """Tell what the reply says."""
-        if reply.status == 404:
-            self._live.set_result(None)
-            return
-        if reply.status == 0:
-            error: ApiError = Unreachable(f"GET {self.path}: no answer from the API server")
-        elif reply.status != 200:
-            error = refusal("GET", self.path, reply.status, reply.body)
-        else:
-            group = self._resource.codec.item(reply.body)
-            if isinstance(group, PodGroup):
-                self._live.set_result(group)
+    def _ask(self, path: str, settle: Callable[[Reply], None], is_last: bool = False) -> None:
+        def answered(reply: Reply) -> None:
+            if reply.status == 0 and not is_last:
+                # The server may have closed an idle connection; a read can be repeated.
+                self._ask(path, settle, is_last=True)
                 return
-            error = ApiError(f"GET {self.path}: the answer is no PodGroup", status=200)
-        self._live.set_exception(error)
+            if reply.status == 401:
+                self._pipeline.renew()
+            settle(reply)
+
+        self._pipeline.ask(self._pipeline.frame(b"GET", path), answered)
+
+
+def _settle(live: Future[PodGroup | None], resource: Resource, path: str, reply: Reply) -> None:
+    """Tell what the reply says."""
+    group = resource.codec.item(reply.body) if reply.status == 200 else None
+    if reply.status == 404 or isinstance(group, PodGroup):
+        live.set_result(group if isinstance(group, PodGroup) else None)
+    elif reply.status == 0:
+        live.set_exception(Unreachable(f"GET {path}: no answer from the API server"))
+    elif reply.status == 200:
+        live.set_exception(ApiError(f"GET {path}: the answer is no PodGroup", status=200))
+    else:
+        live.set_exception(refusal("GET", path, reply.status, reply.body))
 
 
 def _path(resource: Resource, group: PodGroup) -> str:

@@ -17,7 +17,7 @@ from extender.errors import ApiError, Gone
 from extender.kube.api.client import MERGE, Access, is_another
 from extender.model.dialect import VERSIONS
 from extender.ports import Subject
-from extender.timing.pace import Pace
+from extender.timing.clock import Pace
 
 PER_S = 50.0
 BURST = 100
@@ -31,15 +31,9 @@ Status = Mapping[str, Any]
 class ApiStatusWriter:
     """The `StatusWriter` of the real cluster."""
 
-    def __init__(
-        self,
-        access: Access,
-        *,
-        pace: Pace | None = None,
-        wait: Callable[[float], object] | None = None,
-    ) -> None:
+    def __init__(self, access: Access, *, wait: Callable[[float], object] | None = None) -> None:
         self._access = access
-        self._pace = pace or Pace(PER_S, BURST)
+        self._pace = Pace(PER_S, BURST)
         self._stopping = threading.Event()
         self._wait = wait or self._stopping.wait
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="status")
@@ -62,7 +56,7 @@ class ApiStatusWriter:
     def _read(self, subject: Subject) -> Status | None:
         self._wait(self._pace.turn())
         try:
-            _, body = self._ask("GET", _path(subject))
+            body = self._access.request("GET", _path(subject))
         except Gone:
             return None
         return _status(body, subject)
@@ -89,20 +83,12 @@ class ApiStatusWriter:
 
     def _merge(self, path: str, patch: object, subject: Subject) -> Status | None:
         try:
-            _, body = self._ask("PATCH", path, patch)
+            body = self._access.request("PATCH", path, patch, content_type=MERGE)
         except ApiError as error:
             if is_another(error):
                 return None
             raise
         return _status(body, subject)
-
-    def _ask(self, method: str, path: str, body: object = None) -> tuple[int, bytes]:
-        try:
-            return self._access.request(method, path, body, content_type=MERGE)
-        except ApiError as error:
-            if error.status == 401:
-                self._access.renew()
-            raise
 
 
 def _path(subject: Subject) -> str:

@@ -29,42 +29,28 @@ class CautiousUndo:
 
     def take_back(self, gang: GangKey, orders: Sequence[EvictOrder]) -> None:
         """Ask all of them to leave, or none when one of them would never come again."""
-        self._pipeline.run(partial(self._ask, _Inquiry(gang, orders, self._evictor), orders))
+        self._pipeline.run(lambda: self._ask(gang, orders))
 
-    def _ask(self, inquiry: _Inquiry, orders: Sequence[EvictOrder]) -> None:
+    def _ask(self, gang: GangKey, orders: Sequence[EvictOrder]) -> None:
+        heard: list[tuple[EvictOrder, Reply]] = []
+
+        def hear(order: EvictOrder, reply: Reply) -> None:
+            heard.append((order, reply))
+            if len(heard) == len(orders):
+                self._decide(gang, heard)
+
         for order in orders:
             request = self._pipeline.frame(b"GET", pod_path(order.namespace, order.name))
-            self._pipeline.ask(request, partial(inquiry.hear, order))
+            self._pipeline.ask(request, partial(hear, order))
 
-
-class _Inquiry:
-    """The pods of one gang, until it is known of each whether it may go."""
-
-    def __init__(self, gang: GangKey, orders: Sequence[EvictOrder], evictor: Evictor) -> None:
-        self._gang = gang
-        self._orders = orders
-        self._evictor = evictor
-        self._unheard = len(orders)
-        self._stays: list[str] = []
-
-    def hear(self, order: EvictOrder, reply: Reply) -> None:
-        """Take the answer about one pod; after the last one all go, or none."""
-        self._unheard -= 1
-        if not _may_go(order, reply):
-            self._stays.append(f"{order.namespace}/{order.name}")
-        if self._unheard:
+    def _decide(self, gang: GangKey, heard: Sequence[tuple[EvictOrder, Reply]]) -> None:
+        stays = [f"{each.namespace}/{each.name}" for each, said in heard if not _may_go(each, said)]
+        if stays:
+            sentence = "gang bound in part stays: not every pod has a controller"
+            event(log, logging.ERROR, sentence, gang=gang, pods=sorted(stays)[:50])
             return
-        if self._stays:
-            event(
-                log,
-                logging.ERROR,
-                "gang bound in part stays: not every pod has a controller",
-                gang=self._gang,
-                pods=sorted(self._stays)[:50],
-            )
-            return
-        event(log, logging.WARNING, "gang bound in part is taken back", gang=self._gang)
-        self._evictor.evict(self._orders)
+        event(log, logging.WARNING, "gang bound in part is taken back", gang=gang)
+        self._evictor.evict([order for order, _ in heard])
 
 
 def _may_go(order: EvictOrder, reply: Reply) -> bool:

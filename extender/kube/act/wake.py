@@ -20,7 +20,7 @@ from extender.kube.api.pipeline import MERGE_PATCH, Pipeline, pod_path
 from extender.logs import event
 from extender.model.pod import PodUid
 from extender.ports import WakeOrder
-from extender.timing.pace import Pace
+from extender.timing.clock import Pace
 from extender.timing.pause import Pause
 
 log = logging.getLogger(__name__)

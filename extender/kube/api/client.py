@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -12,7 +11,7 @@ from urllib.parse import urlencode
 import msgspec
 import urllib3
 
-from extender.errors import ApiError, Conflict, ExtenderError, Gone, Unreachable
+from extender.errors import ApiError, ExtenderError, Gone, Unreachable
 from extender.kube.api.kubeconfig import Endpoint, read
 
 #: How old a token may be before it is read again; kubelet rotates them long before they expire.
@@ -27,7 +26,6 @@ _REQUEST_S = 15.0
 #: Every watch has a connection of its own.
 _CONNECTIONS = 32
 _AGENT = "gang-extender"
-_REFUSALS: Mapping[int, type[ApiError]] = {404: Gone, 409: Conflict}
 
 
 class Access:
@@ -37,52 +35,24 @@ class Access:
     needs; they change only in `renew`, so read them when connecting, not before.
     """
 
-    def __init__(
-        self,
-        *,
-        host: str,
-        port: int,
-        prefix: str = "",
-        tls: ssl.SSLContext | None = None,
-        server_name: str = "",
-        token: Callable[[], str | None] = lambda: None,
-        reload: Callable[[], Endpoint] | None = None,
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, *, reload: Callable[[], Endpoint] | None = None) -> None:
         self._reload = reload
         self._lock = threading.Lock()
         self._reading = threading.Lock()
         self._renewed_at = float("-inf")
-        self._use(
-            Endpoint(
-                host=host,
-                port=port,
-                prefix=prefix,
-                tls=tls,
-                server_name=server_name or host,
-                token=token,
-            )
-        )
+        self._use(endpoint)
 
     @classmethod
     def load(cls, kubeconfig: str | None = None) -> Access:
         """Read the configuration of *kubeconfig*, $KUBECONFIG, the pod or ~/.kube/config."""
-        endpoint = read(kubeconfig)
-        return cls(
-            host=endpoint.host,
-            port=endpoint.port,
-            prefix=endpoint.prefix,
-            tls=endpoint.tls,
-            server_name=endpoint.server_name,
-            token=endpoint.token,
-            reload=lambda: read(kubeconfig),
-        )
+        return cls(read(kubeconfig), reload=lambda: read(kubeconfig))
 
     def _use(self, endpoint: Endpoint) -> None:
         self.host = endpoint.host
         self.port = endpoint.port
         self.prefix = endpoint.prefix
         self.tls = endpoint.tls
-        self.server_name = endpoint.server_name
+        self.server_name = endpoint.server_name or endpoint.host
         self._token = endpoint.token
         self._authorization = endpoint.token()
         self._read_at = time.monotonic()
@@ -121,20 +91,22 @@ class Access:
         path: str,
         body: object = None,
         *,
-        query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
-    ) -> tuple[int, bytes]:
-        """Ask once and give status and body; anything but 2xx raises from the `ApiError` family."""
-        response = self.open(
-            method, path, body, query=query, content_type=content_type, read_s=_REQUEST_S
-        )
+    ) -> bytes:
+        """Ask once and give the body; anything but 2xx raises from the `ApiError` family.
+
+        A 401 makes us read our credentials anew, for whoever asks again.
+        """
+        response = self.open(method, path, body, content_type=content_type, read_s=_REQUEST_S)
         try:
             data = response.data
         except urllib3.exceptions.HTTPError as error:
             raise Unreachable(f"{method} {path}: the answer broke off: {error}") from error
+        if response.status == 401:
+            self.renew()
         if response.status >= 300:
             raise refusal(method, path, response.status, data)
-        return response.status, data
+        return data
 
     def open(
         self,
@@ -171,7 +143,7 @@ class Access:
 
 def refusal(method: str, path: str, status: int, body: bytes) -> ApiError:
     """Translate an answer that is not 2xx; its message is the API server's own."""
-    kind = _REFUSALS.get(status, ApiError)
+    kind = Gone if status == 404 else ApiError
     return kind(f"{method} {path}: {status}: {_message(body)}", status=status)
 
 

@@ -12,24 +12,12 @@ from typing import Any
 import msgspec
 
 from extender.errors import BadQuantity
-from extender.kube.decode.objects import RawMeta
-from extender.kube.decode.raw import Quantities
-from extender.model.dialect import COSCHEDULING, KUBE_BATCH, KUBE_BATCH_INCUBATOR, VOLCANO
+from extender.kube.decode.codec import OddMeta
+from extender.kube.decode.raw import Quantities, RawMeta
 from extender.model.gang import Phase, PodGroup
 from extender.model.pod import NO_LABELS
 from extender.model.queue import Queue, QueueState
 from extender.model.resources import NOTHING, Resources
-
-__all__ = [
-    "COSCHEDULING",
-    "KUBE_BATCH",
-    "KUBE_BATCH_INCUBATOR",
-    "VOLCANO",
-    "spoilt_group",
-    "spoilt_queue",
-    "to_group",
-    "to_queue",
-]
 
 #: Annotations somebody reads begin like this; all others are left behind.
 _READ = ("volcano.sh/", "scheduling.volcano.sh/", "gang-extender.io/", "sla-waiting-time")
@@ -125,14 +113,15 @@ def to_group(raw: RawGroup, dialect: str) -> PodGroup:
     )
 
 
-def spoilt_group(namespace: str, name: str, uid: str, dialect: str, why: str) -> PodGroup:
+def spoilt_group(meta: OddMeta, why: str, dialect: str) -> PodGroup:
     """Stand in for a PodGroup that cannot be read at all."""
+    namespace = meta.namespace or "default"
     return PodGroup(
-        namespace=namespace or "default",
-        name=name,
-        uid=uid,
+        namespace=namespace,
+        name=meta.name,
+        uid=meta.uid,
         dialect=dialect,
-        problem=f"PodGroup {namespace or 'default'}/{name} cannot be read: {why}",
+        problem=f"PodGroup {namespace}/{meta.name} cannot be read: {why}",
     )
 
 
@@ -164,9 +153,9 @@ def to_queue(raw: RawQueue) -> Queue:
     )
 
 
-def spoilt_queue(name: str, uid: str, why: str) -> Queue:
+def spoilt_queue(meta: OddMeta, why: str) -> Queue:
     """Stand in for a Queue that cannot be read at all."""
-    return Queue(name=name, uid=uid, problem=f"it cannot be read: {why}")
+    return Queue(name=meta.name, uid=meta.uid, problem=f"it cannot be read: {why}")
 
 
 def _state(word: str | None) -> QueueState:

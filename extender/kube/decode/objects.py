@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from extender.errors import BadQuantity
-from extender.kube.decode.raw import Labels, Quantities, RawPodCondition, RawRequirement
+from extender.kube.decode.raw import Labels, Quantities, RawMeta, RawPodCondition, RawRequirement
 from extender.model.node import Node, Taint
 from extender.model.pod import NO_LABELS
 from extender.model.queue import Namespace, PriorityClass
@@ -19,23 +18,6 @@ from extender.model.snapshot import DisruptionBudget, LabelSelector
 #: Namespace annotations; only administrators can write them.
 HOME_QUEUE = "scheduling.volcano.sh/queue-name"
 ALLOWED_QUEUES = "gang-extender.io/queues"
-
-
-class RawMeta(msgspec.Struct, rename="camel", gc=False):
-    """metadata of anything but a pod."""
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    creation_timestamp: datetime | None = None
-    labels: Labels | None = None
-    annotations: dict[str, str] | None = None
-
-    @property
-    def created(self) -> float:
-        """Give the creation time in seconds since the epoch."""
-        return self.creation_timestamp.timestamp() if self.creation_timestamp else 0.0
 
 
 class RawTaint(msgspec.Struct, gc=False):

@@ -13,10 +13,10 @@ from sys import intern
 import msgspec
 
 from extender.errors import BadQuantity, MalformedCall
+from extender.kube.decode.codec import OddMeta
 from extender.kube.decode.membership import membership_of
 from extender.kube.decode.raw import Labels, RawMarks, RawPod, RawPodSpec, RawPodStatus
-from extender.kube.decode.requests import ONE_POD
-from extender.kube.decode.shapes import Shapes
+from extender.kube.decode.shapes import ONE_POD, Shapes
 from extender.model.gang import SHADOW, GangKey, Membership
 from extender.model.pod import NO_LABELS, Pod, PodUid, Shape, Status
 
@@ -109,7 +109,7 @@ def to_pod(raw: RawPod, *, schedulers: frozenset[str]) -> tuple[Pod, Membership]
             role=_mark(marks.role, labels, _ROLE),
             priority=_priority(spec, marks),
             priority_class=intern(spec.priority_class_name) if spec.priority_class_name else "",
-            created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
+            created=meta.created,
             gated=bool(spec.scheduling_gates),
             preemptable=_is_true(_mark(marks.preemptable, labels, _PREEMPTABLE)),
             may_preempt=spec.preemption_policy != "Never",
@@ -167,11 +167,10 @@ def _shared(labels: Labels) -> Mapping[str, str]:
     return _labels.setdefault(key, labels)
 
 
-def spoilt_pod(namespace: str, name: str, uid: str, why: str) -> tuple[Pod, Membership]:
+def spoilt_pod(meta: OddMeta, why: str) -> tuple[Pod, Membership]:
     """Stand in for a pod that cannot be read at all: a gang of its own, with a problem."""
-    namespace = namespace or "default"
-    pod = Pod(
-        uid=PodUid(uid or f"{namespace}/{name}"), namespace=namespace, name=name, shape=_UNREADABLE
-    )
+    namespace, name = meta.namespace or "default", meta.name
+    uid = PodUid(meta.uid or f"{namespace}/{name}")
+    pod = Pod(uid=uid, namespace=namespace, name=name, shape=_UNREADABLE)
     key = GangKey(f"{namespace}/pod{SHADOW}{name}")
     return pod, Membership(key=key, named=True, problem=f"pod {name} cannot be read: {why}")

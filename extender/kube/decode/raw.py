@@ -49,16 +49,30 @@ class RawMarks(msgspec.Struct, frozen=True, gc=False):
     preemptable: str | None = msgspec.field(name="volcano.sh/preemptable", default=None)
 
 
-class RawPodMeta(msgspec.Struct, rename="camel", gc=False):
-    """metadata of a pod."""
-
+class _AnyMeta(msgspec.Struct, rename="camel", gc=False):
     name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
     creation_timestamp: datetime | None = None
-    deletion_timestamp: str | None = None
     labels: Labels | None = None
+
+    @property
+    def created(self) -> float:
+        """Give the creation time in seconds since the epoch."""
+        return self.creation_timestamp.timestamp() if self.creation_timestamp else 0.0
+
+
+class RawMeta(_AnyMeta, rename="camel", gc=False):
+    """metadata of anything but a pod."""
+
+    annotations: dict[str, str] | None = None
+
+
+class RawPodMeta(_AnyMeta, rename="camel", gc=False):
+    """metadata of a pod."""
+
+    deletion_timestamp: str | None = None
     annotations: RawMarks | None = None
     owner_references: tuple[RawOwner, ...] | None = None
 
@@ -156,7 +170,6 @@ class RawWorkloadRef(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
     name: str = ""
     pod_group: str = ""
-    pod_group_replica_key: str | None = None
 
 
 class RawPodSpec(msgspec.Struct, rename="camel", gc=False):

@@ -21,14 +21,14 @@ from extender.kube.decode.raw import (
     RawResources,
     RawToleration,
 )
-from extender.kube.decode.requests import pod_requests
 from extender.model.pod import HostPort, NodeTerm, Requirement, Shape, Toleration
 from extender.model.quantity import LARGEST
-from extender.model.resources import NOTHING, Resources
+from extender.model.resources import NOTHING, PODS, Resources
 
 #: More different shapes than any cluster has; when they are reached, the memory starts afresh.
 _REMEMBERED = 50_000
 
+ONE_POD = Resources({PODS: 1})
 _ANY_ADDRESS = "0.0.0.0"  # noqa: S104 (Kubernetes' word for any address; nothing listens here)
 
 
@@ -156,6 +156,28 @@ def _requests(pod: RawPod) -> Resources:
         _parse(spec.resources),
     )
     return Resources({name: min(amount, LARGEST) for name, amount in total.items() if amount})
+
+
+def pod_requests(
+    containers: Sequence[Resources],
+    init: Sequence[tuple[Resources, bool]] = (),
+    overhead: Resources = NOTHING,
+    pod_level: Resources = NOTHING,
+) -> Resources:
+    """Add up a pod as kube-scheduler does, `pods: 1` included.
+
+    *init* is in the order of the pod's spec; the flag says that the container is a sidecar
+    (`restartPolicy: Always`), which keeps running beside everything that starts after it. Plain
+    init containers run alone, so only the most demanding moment counts. A resource named at
+    *pod_level* replaces what the containers add up to.
+    """
+    running, peak = NOTHING, NOTHING
+    for amounts, is_sidecar in init:
+        peak = peak.at_least(running + amounts)
+        if is_sidecar:
+            running = running + amounts
+    needed = sum(containers, running).at_least(peak)
+    return Resources({**needed, **pod_level}) + overhead + ONE_POD
 
 
 def _parse(resources: RawResources | None) -> Resources:

@@ -8,10 +8,9 @@ from typing import Any
 
 from extender.cache.changes import Kind, SeenPod
 from extender.kube.decode import dialects, objects
-from extender.kube.decode.codec import Codec, OddMeta
+from extender.kube.decode.codec import Codec
 from extender.kube.decode.pods import RawPod, spoilt_pod, to_pod
 from extender.model.dialect import COSCHEDULING, VERSIONS
-from extender.model.queue import Queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ def pods(schedulers: frozenset[str]) -> Codec[RawPod]:
         Kind.POD,
         RawPod,
         lambda raw: SeenPod(*to_pod(raw, schedulers=schedulers)),
-        stand_in=lambda meta, why: SeenPod(*spoilt_pod(meta.namespace, meta.name, meta.uid, why)),
+        stand_in=lambda meta, why: SeenPod(*spoilt_pod(meta, why)),
     )
 
 
@@ -69,9 +68,7 @@ def groups(dialect: str) -> Codec[dialects.RawGroup]:
         Kind.GROUP,
         dialects.RawGroup,
         partial(dialects.to_group, dialect=dialect),
-        stand_in=lambda meta, why: dialects.spoilt_group(
-            meta.namespace, meta.name, meta.uid, dialect, why
-        ),
+        stand_in=partial(dialects.spoilt_group, dialect=dialect),
         dialect=dialect,
     )
 
@@ -79,12 +76,12 @@ def groups(dialect: str) -> Codec[dialects.RawGroup]:
 def queues(dialect: str) -> Codec[dialects.RawQueue]:
     """Read the Queues of *dialect*."""
     return Codec(
-        Kind.QUEUE, dialects.RawQueue, dialects.to_queue, stand_in=_spoilt_queue, dialect=dialect
+        Kind.QUEUE,
+        dialects.RawQueue,
+        dialects.to_queue,
+        stand_in=dialects.spoilt_queue,
+        dialect=dialect,
     )
-
-
-def _spoilt_queue(meta: OddMeta, why: str) -> Queue:
-    return dialects.spoilt_queue(meta.name, meta.uid, why)
 
 
 def _optional(plural: str, codec: Codec[Any]) -> Resource:

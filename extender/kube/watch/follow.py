@@ -1,4 +1,7 @@
-"""Follows one resource of the API server: a thin loop with sockets around its `Progress`."""
+"""Follows everything the plan depends on, one thread per resource.
+
+Each is a thin loop with sockets around its `Progress`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from extender.cache.changes import Delete, Item, Upsert
 from extender.cache.cluster import Cluster
 from extender.errors import ApiError, ExtenderError, Unreachable
 from extender.kube.api.client import Access, refusal
-from extender.kube.decode.watched import Resource
+from extender.kube.decode.watched import Resource, resources
 from extender.kube.watch.progress import Heard, Mode, Progress, Request, Signal, Step, lines
 from extender.logs import event
 from extender.ports import Clock
@@ -36,6 +39,40 @@ _HASTE_S = 1.0
 _CHUNK = 1 << 16
 
 
+class Watches:
+    """Keeps *cluster* equal to what the API server shows; pods of *schedulers* are ours."""
+
+    def __init__(
+        self,
+        access: Access,
+        cluster: Cluster,
+        clock: Clock,
+        schedulers: frozenset[str],
+        *,
+        streaming: bool = True,
+        absent_s: float = ABSENT_S,
+        silence_s: float = SILENCE_S,
+    ) -> None:
+        self._cluster = cluster
+        self._followers = [
+            Follower(resource, access, cluster, clock, streaming, absent_s, silence_s)
+            for resource in resources(schedulers)
+        ]
+
+    def start(self) -> None:
+        """Begin; `cluster.readiness()` tells when everything has been listed."""
+        self._cluster.require_namespaces()
+        for follower in self._followers:
+            follower.start()
+
+    def stop(self) -> None:
+        """Hang up and wait for all threads to end."""
+        for follower in self._followers:
+            follower.stop()
+        for follower in self._followers:
+            follower.join(timeout_s=5)
+
+
 class Follower:
     """Tells *cluster* everything that happens to one resource, until stopped."""
 
@@ -45,10 +82,9 @@ class Follower:
         access: Access,
         cluster: Cluster,
         clock: Clock,
-        *,
-        streaming: bool = True,
-        absent_s: float = ABSENT_S,
-        silence_s: float = SILENCE_S,
+        streaming: bool,
+        absent_s: float,
+        silence_s: float,
     ) -> None:
         self._resource = resource
         self._access = access
@@ -190,7 +226,9 @@ class Follower:
         if step in (Step.RELIST, Step.PAGES):
             event(log, logging.INFO, step.value, resource=self._resource.name)
             return
-        if self._resource.is_optional and self._is_absent(step, error.status):
+        # What we were never shown counts as absent, too.
+        is_hidden = error.status == 403 and not self._was_listed
+        if self._resource.is_optional and (step is Step.ABSENT or is_hidden):
             self._note_absence(error)
             return
         if step is Step.RENEW:
@@ -202,16 +240,12 @@ class Follower:
         event(log, logging.WARNING, "not heard", resource=self._resource.name, error=why)
         self._wait_before_retry()
 
-    def _is_absent(self, step: Step, status: int) -> bool:
-        """Ask whether there is nothing for us here; what we were never shown counts, too."""
-        return step is Step.ABSENT or (status == 403 and not self._was_listed)
-
     def _note_absence(self, error: ApiError) -> None:
         codec, name = self._resource.codec, self._resource.name
         self._cluster.replace(codec.kind, (), codec.dialect)
         self._cluster.freshness.listed(name, self._clock.monotonic())
         event(log, logging.DEBUG, "not installed", resource=name, error=str(error))
-        self._wait(spread(self._absent_s, self._chance()))
+        self._stopping.wait(spread(self._absent_s, self._chance()))
 
     def _renew(self) -> None:
         try:
@@ -221,10 +255,7 @@ class Follower:
 
     def _wait_before_retry(self) -> None:
         self._failures += 1
-        self._wait(_PAUSE.after(self._failures, self._chance()))
-
-    def _wait(self, seconds: float) -> None:
-        self._stopping.wait(seconds)
+        self._stopping.wait(_PAUSE.after(self._failures, self._chance()))
 
 
 def _body(response: urllib3.BaseHTTPResponse) -> bytes:

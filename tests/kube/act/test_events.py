@@ -7,8 +7,8 @@ from typing import cast
 
 from extender.kube.act.events import TALKATIVE, ApiAnnouncer
 from extender.kube.api.client import Access
-from extender.kube.decode.dialects import VOLCANO
 from extender.metrics import Metrics
+from extender.model.dialect import VOLCANO
 from extender.ports import Notice, Subject
 from tests.evictions.scene import NOW
 from tests.kube.api_double import ApiDouble

@@ -115,11 +115,10 @@ def test_an_api_server_that_does_not_answer_is_a_failure_and_not_a_block() -> No
     assert waits == [0.25, 0.5, 1.0, 1.0]
 
 
-def test_an_expired_token_is_renewed() -> None:
-    outcome, api, _ = evict(evict=[(401, {"message": "Unauthorized"}), (201, {})])
+def test_an_expired_token_is_no_reason_to_give_up() -> None:
+    outcome, _, _ = evict(evict=[(401, {"message": "Unauthorized"}), (201, {})])
 
     assert outcome.result is EvictResult.LEAVING
-    assert api.renewals == 1
 
 
 def test_a_pod_that_cannot_be_marked_is_evicted_all_the_same() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from extender.errors import ApiError, BadInput, Conflict, Gone, Unreachable
+from extender.errors import ApiError, BadInput, Gone, Unreachable
 from extender.kube.api import client
 from extender.kube.api.client import Access
 from extender.kube.api.kubeconfig import Endpoint
@@ -58,32 +58,38 @@ def echo() -> Iterator[Echo]:
         thread.join()
 
 
-def access(echo: Echo, **rest: Any) -> Access:
-    return Access(host="127.0.0.1", port=echo.server_port, **rest)
+def access(echo: Echo, *, reload: Any = None, **rest: Any) -> Access:
+    return Access(Endpoint(host="127.0.0.1", port=echo.server_port, **rest), reload=reload)
 
 
 def ask(echo: Echo, *arguments: Any, **rest: Any) -> dict[str, Any]:
-    status, body = access(echo, **rest.pop("access", {})).request(*arguments, **rest)
-    assert status == 200
-    heard: dict[str, Any] = json.loads(body)
+    heard: dict[str, Any] = json.loads(
+        access(echo, **rest.pop("access", {})).request(*arguments, **rest)
+    )
     return heard
 
 
-def test_a_request_carries_path_query_and_body(echo: Echo) -> None:
+def test_a_request_carries_path_and_body(echo: Echo) -> None:
     heard = ask(
         echo,
         "PATCH",
         "/api/v1/pods",
         {"a": 1},
-        query={"fieldManager": "a b"},
         content_type="application/merge-patch+json",
         access={"prefix": "/sub"},
     )
 
-    assert (heard["method"], heard["path"]) == ("PATCH", "/sub/api/v1/pods?fieldManager=a+b")
+    assert (heard["method"], heard["path"]) == ("PATCH", "/sub/api/v1/pods")
     assert heard["body"] == '{"a":1}'
     assert heard["headers"]["content-type"] == "application/merge-patch+json"
     assert heard["headers"]["user-agent"] == "gang-extender"
+
+
+def test_what_is_opened_carries_its_query(echo: Echo) -> None:
+    with access(echo).open("GET", "/x", query={"fieldManager": "a b"}, read_s=5.0) as answer:
+        heard = json.loads(answer.data)
+
+    assert heard["path"] == "/x?fieldManager=a+b"
 
 
 def test_a_request_says_who_we_are(echo: Echo) -> None:
@@ -95,7 +101,7 @@ def test_a_request_says_who_we_are(echo: Echo) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "error"), [(404, Gone), (409, Conflict), (403, ApiError), (500, ApiError)]
+    ("status", "error"), [(404, Gone), (409, ApiError), (403, ApiError), (500, ApiError)]
 )
 def test_a_refusal_is_an_error_with_the_servers_own_words(
     echo: Echo, status: int, error: type[ApiError]
@@ -120,7 +126,7 @@ def test_nobody_there_is_unreachable() -> None:
         port = closed.server_port
 
     with pytest.raises(Unreachable, match="GET /x: no answer from the API server"):
-        Access(host="127.0.0.1", port=port).request("GET", "/x")
+        Access(Endpoint(host="127.0.0.1", port=port)).request("GET", "/x")
 
 
 def test_an_old_token_serves_until_the_fresh_one_is_there(
@@ -179,6 +185,17 @@ def test_renewing_reads_everything_anew_but_not_all_the_time(echo: Echo) -> None
 
     assert made.authorization() == "Bearer new"
     assert reloads == [1]
+
+
+def test_a_token_that_ran_out_is_renewed_for_whoever_asks_again(echo: Echo) -> None:
+    renewed = Endpoint(host="127.0.0.1", port=echo.server_port, token=lambda: "Bearer new")
+    made = access(echo, token=lambda: "Bearer old", reload=lambda: renewed)
+    echo.status = 401
+
+    with pytest.raises(ApiError, match="401"):
+        made.request("GET", "/x")
+
+    assert made.authorization() == "Bearer new"
 
 
 def test_loading_reads_the_kubeconfig(tmp_path: Any) -> None:

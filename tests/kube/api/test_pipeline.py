@@ -7,6 +7,7 @@ import logging
 
 from extender.kube.api.client import Access
 from extender.kube.api.connection import UNSENT, Exchange, Reply
+from extender.kube.api.kubeconfig import Endpoint
 from extender.kube.api.pipeline import MERGE_PATCH, Pipeline, pod_path
 from tests.kube.loopback import NEVER, connected, loopback_server, play
 
@@ -20,7 +21,7 @@ def framed(access: Access, *arguments: object) -> str:
 
 
 def test_a_read_has_no_body_and_no_length():
-    text = framed(Access(host="api", port=6443), b"GET", "/healthz")
+    text = framed(Access(Endpoint(host="api", port=6443)), b"GET", "/healthz")
 
     assert text.startswith("GET /healthz HTTP/1.1\r\nhost: api\r\n")
     assert text.endswith("\r\n\r\n")
@@ -28,19 +29,19 @@ def test_a_read_has_no_body_and_no_length():
 
 
 def test_a_write_says_how_long_it_is_and_of_what_kind():
-    text = framed(Access(host="api", port=6443), b"PATCH", "/x", b'{"a":1}', MERGE_PATCH)
+    text = framed(Access(Endpoint(host="api", port=6443)), b"PATCH", "/x", b'{"a":1}', MERGE_PATCH)
 
     assert "content-type: application/merge-patch+json\r\ncontent-length: 7\r\n\r\n" in text
     assert text.endswith('{"a":1}')
 
 
 def test_an_ipv6_host_stands_in_brackets():
-    assert "host: [::1]\r\n" in framed(Access(host="::1", port=6443), b"GET", "/")
+    assert "host: [::1]\r\n" in framed(Access(Endpoint(host="::1", port=6443)), b"GET", "/")
 
 
 def test_a_token_that_was_renewed_is_used_from_the_next_request():
     loop = asyncio.new_event_loop()
-    access = Access(host="api", port=1, token=lambda: "Bearer old")
+    access = Access(Endpoint(host="api", port=1, token=lambda: "Bearer old"))
     pipeline = Pipeline(access, loop)
     before = pipeline.frame(b"GET", "/")
     access._authorization = "Bearer new"

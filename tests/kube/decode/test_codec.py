@@ -8,7 +8,7 @@ import pytest
 from extender.cache.changes import Delete, Kind, SeenPod, Upsert, key_of, kind_of
 from extender.kube.decode import watched
 from extender.kube.decode.codec import WatchLine
-from extender.kube.decode.dialects import VOLCANO
+from extender.model.dialect import VOLCANO
 from extender.model.gang import PodGroup
 from extender.model.queue import Queue
 from tests.kube import json_objects as make

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from extender.kube.decode import dialects
-from extender.kube.decode.dialects import COSCHEDULING, VOLCANO
+from extender.model.dialect import COSCHEDULING, VOLCANO
 from extender.model.gang import Phase, PodGroup
 from extender.model.queue import Queue, QueueState
 from extender.model.resources import Resources

@@ -12,7 +12,7 @@ import pytest
 from extender.cache.cluster import Cluster
 from extender.kube.api.kubeconfig import Endpoint
 from extender.kube.watch import follow
-from extender.kube.watch.watches import Watches
+from extender.kube.watch.follow import Watches
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
 from extender.timing.clock import SystemClock

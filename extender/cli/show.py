@@ -1,0 +1,36 @@
+"""How an answer is printed: laid out for a person, or as JSON or YAML for a program."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import click
+import yaml
+
+#: By verdict.
+COLOURS = {"running": "green", "admitted": "bold green", "waiting": "yellow", "invalid": "red"}
+
+
+def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give *command* the flag that says how to print."""
+    ways = click.Choice(["table", "json", "yaml"])
+    return click.option(
+        "-o", "--output", type=ways, default="table", show_default=True, help="How to print it."
+    )(command)
+
+
+def show(document: object, output: str, page: Callable[[], None]) -> None:
+    """Print *document* in the form asked for; *page* prints it for a person."""
+    if output == "json":
+        click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    elif output == "yaml":
+        click.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), nl=False)
+    else:
+        page()
+
+
+def count(number: int, noun: str) -> str:
+    """Say how many: `1 node`, `2 nodes`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
