@@ -88,7 +88,7 @@ class Arrivals:
         if arrival is None or arrival.shape is not pod.shape:
             return None
         while arrival.places:
-            if self._table.take_over(arrival.places[-1], pod):
+            if self._ledger.take_over(arrival.places[-1], pod):
                 arrival.places.pop()
                 arrival.since_monotonic = self._clock.monotonic()
                 break

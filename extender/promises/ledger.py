@@ -127,6 +127,13 @@ class Ledger:
         self._look_at(pod.uid)
         return True
 
+    def take_over(self, placeholder: PodUid, pod: Pod) -> bool:
+        """Let *pod* have the place of a *placeholder*; False when it is gone or not needed."""
+        if not self._table.take_over(placeholder, pod):
+            return False
+        self._look_at(pod.uid)
+        return True
+
     def pass_by(
         self, pod: Pod, gang: GangKey, queue: str, offered: Sequence[str]
     ) -> Sequence[str] | None:

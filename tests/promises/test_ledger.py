@@ -52,6 +52,17 @@ def test_a_pod_that_has_a_place_and_is_refused_again_is_woken_again() -> None:
     assert world.wait(1.0) == ["p0"]
 
 
+def test_a_member_that_took_over_a_place_is_looked_after_like_any_other() -> None:
+    world = World(group(), plan=OPEN)
+    assert world.ask("p0").nodes
+    world.see(pod("p0"), pod("p1"))
+    world.arrivals.settle()
+    assert world.of("p1").stage is Stage.TICKETED
+    world.see(pod("p1", refusal="0/2 nodes are available: 2 Insufficient cpu"))
+
+    assert world.wait(1.0) == ["p1"]
+
+
 def test_who_comes_by_himself_is_left_asleep() -> None:
     world = World(*gang_of_two(), plan=Plan())
     world.turn()
