@@ -52,12 +52,14 @@ cluster-matrix: $(READY)
 			tests/cluster/test_gangs.py tests/cluster/test_hooks.py \
 			tests/cluster/test_races.py tests/cluster/test_commit_races.py \
 			tests/cluster/test_timeouts.py tests/cluster/test_crash.py \
-			tests/cluster/test_crowds.py || exit 1; \
+			tests/cluster/test_crowds.py tests/cluster/test_promises.py || exit 1; \
 	done
 
-# The invariants of the holds in a hundred thousand stories (a quarter of an hour on two idle cores).
+# The invariants of the holds in a hundred thousand stories (a quarter of an hour on two idle cores), and
+# those of the whole system in some thousand.
 soak: $(READY)
 	@nice $(BIN)/python -m tests.holds.soak
+	@nice $(BIN)/python -m tests.system
 
 bench: $(READY)
 	@$(BIN)/python -m tests.bench
