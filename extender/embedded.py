@@ -7,7 +7,6 @@ import json
 import socket
 import threading
 import urllib.request
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -36,7 +35,8 @@ class Embedded:
 
     def __init__(self) -> None:
         self.cluster = SimCluster(read_group, SystemClock())
-        self._sockets = [_free_socket(), _free_socket()]
+        # Listening before anybody else can take the ports.
+        self._sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
         hooks, ops = (_address(each) for each in self._sockets)
         self._settings = Settings(listen=hooks, ops_listen=ops)
         self._runtime: Runtime | None = None
@@ -61,12 +61,7 @@ class Embedded:
         self._up.wait()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._runtime is not None and self._server is not None:
             self._runtime.drain()
             self._runtime.stop()
@@ -136,14 +131,6 @@ def _let_hear(cluster: Cluster, simulated: SimCluster, schedulers: frozenset[str
             cluster.apply(line.change)
 
     simulated.listen(hear)
-
-
-def _free_socket() -> socket.socket:
-    """Listen before anybody else can take the port."""
-    listening = socket.socket()
-    listening.bind(("127.0.0.1", 0))
-    listening.listen(128)
-    return listening
 
 
 def _address(listening: socket.socket) -> str:

@@ -77,9 +77,11 @@ class Catalog(Generic[Thing]):
         if not told:
             if old is not None:
                 del self._chosen[key]
+                news.changed = True
                 self._effect(key, old, None, news)
             return
         new = told[min(told, key=lambda dialect: _RANK.get(dialect, len(_RANK)))]
         if new != old:
             self._chosen[key] = new
+            news.changed = True
             self._effect(key, old, new, news)

@@ -305,7 +305,6 @@ class Cluster:
             self._rooms.drop(name)
             self.versions.pop(name, None)
         news.nodes.append((name, new))
-        news.changed = True
 
     def _group_changed(
         self, key: str, old: PodGroup | None, new: PodGroup | None, news: News
@@ -314,29 +313,24 @@ class Cluster:
         if new is None or (old is not None and old.uid != new.uid):
             self.misfits.forget(GangKey(key))
         news.groups.append((GangKey(key), new))
-        news.changed = True
 
     def _queue_changed(self, name: str, old: Queue | None, new: Queue | None, news: News) -> None:
         if old is None or new is None or old.problem != new.problem:
             self._gangs.touch_all()
         self._queues = None
-        news.changed = True
 
     def _namespace_changed(
         self, name: str, old: Namespace | None, new: Namespace | None, news: News
     ) -> None:
         self._gangs.touch_namespace(name)
         self._queues = None
-        news.changed = True
 
     def _class_changed(
         self, name: str, old: PriorityClass | None, new: PriorityClass | None, news: News
     ) -> None:
         self._gangs.touch_all()
-        news.changed = True
 
     def _budget_changed(
         self, name: str, old: DisruptionBudget | None, new: DisruptionBudget | None, news: News
     ) -> None:
         self._sorted_budgets = None
-        news.changed = True

@@ -10,6 +10,10 @@ import yaml
 from extender.cli.ask import check
 from extender.settings import PREFERENCES, Settings
 
+_HEAD = """\
+# Two entries, because httpTimeout is per entry: filter and preempt sit in the serial
+# scheduling loop and must be quick; a bind may wait for the rest of its gang.
+"""
 _USUAL = Settings()
 _URL = f"http://{_USUAL.listen}"
 
@@ -64,31 +68,9 @@ def scheduler_config(
     lease_namespace: str,
 ) -> None:
     """Print a configuration that kube-scheduler takes as it is."""
-    configuration = compose(
-        url=check(url, "--url", _URL),
-        kubeconfig=kubeconfig,
-        scheduler_name=scheduler_name,
-        bind_timeout_s=bind_timeout_s,
-        filter_timeout_s=filter_timeout_s,
-        prefer=prefer,
-        lease_namespace=lease_namespace if leader_elect else "",
-    )
-    click.echo(_HEAD + yaml.safe_dump(configuration, sort_keys=False), nl=False)
-
-
-def compose(
-    *,
-    url: str,
-    kubeconfig: str,
-    scheduler_name: str,
-    bind_timeout_s: float,
-    filter_timeout_s: float,
-    prefer: str,
-    lease_namespace: str,
-) -> dict[str, Any]:
-    """Put the configuration together; without *lease_namespace* nobody is elected."""
+    url = check(url, "--url", _URL)
     election: dict[str, Any] = {"leaderElect": False}
-    if lease_namespace:
+    if leader_elect and lease_namespace:
         election = {
             "leaderElect": True,
             "resourceName": scheduler_name,
@@ -105,7 +87,7 @@ def compose(
     # A member of a gang is left with one node, and of others we have no opinion by default: a
     # call for each ordinary pod that only says so would be wasted.
     prioritize = {"prioritizeVerb": "prioritize", "weight": 1} if prefer != "nothing" else {}
-    return {
+    configuration = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "clientConnection": connection,
@@ -124,9 +106,4 @@ def compose(
             {**entry, "bindVerb": "bind", "httpTimeout": f"{bind_timeout_s:g}s"},
         ],
     }
-
-
-_HEAD = """\
-# Two entries, because httpTimeout is per entry: filter and preempt sit in the serial
-# scheduling loop and must be quick; a bind may wait for the rest of its gang.
-"""
+    click.echo(_HEAD + yaml.safe_dump(configuration, sort_keys=False), nl=False)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+from http import HTTPStatus
 from typing import Any
 
 import httptools
@@ -29,13 +30,7 @@ _SWEEP_S = 10.0
 _DRAIN_LIMIT = 16 * BODY_LIMIT
 
 _VERB_OF = {path.encode(): verb for path, verb in VERB_OF.items()}
-_REASONS = {
-    200: b"OK",
-    400: b"Bad Request",
-    404: b"Not Found",
-    405: b"Method Not Allowed",
-    413: b"Content Too Large",
-}
+_REASONS = {code: HTTPStatus(code).phrase.encode() for code in (200, 400, 404, 405, 413)}
 
 
 class HookPort:

@@ -9,6 +9,7 @@ import os
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -40,12 +41,11 @@ def read(kubeconfig: str | None = None) -> Endpoint:
     configuration = Configuration()
     # Proxies of the environment are for the internet; one in the kubeconfig is refused below.
     configuration.proxy = None
+    token: Callable[[], str | None] = partial(_token, configuration)
     path = kubeconfig or os.environ.get("KUBECONFIG") or ""
     if not path and os.environ.get("KUBERNETES_SERVICE_HOST"):
         _load_service_account(configuration)
-        return _endpoint(
-            configuration, "the service account of this pod", lambda: _token(configuration)
-        )
+        return _endpoint(configuration, "the service account of this pod", token)
     path = path or _HOME
     _load_file(configuration, path)
     user = _current_user(path)
@@ -53,8 +53,8 @@ def read(kubeconfig: str | None = None) -> Endpoint:
         # The client logs the program's failure and goes on without any credentials.
         raise BadInput(f"kubeconfig {path}: its exec plugin gave no credentials; run it by hand")
     if "tokenFile" in user:
-        return _endpoint(configuration, f"kubeconfig {path}", lambda: _reread_token(path))
-    return _endpoint(configuration, f"kubeconfig {path}", lambda: _token(configuration))
+        token = partial(_reread_token, path)
+    return _endpoint(configuration, f"kubeconfig {path}", token)
 
 
 def _load_service_account(configuration: Any) -> None:
