@@ -44,10 +44,6 @@ class FreeRoom:
             self._fences = fences
             self._counts.clear()
 
-    def is_contested(self, name: str) -> bool:
-        """Ask whether room is kept on a node of which kube-scheduler knows nothing."""
-        return name in self._promises.reserved_nodes() or name in self._fences
-
     def slots(self, name: str, shape: Shape) -> int | None:
         """Count the pods of *shape* that a node takes; None for an unknown node."""
         counts = self._counts_of(shape)
