@@ -80,7 +80,7 @@ class Resources(Mapping[str, int]):
         return Resources(rest)
 
     def __neg__(self) -> Resources:
-        return self * -1
+        return Resources({name: -amount for name, amount in self._amounts.items()})
 
     def __mul__(self, times: int) -> Resources:
         return Resources({name: amount * times for name, amount in self._amounts.items()})

@@ -62,15 +62,13 @@ def _add_up(queue: QueueUse, gangs: list[Gang]) -> None:
     """Count what the *gangs* of *queue* use and want."""
     allocated = total(gang.allocated for gang in gangs)
     queue.take(allocated)
-    queue.requested = allocated + total(gang.pending for gang in gangs)
+    pending = total(gang.pending for gang in gangs if gang.pending is not NOTHING)
+    queue.requested = allocated + pending
+    stated = [(gang, least) for gang in gangs if (least := gang.group.min_resources) is not None]
     # The part that gangs said they need at least.
-    bound = total(
-        gang.allocated - gang.allocated.beyond(least)
-        for gang in gangs
-        if (least := gang.group.min_resources) is not None
-    )
+    bound = total(gang.allocated - gang.allocated.beyond(least) for gang, least in stated)
     queue.elastic = allocated - bound
-    queue.inqueue = total(map(awaited, gangs))
+    queue.inqueue = total(awaited(gang) for gang, _ in stated)
 
 
 def awaited(gang: Gang) -> Resources:

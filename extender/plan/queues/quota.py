@@ -68,14 +68,17 @@ class Quota:
 
     def __init__(self, name: str, most: Resources, least: Resources) -> None:
         self.name = name
-        self.most = most
-        self.least = least
+        # Plain dictionaries: they are asked about every pod that is tried.
+        self.most = dict(most)
+        self.least = dict(least)
         self.parent: Quota | None = None
         self.held: dict[str, int] = {}
 
     def take(self, amounts: Mapping[str, int]) -> None:
         """Count *amounts* here and, beyond what is guaranteed, in every queue above."""
         for quota in upwards(self):
+            if not amounts:
+                break
             amounts = quota._move(amounts)
 
     def _move(self, amounts: Mapping[str, int]) -> dict[str, int]:
@@ -84,8 +87,8 @@ class Quota:
         for name, amount in amounts.items():
             before = self.held.get(name, 0)
             after = self.held[name] = before + amount
-            least = self.least.amount(name)
-            change = max(after, least) - max(before, least)
+            least = self.least.get(name, 0)
+            change = max(after, least) - max(before, least) if least else amount
             if change:
                 moved[name] = change
         return moved
@@ -111,11 +114,11 @@ class Quota:
                 left = max(quota.most[name] - quota.held.get(name, 0), 0) + free
                 if left // amount < least:
                     least, scarcest = left // amount, quota
-            free += max(0, quota.least.amount(name) - quota.held.get(name, 0))
+            free += max(0, quota.least.get(name, 0) - quota.held.get(name, 0))
         return least, scarcest
 
     def _reached(self, queue: str, name: str, asked: int) -> Problem:
-        held, most = self.held.get(name, 0), self.most.amount(name)
+        held, most = self.held.get(name, 0), self.most.get(name, 0)
         if self.name != TOP:
             return at_capability(self.name, name, held, asked, most)
         message = (
