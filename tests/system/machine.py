@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import combinations, product
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -312,7 +312,17 @@ class SystemMachine(RuleBasedStateMachine):
             self.world.close()
 
 
-def play(machine: type[SystemMachine], stories: int, *, derandomize: bool = False) -> None:
+#: As Hypothesis has it: a story that breaks a rule is made as short as can be.
+ALL_PHASES = tuple(Phase)
+
+
+def play(
+    machine: type[SystemMachine],
+    stories: int,
+    *,
+    derandomize: bool = False,
+    phases: tuple[Phase, ...] = ALL_PHASES,
+) -> None:
     """Play so many stories of any order of events."""
     run_state_machine_as_test(
         machine,
@@ -322,6 +332,7 @@ def play(machine: type[SystemMachine], stories: int, *, derandomize: bool = Fals
             deadline=None,
             database=None,
             derandomize=derandomize,
+            phases=phases,
             report_multiple_bugs=False,
             suppress_health_check=list(HealthCheck),
         ),

@@ -501,17 +501,24 @@ class Referee:
     def check_everything_that_fits_has_started(self) -> None:
         """Look for somebody left behind, where it is plain that nobody else is in the way.
 
-        Where pods of several queues wait, or somebody has waited long enough to have room kept,
-        the policy may have its reasons, which are not repeated here.
+        Where pods of several queues wait, somebody has waited long enough to have room kept, or a
+        node shrank under its pods (its queue may then use all there is, though another node has
+        room), the policy may have its reasons, which are not repeated here.
         """
         waiting = [seen for seen in self._api.pods.values() if not seen.pod.node]
         names = {self._queue_of(seen.pod.uid, {}) for seen in waiting}
-        if len(names) == 1 and all(map(self._is_young, waiting)):
+        is_plain = len(names) == 1 and not any(map(self._is_overfull, self._api.nodes))
+        if is_plain and all(map(self._is_young, waiting)):
             for key in sorted({seen.membership.key for seen in waiting}):
                 members = [seen for seen in waiting if seen.membership.key == key]
                 if not any(map(self._is_hopeless, members)) and self._fits(key, members):
                     self._breach("progress", f"{key} fits and is complete, and does not start")
         self._raise()
+
+    def _is_overfull(self, name: str) -> bool:
+        """Ask whether a node has more pods than room, because it shrank under them."""
+        taken = sum(self._bound_on(name).values(), NOTHING)
+        return not taken.fits_in(self._api.nodes[name].allocatable)
 
     def _is_young(self, seen: SeenPod) -> bool:
         """Ask whether a pod waits for so short a time that no room is kept for it yet."""

@@ -307,6 +307,17 @@ def test_a_gang_that_does_not_fit_may_wait(world: World, size: int) -> None:
     world.referee.check_everything_that_fits_has_started()
 
 
+def test_whoever_waits_while_a_node_has_more_pods_than_room_may_have_to(world: World) -> None:
+    # The queue uses all that the nodes have together, and so has all it deserves.
+    for number in range(4):
+        world.create_pod(f"old-{number}")
+    send(world, *((f"old-{number}", "n1") for number in range(4)))
+    world.shrink("n1", cpu=1)
+    world.create_pod("web")
+
+    world.referee.check_everything_that_fits_has_started()
+
+
 def test_rules_that_are_not_looked_at_stay_quiet(world: World) -> None:
     world.referee.ignored = frozenset({"whole"})
     world.create_gang("train", 2)

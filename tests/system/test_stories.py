@@ -11,11 +11,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from extender.model.resources import Resources
-from extender.plan.policy.options import Policy
-from extender.plan.policy.policies import DEFAULT
 
 from .scheduler import Ways
-from .world import GPU, TREE, World, amounts, uid
+from .world import GPU, TREE, World, amounts, uid, worlds
 
 MakeWorld = Callable[..., World]
 
@@ -26,21 +24,8 @@ DEAF = Ways(hints=False)
 
 @pytest.fixture
 def make_world() -> Iterator[MakeWorld]:
-    made: list[World] = []
-
-    def make(ways: Ways = FULL, policy: Policy = DEFAULT, **nodes: int) -> World:
-        """Give a world with nodes of so many cpus, in which the first pass was made."""
-        made.append(World(ways, policy))
-        for name, cpu in nodes.items():
-            made[-1].create_node(name, cpu)
-        made[-1].all_hear()
-        made[-1].make_pass()
-        made[-1].pass_by(1)
-        return made[-1]
-
-    yield make
-    for world in made:
-        world.close()
+    with worlds() as make:
+        yield make
 
 
 # ── in peace ──────────────────────────────────────────────────────────────────────────────────
@@ -253,7 +238,7 @@ def test_filter_and_plan_do_not_spend_the_same_rest_of_a_ceiling(
     world.make_pass()
     world.create_member("slow-0", "slow", cpu=4)
     world.extender_hears()
-    world.begin_pass()  # it sees only the slow one
+    _take_a_snapshot(world)  # it sees only the slow one
     world.create_member("quick-0", "quick", cpu=4)
     world.scheduler.volumes["quick-0"] = frozenset({only})
     world.scheduler_hears()
@@ -276,7 +261,7 @@ def test_filter_and_plan_do_not_spend_the_same_rest_of_a_parents_ceiling(
     world.make_pass()
     world.create_gang("slow", 2, cpu=2, queue="left")
     world.extender_hears()
-    world.begin_pass()
+    _take_a_snapshot(world)
     world.create_gang("quick", 2, cpu=2, queue="right")
     world.all_hear()
 
@@ -323,7 +308,7 @@ def test_a_gang_let_in_by_filter_leaves_another_queue_what_it_is_guaranteed(
     world.create_gang("slow", 4, queue="q1")
     world.create_group("quick", 4, queue="q2")
     world.extender_hears()
-    world.begin_pass()
+    _take_a_snapshot(world)
     for number in range(4):
         world.create_member(f"quick-{number}", "quick")
     world.scheduler_hears()
@@ -333,6 +318,12 @@ def test_a_gang_let_in_by_filter_leaves_another_queue_what_it_is_guaranteed(
     world.pass_by(5)
 
     assert len(world.running()) == 4
+
+
+def _take_a_snapshot(world: World) -> None:
+    """Begin a pass and stop behind its snapshot; its first stop is the errand before."""
+    world.begin_pass()
+    world.continue_pass()
 
 
 def _three_queues(world: World) -> None:
@@ -414,7 +405,7 @@ def test_a_gang_that_is_deleted_while_its_ticket_is_made_gets_no_room(
     world = make_world(n1=4)
     world.create_gang("train", 2)
     world.extender_hears()
-    world.begin_pass()
+    _take_a_snapshot(world)
     world.delete_gang("train")
     world.extender_hears()
 

@@ -6,7 +6,8 @@ Every verb is one step, and the referee looks after each of them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -392,6 +393,28 @@ class World:
 
     def woken(self) -> set[str]:
         return {order.name for _, order in self.api.wakes}
+
+
+@contextmanager
+def worlds() -> Iterator[Callable[..., World]]:
+    """Give a maker of worlds, which are closed in the end."""
+    made: list[World] = []
+
+    def make(ways: Ways | None = None, policy: Policy = policies.DEFAULT, **nodes: int) -> World:
+        """Give a world with nodes of so many cpus, in which the first pass was made."""
+        made.append(World(ways, policy))
+        for name, cpu in nodes.items():
+            made[-1].create_node(name, cpu)
+        made[-1].all_hear()
+        made[-1].make_pass()
+        made[-1].pass_by(1)
+        return made[-1]
+
+    try:
+        yield make
+    finally:
+        for world in made:
+            world.close()
 
 
 def key(name: str) -> GangKey:
