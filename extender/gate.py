@@ -15,7 +15,6 @@ from extender.model.gang import GangKey, Membership, PodGroup
 from extender.model.pod import Pod
 from extender.model.reason import Reason
 from extender.plan.decision import Plan, Standing
-from extender.ports import Clock
 from extender.preemption import Preemption
 from extender.promises.arrivals import Arrivals
 from extender.promises.ledger import Ledger
@@ -42,14 +41,12 @@ class Gate:
         ledger: Ledger,
         arrivals: Arrivals,
         plan: Callable[[], Plan],
-        clock: Clock,
         prefer: str = "nothing",
     ) -> None:
         self._cluster = cluster
         self._ledger = ledger
         self._arrivals = arrivals
         self._plan = plan
-        self._clock = clock
         #: pack, spread or nothing: see the setting.
         self._prefer = prefer
         self._preemption = Preemption(cluster, plan)
@@ -61,7 +58,7 @@ class Gate:
         if answer.nodes:
             self._ledger.answers.passed(pod, member)
         else:
-            self._ledger.answers.refused(pod.uid, self._clock.monotonic())
+            self._ledger.answers.refused(pod.uid)
         return answer
 
     def _answer(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:

@@ -66,7 +66,7 @@ class Runtime:
         ledger = Ledger(cluster, clock, wake=wake, ticket_s=settings.ticket_s)
         self._rounds = Rounds(timer, ledger.look_after, every_s=LOOK_S)
         arrivals = Arrivals(cluster, ledger, clock, grace_s=settings.arrival_grace_s)
-        gate = Gate(cluster, ledger, arrivals, published, clock, prefer=settings.prefer)
+        gate = Gate(cluster, ledger, arrivals, published, prefer=settings.prefer)
         news = HoldNews(metrics, cluster, ports.announcer, clock, settings.bind_timeout_s)
         self._barrier = barrier = Barrier(
             Book(MirrorFacts(cluster, ledger), limits, chance=random.random),

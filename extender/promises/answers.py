@@ -6,6 +6,7 @@ parked in kube-scheduler until somebody wakes it.
 
 from __future__ import annotations
 
+from itertools import count
 from typing import NamedTuple
 
 from extender.model.gang import Membership
@@ -28,8 +29,10 @@ class Answers:
     def __init__(self, remembered: int = REMEMBERED) -> None:
         self._remembered = remembered
         self._passed: dict[PodUid, Passer] = {}
-        #: When each was refused last.
-        self._refused: dict[PodUid, float] = {}
+        #: Numbers answers and wake-ups, so that of two the later one is known.
+        self.moments = count(1)
+        #: The moment at which each was refused last.
+        self._refused: dict[PodUid, int] = {}
 
     def passed(self, pod: Pod, membership: Membership) -> None:
         """Remember that *pod* was let pass."""
@@ -39,10 +42,10 @@ class Answers:
         if len(self._passed) > self._remembered:
             self._passed.pop(next(iter(self._passed)), None)
 
-    def refused(self, uid: PodUid, now: float) -> None:
+    def refused(self, uid: PodUid) -> None:
         """Remember that a pod was refused."""
         self._refused.pop(uid, None)
-        self._refused[uid] = now
+        self._refused[uid] = next(self.moments)
         if len(self._refused) > 10 * self._remembered:
             self._refused.pop(next(iter(self._refused)), None)
 
@@ -50,7 +53,7 @@ class Answers:
         """Give a pod that passed as filter last saw it."""
         return self._passed.get(uid)
 
-    def refused_at(self, uid: PodUid) -> float | None:
+    def refused_at(self, uid: PodUid) -> int | None:
         """Tell when a pod was refused; None when it passed since, or was never asked about."""
         return self._refused.get(uid)
 

@@ -378,7 +378,7 @@ class Ledger:
             self._table.drop_unsettled(promise, now)
         elif now - promise.since_monotonic > self._patience_s:
             self._lapse(promise)
-        else:
+        elif promise.gang not in self.opening:
             self.wakeups.wake_due([promise], now)
 
     def _lapse(self, promise: Promise) -> None:

@@ -26,6 +26,8 @@ ARRIVES_S = 1.0
 class _Woken(NamedTuple):
     node: str
     at: float
+    #: Before or after an answer? See `Answers.moments`.
+    moment: int
 
 
 class WakeUps:
@@ -47,8 +49,8 @@ class WakeUps:
 
     def wake(self, promises: Iterable[Promise], now: float) -> None:
         """Nominate pods to the nodes they were promised."""
-        woken = list(promises)
-        self._woken.update((each.uid, _Woken(each.node, now)) for each in woken)
+        woken, moment = list(promises), next(self._answers.moments)
+        self._woken.update((each.uid, _Woken(each.node, now, moment)) for each in woken)
         self._order(woken)
 
     def take_back(self, promises: Iterable[Promise]) -> None:
@@ -95,7 +97,7 @@ class WakeUps:
         if woken is None:
             return self._is_parked(promise)
         refused_at = self._answers.refused_at(promise.uid)
-        if refused_at is not None and refused_at > woken.at:
+        if refused_at is not None and refused_at > woken.moment:
             return True
         return now - woken.at > AGAIN_S and not self._is_busy()
 
@@ -107,7 +109,7 @@ class WakeUps:
     def came(self, uid: PodUid, now: float) -> None:
         """Hear that a pod came to filter; its nomination stands until it is taken back."""
         if uid in self._woken:
-            self._woken[uid] = _Woken("", now)
+            self._woken[uid] = _Woken("", now, next(self._answers.moments))
 
     def forget(self, uid: PodUid) -> None:
         """Drop what is remembered of a pod without a promise."""

@@ -67,9 +67,7 @@ class World:
             grace_s=GRACE_S,
         )
         self.arrivals.on_incomplete(self.incomplete.append)
-        self.gate = Gate(
-            self.cluster, self.ledger, self.arrivals, self.published, self.clock, prefer
-        )
+        self.gate = Gate(self.cluster, self.ledger, self.arrivals, self.published, prefer)
         #: Called before every step the planner's thread has done by the event loop.
         self.between: Callable[[], None] = lambda: None
         self.tickets = Tickets(self.cluster, self.ledger, self.arrivals, self.clock, self._in_loop)

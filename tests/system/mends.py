@@ -254,7 +254,7 @@ MENDS = (
         "p05",
         "an ordinary pod is bound whatever was promised on the node since it passed",
         instead(Ledger, "may_bind", lambda self, uid, node: True),
-        test_stories.test_two_ordinary_pods_on_their_way_do_not_take_the_slot_of_a_gang,
+        test_ledger.test_a_gangs_slot_is_not_given_to_an_ordinary_pod_between_filter_and_bind,
     ),
     Mend(
         "p06",
@@ -357,7 +357,7 @@ MENDS = (
         "",
         "a bind after its promise lapsed is not judged by its queue",
         instead(Ledger, "_is_allowed", lambda self, pod, uid: True),
-        test_stories.test_a_bind_that_comes_after_its_place_was_given_up_takes_nobodys_room,
+        test_ledger.test_a_pod_whose_volumes_take_long_is_judged_anew_when_its_bind_comes,
     ),
     Mend(
         "",

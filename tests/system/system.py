@@ -49,6 +49,8 @@ TICKET_S = 20.0
 HOLD_S = 30.0
 GRACE_S = 3.0
 
+SNAPSHOT_TAKEN = "snapshot taken"
+
 
 class Promise(NamedTuple):
     """Room kept on a node for a pod, or for a member still to come."""
@@ -77,7 +79,7 @@ class System:
         self._published = published = Published()
         self._ledger = ledger = Ledger(cluster, time, wake=api.wake, ticket_s=TICKET_S)
         arrivals = Arrivals(cluster, ledger, time, grace_s=GRACE_S)
-        self._gate = Gate(cluster, ledger, arrivals, published, time)
+        self._gate = Gate(cluster, ledger, arrivals, published)
         self._barrier = Barrier(
             Book(
                 MirrorFacts(cluster, ledger),
@@ -157,9 +159,13 @@ class System:
         return self._pass is not None
 
     def begin_pass(self) -> None:
-        """Begin a pass and stop at its first checkpoint, when the snapshot was taken."""
-        self._pass = Stepwise(self._run_pass)
-        self.continue_pass()
+        """Begin a pass and stop at the checkpoint behind its snapshot.
+
+        The errand before it only tidies up; a pass that stood still there would see everything.
+        """
+        self._pass = begun = Stepwise(self._run_pass)
+        while self._pass is not None and begun.at != SNAPSHOT_TAKEN:
+            self.continue_pass()
 
     def continue_pass(self) -> None:
         """Go on to the next checkpoint, if a pass is under way."""
@@ -189,7 +195,7 @@ class System:
             tickets.SLICE = usual
 
     def _make_plan(self, snapshot: Snapshot) -> Plan:
-        self._stand_still("snapshot taken")
+        self._stand_still(SNAPSHOT_TAKEN)
         plan = make_plan(snapshot, self._policy)
         self._stand_still("plan made")
         return plan
