@@ -30,7 +30,7 @@ from extender.model.node import Node
 from extender.model.pod import HostPort, Pod, PodUid
 from extender.model.queue import Namespace, PriorityClass, Queue
 from extender.model.reason import Problem
-from extender.model.resources import CPU, MEMORY, Resources
+from extender.model.resources import CPU, MEMORY, NOTHING, Resources
 from extender.model.snapshot import DisruptionBudget, Snapshot
 from extender.ports import Clock
 
@@ -77,6 +77,8 @@ class Cluster:
         self._generations = count(1)
         #: Grows with every change that may change the plan.
         self.generation = 0
+        #: What all ready nodes have together; replaced as a whole value.
+        self.total = NOTHING
         #: Kept by those who follow the API server.
         self.freshness = Freshness()
 
@@ -304,6 +306,7 @@ class Cluster:
         else:
             self._rooms.drop(name)
             self.versions.pop(name, None)
+        self.total = self.total + _ready_room(new) - _ready_room(old)
         news.nodes.append((name, new))
 
     def _group_changed(
@@ -334,3 +337,7 @@ class Cluster:
         self, name: str, old: DisruptionBudget | None, new: DisruptionBudget | None, news: News
     ) -> None:
         self._sorted_budgets = None
+
+
+def _ready_room(node: Node | None) -> Resources:
+    return node.allocatable if node is not None and node.ready else NOTHING

@@ -7,16 +7,20 @@ from collections.abc import Callable, Mapping
 from extender.model.reason import Problem
 from extender.model.resources import NOTHING, Resources
 from extender.plan.decision import NO_PLAN, OpenQueue, Plan
-from extender.plan.queues.quota import Quota, tree
+from extender.plan.queues.quota import TOP, Quota, tree
 
 
 class Allowance:
     """Two limits: the ceilings and guarantees of all queues, which hold for everybody; and the
     due of each, which holds for what starts before the next plan."""
 
-    def __init__(self, spent: Callable[[], Mapping[str, Resources]]) -> None:
+    def __init__(
+        self, spent: Callable[[], Mapping[str, Resources]], total: Callable[[], Resources]
+    ) -> None:
         #: What was promised since the last snapshot, by queue.
         self._spent_since = spent
+        #: What all ready nodes have now; fewer may be left than the plan saw.
+        self._total = total
         self._quotas: dict[str, Quota] = {}
         self._open: Mapping[str, OpenQueue] = {}
         #: Of the dues: what was started without a plan.
@@ -36,8 +40,13 @@ class Allowance:
 
     def objection(self, queue: str, amounts: Resources) -> Problem | None:
         """Say which ceiling or guarantee *amounts* more would break, None when none."""
-        quota = self._quotas.get(queue)
-        return quota.how_many(amounts)[1] if quota is not None else None
+        quota, top = self._quotas.get(queue), self._quotas[TOP]
+        if quota is None:
+            return None
+        if top.most:
+            now = self._total()
+            top.most = {n: min(a, now.amount(n)) for n, a in top.most.items()}
+        return quota.how_many(amounts)[1]
 
     def may_start(self, queue: str, amounts: Resources) -> bool:
         """Ask whether *amounts* may start in *queue* before the next plan."""

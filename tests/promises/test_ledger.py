@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from extender.cache.changes import Delete, Kind
 from extender.cache.inflight import SOMEWHERE, Stage
 from extender.model.gang import GangKey
 from extender.model.node import Taint
@@ -341,6 +342,22 @@ def test_the_plan_gives_two_queues_no_room_that_is_guaranteed_to_a_third() -> No
     waiting = [v for v in world.published.plan.verdicts.values() if v.standing.value == "waiting"]
     assert len(waiting) == 4
     assert world.published.plan.queues["q1"].deserved.amount("cpu") == 3000
+
+
+def test_a_guarantee_is_kept_from_the_moment_a_node_is_gone() -> None:
+    world = World(
+        node("n1", cpu=4),
+        node("n2", cpu=4),
+        Queue(name="q1"),
+        Queue(name="q3", guarantee=Resources({"cpu": 2000})),
+        nodes=[],
+    )
+    world.turn()
+    world.cluster.apply(Delete(Kind.NODE, "n1"))
+
+    passed = [bool(world.ask_lone(f"p{number}", ["n2"], queue="q1").nodes) for number in range(4)]
+
+    assert passed == [True, True, False, False]
 
 
 def test_a_ceiling_holds_for_the_whole_family_before_the_next_plan() -> None:
