@@ -58,7 +58,7 @@ class Gate:
         if answer.nodes:
             self._ledger.answers.passed(pod, member)
         else:
-            self._ledger.answers.refused(pod.uid)
+            self._ledger.refused(pod.uid)
         return answer
 
     def _answer(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:

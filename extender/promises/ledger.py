@@ -21,6 +21,7 @@ frees room.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from itertools import count
@@ -49,9 +50,9 @@ LAPSE_PAUSE = Pause(first_s=10.0, longest_s=120.0)
 #: How often the ledger looks after its promises, and after how many at a time, because filter
 #: waits meanwhile.
 LOOK_S = 0.5
-_MOST_LOOKS = 500
-#: How long after the last look at a promise, by its stage.
-_NEXT_LOOK_S = {Stage.TICKETED: 0.4, Stage.PASSED: 1.0}
+_MOST_LOOKS = 100
+#: How long after the last look at a promise, by its stage. Who is refused is looked at at once.
+_NEXT_LOOK_S = {Stage.TICKETED: 2.0, Stage.PASSED: 1.0}
 _FAR_LOOK_S = 5.0
 
 
@@ -80,6 +81,8 @@ class Ledger:
         self.opening: set[GangKey] = set()
         #: How often in a row each gang did not use its ticket.
         self._lapses: dict[GangKey, int] = {}
+        #: Who may have a place and be parked: looked at before all others.
+        self._called: deque[PodUid] = deque()
         #: (when, number, uid): who is to be looked at next; one entry for each promise.
         self._looks: list[tuple[float, int, PodUid]] = []
         self._looked_after: set[PodUid] = set()
@@ -93,6 +96,12 @@ class Ledger:
     def asked(self) -> None:
         """Hear that kube-scheduler works through its queue: who has a place may yet come."""
         self._asked_at = self._clock.monotonic()
+
+    def refused(self, uid: PodUid) -> None:
+        """Remember that filter refused a pod: should it have a place, it must be woken."""
+        self.answers.refused(uid)
+        if self._table.of(uid) is not None:
+            self._called.append(uid)
 
     # ── making ────────────────────────────────────────────────────────────────────────────
 
@@ -124,14 +133,14 @@ class Ledger:
             return False
         if is_new:
             self.allowance.count(queue, pod.requests)
-        self._look_at(pod.uid)
+        self._called.append(pod.uid)
         return True
 
     def take_over(self, placeholder: PodUid, pod: Pod) -> bool:
         """Let *pod* have the place of a *placeholder*; False when it is gone or not needed."""
         if not self._table.take_over(placeholder, pod):
             return False
-        self._look_at(pod.uid)
+        self._called.append(pod.uid)
         return True
 
     def pass_by(
@@ -301,6 +310,7 @@ class Ledger:
     def keep(self, uid: PodUid, node: str) -> None:
         """Let a pod whose binding failed keep its room as a ticket."""
         self._table.step_back(uid, node)
+        self._called.append(uid)
 
     def doubt(self, uid: PodUid, node: str) -> None:
         """Keep room for a pod of whose binding nobody knows, until the mirror shows the truth."""
@@ -344,14 +354,15 @@ class Ledger:
         """Hear from the watch, in its own thread, what became of a pod."""
         self.answers.seen(uid, pod)
         known = self._table.of(uid)
-        if pod is None or known is None or known.stage is not Stage.PASSED:
+        if pod is None or known is None or not pod.refusal:
             return
-        if pod.refusal and pod.refusal != known.pod.refusal:
+        if known.stage is Stage.PASSED and pod.refusal != known.pod.refusal:
             # It passed filter, and kube-scheduler found no node all the same.
             if known.node == SOMEWHERE:
                 self._table.release(uid)
             else:
                 self._table.step_back(uid, known.node)
+        self._called.append(uid)
 
     def look_after(self) -> bool:
         """Wake who overslept and end what has lapsed; True while there is more to look at now.
@@ -360,10 +371,13 @@ class Ledger:
         """
         now = self._clock.monotonic()
         for _ in range(_MOST_LOOKS):
-            if not self._looks or self._looks[0][0] > now:
+            if self._called:
+                uid = self._called.popleft()
+            elif self._looks and self._looks[0][0] <= now:
+                _, _, uid = heappop(self._looks)
+                self._looked_after.discard(uid)
+            else:
                 return False
-            _, _, uid = heappop(self._looks)
-            self._looked_after.discard(uid)
             known = self._table.of(uid)
             if known is None:
                 self.wakeups.forget(uid)
@@ -378,8 +392,8 @@ class Ledger:
             self._table.drop_unsettled(promise, now)
         elif now - promise.since_monotonic > self._patience_s:
             self._lapse(promise)
-        elif promise.gang not in self.opening:
-            self.wakeups.wake_due([promise], now)
+        elif promise.gang not in self.opening and self.wakeups.is_due(promise, now):
+            self.wakeups.wake([promise], now)
 
     def _lapse(self, promise: Promise) -> None:
         if promise.stage is Stage.PASSED and self._waits_for_nobody(promise):

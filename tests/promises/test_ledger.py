@@ -36,9 +36,9 @@ def gang_of_two(**rest: Any) -> list[Any]:
 
 def test_a_member_refused_while_its_ticket_is_issued_is_woken_within_a_second() -> None:
     world = World(*gang_of_two(), plan=Plan())
-    world.between = lambda: world.ledger.answers.refused(uid("p0"))
+    world.between = lambda: world.ledger.refused(uid("p0"))
     world.turn()
-    world.ledger.answers.refused(uid("p1"))
+    world.ledger.refused(uid("p1"))
 
     assert "p1" in world.wait(1.0)
 
@@ -48,7 +48,7 @@ def test_a_pod_that_has_a_place_and_is_refused_again_is_woken_again() -> None:
     world.ask("p0")
     assert world.turn() == ["p0"]
     world.clock.time += 0.1
-    world.ledger.answers.refused(uid("p0"))
+    world.ledger.refused(uid("p0"))
 
     assert world.wait(1.0) == ["p0"]
 
