@@ -59,7 +59,7 @@ cluster-matrix: $(READY)
 # those of the whole system in some thousand.
 soak: $(READY)
 	@nice $(BIN)/python -m tests.holds.soak
-	@nice $(BIN)/python -m tests.system
+	@nice $(BIN)/python -m tests.system.soak
 
 bench: $(READY)
 	@$(BIN)/python -m tests.bench

@@ -266,12 +266,13 @@ class Ledger:
     def may_bind(self, uid: PodUid, node: str) -> bool:
         """Ask whether a pod that waits for nobody may be bound to *node* now.
 
-        Its room may have been promised away since it passed filter; then kube-scheduler tries
-        again. Where we promised nothing, its count is the better one.
+        Its room may have been promised away since it passed filter, or the node it was promised
+        got worse; then kube-scheduler tries again. Where we promised nothing, its count is the
+        better one.
         """
         known = self._table.of(uid)
         if known is not None and known.node == node:
-            return True
+            return known.stage > Stage.HELD or self._still_stands(known)
         pod = self._pod(uid)
         if pod is None or pod.is_critical or not pod.ours:
             return True

@@ -232,6 +232,15 @@ def test_where_nothing_is_promised_kube_schedulers_count_is_believed() -> None:
     assert world.ledger.may_bind(uid("a"), "n1"), "our watch may be behind"
 
 
+def test_an_ordinary_pod_is_not_bound_to_a_promised_node_that_shrank_meanwhile() -> None:
+    world = promised_but_one(World(lone("a"), plan=OPEN))
+    assert list(world.ask_lone("a", ["n1"]).nodes) == ["n1"]
+
+    world.see(node("n1", cpu=3))
+
+    assert not world.ledger.may_bind(uid("a"), "n1")
+
+
 def test_an_ordinary_pod_counts_in_its_queue_from_filter_on() -> None:
     world = World(
         Queue(name="q", capability=Resources({"cpu": 2000})),

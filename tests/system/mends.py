@@ -349,6 +349,12 @@ MENDS = (
     ),
     Mend(
         "",
+        "an ordinary pod is bound to the node it was promised, however small by now",
+        instead(Ledger, "_still_stands", lambda self, promise: True),
+        test_ledger.test_an_ordinary_pod_is_not_bound_to_a_promised_node_that_shrank_meanwhile,
+    ),
+    Mend(
+        "",
         "a member that passed and was found no node is taken to be on its way",
         instead(Ledger, "heard", _heard_without_stepping_back),
         test_stories.test_a_member_that_passed_and_was_found_no_node_after_all_is_woken,

@@ -1,4 +1,4 @@
-"""Thousands of stories of the whole system: `python -m tests.system`, or with how many.
+"""Thousands of stories of the whole system: `python -m tests.system.soak`, or with how many.
 
 Sharded over the processors; every shard is a fresh process, because Hypothesis remembers all it
 has tried, and prints its seed when it fails, so that it can be played again alone.
@@ -24,7 +24,7 @@ def play_shard(shard: tuple[int, int]) -> int:
     try:
         play(seed(number)(SystemMachine), stories)
     except BaseException:
-        print(f"shard {number} fails: python -m tests.system {stories} {number}")
+        print(f"shard {number} fails: python -m tests.system.soak {stories} {number}")
         raise
     return stories
 
