@@ -65,16 +65,6 @@ class Promise(NamedTuple):
         return self.pod.uid
 
     @property
-    def namespace(self) -> str:
-        """Give the namespace of the pod."""
-        return self.pod.namespace
-
-    @property
-    def name(self) -> str:
-        """Give the name of the pod."""
-        return self.pod.name
-
-    @property
     def shape(self) -> Shape:
         """Give what the pod takes up."""
         return self.pod.shape

@@ -104,20 +104,17 @@ class Arrivals:
     def settle(self) -> None:
         """Give places to members the watch has shown, and give back what nobody will need.
 
-        Called before every snapshot; members that take a place over are woken if need be.
+        Called before every snapshot.
         """
-        claimed = []
         for key in tuple(self._arrivals):
             for pod in self._cluster.pods_of(key):
                 is_waiting = pod.status is Status.PENDING and not pod.gated
                 if is_waiting and self._table.of(pod.uid) is None:
-                    place = self.claim(pod, key)
-                    claimed += [place] if place else []
+                    self.claim(pod, key)
             self._give_back(key)
         for key in tuple(self._given_up):
             if not self._cluster.members(key):
                 del self._given_up[key]
-        self._ledger.wakeups.wake_due(claimed, self._clock.monotonic())
 
     def _may_arrive(self, group: PodGroup) -> bool:
         key = group.key

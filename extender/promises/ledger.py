@@ -161,9 +161,9 @@ class Ledger:
             self._table.move(pod.uid, SOMEWHERE)
         nodes = self._nodes_beside_promises(pod, offered)
         if known.stage <= Stage.PASSED:
-            if len(nodes) == 1:
-                self._table.move(pod.uid, nodes[0])
-            elif not nodes and known.node != SOMEWHERE:
+            if nodes:
+                self._table.move(pod.uid, self._only(nodes, pod))
+            elif known.node != SOMEWHERE:
                 self._table.step_back(pod.uid, known.node)
         return nodes
 
@@ -173,10 +173,14 @@ class Ledger:
         if not self.allowance.may_start(queue, pod.requests):
             return None
         nodes = self._nodes_beside_promises(pod, offered)
-        node = nodes[0] if len(nodes) == 1 else SOMEWHERE
-        if nodes and self._write_down(pod, gang, node, queue, Stage.PASSED):
+        if nodes and self._write_down(pod, gang, self._only(nodes, pod), queue, Stage.PASSED):
             self.allowance.spend(queue, pod.requests)
         return nodes
+
+    def _only(self, nodes: Sequence[str], pod: Pod) -> str:
+        """Give the node a pod is sure to go to; our watch may be behind and see no room there."""
+        is_sure = len(nodes) == 1 and (self.room.slots(nodes[0], pod.shape) or 0) > 0
+        return nodes[0] if is_sure else SOMEWHERE
 
     def _nodes_beside_promises(self, pod: Pod, offered: Sequence[str]) -> Sequence[str]:
         if not self._table.reserved_nodes() and not self.room.fences:

@@ -65,8 +65,8 @@ class WakeUps:
         orders = [
             WakeOrder(
                 uid=each.uid,
-                namespace=each.namespace,
-                name=each.name,
+                namespace=each.pod.namespace,
+                name=each.pod.name,
                 gang=each.gang,
                 node=each.node,
             )

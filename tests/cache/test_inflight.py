@@ -37,7 +37,7 @@ def test_a_ticket_keeps_room_that_kube_scheduler_does_not_know_of() -> None:
     reservation = inflight.of(uid("w-0"))
     assert reservation is not None
     assert (reservation.node, reservation.stage, reservation.gang) == ("n", Stage.TICKETED, GANG)
-    assert (reservation.namespace, reservation.name) == ("a", "w-0")
+    assert (reservation.pod.namespace, reservation.pod.name) == ("a", "w-0")
     assert inflight.reserved_on("n") == amounts()
     assert set(inflight.reserved_nodes()) == {"n"}
 
@@ -113,7 +113,7 @@ def test_giving_back_spares_what_kube_scheduler_counts_on() -> None:
     inflight.reserve(bare_pod("o"), OTHER, "n", 1.0)
 
     assert inflight.give_back(GANG) == 2
-    assert [each.name for each in inflight.of_gang(GANG)] == ["h"]
+    assert [each.pod.name for each in inflight.of_gang(GANG)] == ["h"]
     assert len(inflight.of_gang(OTHER)) == 1
 
 
@@ -288,7 +288,7 @@ def test_a_confirmed_bind_is_kept_as_long_as_its_pod_exists() -> None:
     for each in made.inflight.of_gang(GANG):
         made.inflight.drop_unsettled(each, SETTLED_S + 1)
 
-    assert [each.name for each in made.inflight.of_gang(GANG)] == ["seen"]
+    assert [each.pod.name for each in made.inflight.of_gang(GANG)] == ["seen"]
 
 
 def test_a_gang_backs_off_until_its_time_has_come() -> None:
@@ -333,11 +333,11 @@ def test_tickets_change_places_unless_one_of_them_has_been_used() -> None:
     inflight.reserve(bare_pod("w-1"), GANG, "n-1", 0.0)
 
     assert inflight.trade(uid("w-0"), uid("w-1"))
-    assert {each.name: each.node for each in inflight.of_gang(GANG)} == {
+    assert {each.pod.name: each.node for each in inflight.of_gang(GANG)} == {
         "w-0": "n-1",
         "w-1": "n-0",
     }
-    assert [each.name for each in inflight.on("n-1")] == ["w-0"]
+    assert [each.pod.name for each in inflight.on("n-1")] == ["w-0"]
     assert inflight.reserved_on("n-0") == bare_pod("w-0").requests
 
     inflight.advance(uid("w-1"), Stage.PASSED)

@@ -157,10 +157,10 @@ class World:
         return found
 
     def places(self, gang: GangKey = GANG) -> dict[str, str]:
-        return {each.name: each.node for each in self.table.of_gang(gang)}
+        return {each.pod.name: each.node for each in self.table.of_gang(gang)}
 
     def stages(self, gang: GangKey = GANG) -> dict[str, Stage]:
-        return {each.name: each.stage for each in self.table.of_gang(gang)}
+        return {each.pod.name: each.stage for each in self.table.of_gang(gang)}
 
     def backs_off_for(self, gang: GangKey = GANG) -> float:
         return round(self.table.backs_off_for(gang), 3)
