@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import combinations, product
+from typing import NamedTuple
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -82,11 +83,21 @@ def one_of(*choices: Iterable[object]) -> st.SearchStrategy[tuple[object, ...]]:
     return st.sampled_from(list(product(*choices)))
 
 
+class Theme(NamedTuple):
+    """What stories are about."""
+
+    troubles: tuple[str, ...] = ()
+    #: A kind of cluster.
+    queues: str = ""
+
+
 class SystemMachine(RuleBasedStateMachine):
     """What people, kube-scheduler, the API server, the planner and time do."""
 
     #: Rules of the referee that are not looked at, for those who look for others.
     ignored: frozenset[str] = frozenset()
+    #: What all stories have in common, for those who look for something rare; else it is drawn.
+    theme: Theme = Theme()
     afterwards_s = AFTERWARDS_S
 
     def __init__(self) -> None:
@@ -106,7 +117,8 @@ class SystemMachine(RuleBasedStateMachine):
     )
     def begin(self, cpus, has_gpus, kind, ways, prompt, troubles):
         self.world.close()
-        self.troubles = troubles
+        self.troubles = self.theme.troubles or troubles
+        kind = self.theme.queues or kind
         sample, hints, clears = ways
         self.world = World(
             Ways(sample=sample, hints=hints, clears_nominations=clears),
@@ -161,7 +173,7 @@ class SystemMachine(RuleBasedStateMachine):
     @rule(what=one_of(INDEXES, range(3)), who=st.sampled_from(LISTENERS))
     def disturb(self, what, who):
         index, trouble = what
-        getattr(self, self.troubles[trouble])(index)
+        getattr(self, self.troubles[trouble % len(self.troubles)])(index)
         self.let_hear(who)
 
     def slow_volumes(self, index):
@@ -339,4 +351,4 @@ def play(
     )
 
 
-__all__ = ["Breach", "SystemMachine", "play"]
+__all__ = ["Breach", "SystemMachine", "Theme", "play"]

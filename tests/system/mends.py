@@ -39,7 +39,7 @@ from extender.promises.wakeups import WakeUps
 from tests.promises import test_ledger
 
 from . import test_stories
-from .machine import SystemMachine, play
+from .machine import SystemMachine, Theme, play
 from .referee import Breach
 from .world import worlds
 
@@ -62,6 +62,8 @@ class Mend(NamedTuple):
     story: Callable[..., None]
     #: What the story is told with, besides a maker of worlds.
     told_with: dict[str, Any] = {}
+    #: What the machine's stories are about while it is looked for; empty for stories of all kinds.
+    theme: Theme = Theme()
     #: Why the machine is not likely to find it by itself; empty where nothing speaks against it.
     unfound: str = ""
 
@@ -423,6 +425,8 @@ def search(mend: Mend, stories: int, number: int = SEED) -> Found | None:
 
     @seed(number)
     class Counting(SystemMachine):
+        theme = mend.theme
+
         def __init__(self) -> None:
             nonlocal begun
             super().__init__()
