@@ -316,7 +316,7 @@ class Barrier:
     def _answer(self, order: Answer) -> None:
         answer = self._answers.pop(order.id)
         try:
-            self._observer.released(order.cause.value, order.waited_s)
+            self._observer.released(order.cause.word, order.waited_s)
         finally:
             if order.cause is Cause.POD_GONE:
                 self._timer.call_later(_BREATH_S, partial(answer, order.error))

@@ -202,4 +202,4 @@ class Table:
 
 @cache
 def _words(to: HoldState | AssemblyState, cause: Cause | None) -> str:
-    return f"{to.name}: {cause.value}" if cause else to.name
+    return f"{to.name}: {cause.word}" if cause else to.name
