@@ -11,6 +11,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -36,35 +37,30 @@ UNKNOWN = BindOutcome(BindResult.UNKNOWN, "the API server does not answer")
 
 _PAUSE = Pause(0.05, 1.0)
 
-
 _encode = msgspec.json.Encoder().encode
 
 
+@dataclass(slots=True)
 class _Batch:
     """Orders that went out together, and the alarm that ends their waiting."""
 
-    __slots__ = ("alarm", "open")
-
-    def __init__(self, size: int, alarm: asyncio.TimerHandle) -> None:
-        self.open = size
-        self.alarm = alarm
+    open: int
+    alarm: asyncio.TimerHandle
 
 
+@dataclass(slots=True)
 class _Errand:
     """One order on its way.
 
     *asking* while a question is unanswered; *unsure* once one may have taken effect unseen.
     """
 
-    __slots__ = ("_settle", "asking", "batch", "failures", "order", "unsure")
-
-    def __init__(self, order: BindOrder, settle: Settle) -> None:
-        self.order = order
-        self._settle = settle
-        self.batch: _Batch | None = None
-        self.failures = 0
-        self.asking = False
-        self.unsure = False
+    order: BindOrder
+    settle: Settle
+    batch: _Batch | None = None
+    failures: int = 0
+    asking: bool = False
+    unsure: bool = False
 
     def is_open(self) -> bool:
         """Ask whether somebody still waits for the outcome."""
@@ -78,7 +74,7 @@ class _Errand:
         batch.open -= 1
         if not batch.open:
             batch.alarm.cancel()
-        self._settle(self.order, outcome)
+        self.settle(self.order, outcome)
 
 
 class PipelinedBinder:
