@@ -98,7 +98,7 @@ class PipelinedBinder:
             self._pipeline.run(lambda: self._start(errands))
 
     def _start(self, errands: list[_Errand]) -> None:
-        alarm = self._pipeline.later(self._budget_s, lambda: _time_is_up(errands))
+        alarm = self._pipeline.loop.call_later(self._budget_s, lambda: _time_is_up(errands))
         batch = _Batch(len(errands), alarm)
         for errand in errands:
             errand.batch = batch
@@ -157,7 +157,7 @@ class PipelinedBinder:
             self._pipeline.renew()
         errand.failures += 1
         pause_s = _PAUSE.after(errand.failures, self._chance())
-        self._pipeline.later(pause_s, partial(step, errand))
+        self._pipeline.loop.call_later(pause_s, partial(step, errand))
 
 
 def _time_is_up(errands: list[_Errand]) -> None:

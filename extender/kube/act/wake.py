@@ -72,7 +72,7 @@ class PipelinedWaker:
         wait_s = self._pace.turn()
         if wait_s <= 0:
             return True
-        self._pipeline.later(wait_s, lambda: self._send([order.uid]))
+        self._pipeline.loop.call_later(wait_s, lambda: self._send([order.uid]))
         return False
 
     def _send(self, uids: Sequence[PodUid]) -> None:
@@ -116,7 +116,7 @@ class PipelinedWaker:
         if reply.status == 401:
             self._pipeline.renew()
         pause_s = _PAUSE.after(attempt, self._chance())
-        self._pipeline.later(pause_s, lambda: self._retry(order, attempt + 1))
+        self._pipeline.loop.call_later(pause_s, lambda: self._retry(order, attempt + 1))
 
     def _retry(self, order: WakeOrder, attempt: int) -> None:
         if order.uid not in self._queued and order.uid not in self._under_way:

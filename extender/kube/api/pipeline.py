@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 from urllib.parse import quote
 
@@ -22,6 +23,7 @@ JSON = b"application/json"
 MERGE_PATCH = MERGE.encode()
 
 _SILENCE_S = 5.0
+_load = attrgetter("load")
 
 
 class Pipeline:
@@ -71,10 +73,6 @@ class Pipeline:
     def ask(self, request: bytes, done: Callable[[Reply], None]) -> None:
         """Send one request; only on the loop."""
         self.send((Exchange(request, done),))
-
-    def later(self, delay_s: float, job: Callable[[], None]) -> asyncio.TimerHandle:
-        """Run *job* after a while; only on the loop."""
-        return self.loop.call_later(delay_s, job)
 
     def frame(
         self, method: bytes, path: str, body: bytes = b"", content_type: bytes = JSON
@@ -136,10 +134,6 @@ class Pipeline:
 def pod_path(namespace: str, name: str, part: str = "") -> str:
     """Name a pod's place in the API; whatever the names are, they stay in their segments."""
     return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}{part}"
-
-
-def _load(connection: Connection) -> int:
-    return connection.load
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
