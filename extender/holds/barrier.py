@@ -113,7 +113,6 @@ class Barrier:
         self._groups = groups
         self._inflight = inflight
         self._timer = timer
-        self._clock = clock
         self._now = clock.monotonic
         self._observer = observer
         self._mailbox: deque[Event] = deque()
