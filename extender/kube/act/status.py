@@ -14,7 +14,7 @@ import msgspec
 
 from extender.errors import ApiError, Gone
 from extender.kube.api.client import MERGE, Access, PacedCalls, is_another
-from extender.model.dialect import VERSIONS
+from extender.kube.api.pipeline import object_path
 from extender.ports import Subject
 
 _PLURALS = {"PodGroup": "podgroups", "Queue": "queues"}
@@ -77,9 +77,8 @@ class ApiStatusWriter(PacedCalls):
 
 
 def _path(subject: Subject) -> str:
-    version = VERSIONS[subject.dialect]
-    within = f"/namespaces/{subject.namespace}" if subject.namespace else ""
-    return f"/apis/{subject.dialect}/{version}{within}/{_PLURALS[subject.kind]}/{subject.name}"
+    plural = _PLURALS[subject.kind]
+    return object_path(subject.dialect, plural, subject.namespace, subject.name)
 
 
 def _status(body: bytes, subject: Subject) -> Status | None:

@@ -16,6 +16,7 @@ from urllib.parse import quote
 from extender.kube.api.client import MERGE, Access
 from extender.kube.api.connection import Connection, Exchange, Reply
 from extender.logs import event
+from extender.model.dialect import VERSIONS
 
 log = logging.getLogger(__name__)
 
@@ -134,6 +135,12 @@ class Pipeline:
 def pod_path(namespace: str, name: str, part: str = "") -> str:
     """Name a pod's place in the API; whatever the names are, they stay in their segments."""
     return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}{part}"
+
+
+def object_path(dialect: str, plural: str, namespace: str, name: str) -> str:
+    """Name the place of a PodGroup or Queue in the API; a Queue belongs to no namespace."""
+    within = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+    return f"/apis/{dialect}/{VERSIONS[dialect]}{within}/{plural}/{quote(name, safe='')}"
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
