@@ -30,8 +30,6 @@ PodReader: TypeAlias = Callable[[bytes], tuple[Pod, Membership]]
 Readiness: TypeAlias = Callable[[], list[str]]
 
 VERBS = ("filter", "prioritize", "preempt", "bind")
-#: By path.
-VERB_OF = {f"{prefix}/{verb}": verb for prefix in ("", "/v1") for verb in VERBS}
 
 #: How long a good answer about our readiness is believed; what it depends on takes seconds.
 _READY_S = 0.05
