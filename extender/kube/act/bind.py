@@ -119,7 +119,7 @@ class PipelinedBinder:
         return Exchange(request, partial(self._answered, errand), errand.is_open)
 
     def _answered(self, errand: _Errand, reply: Reply) -> None:
-        status = reply.status
+        order, status = errand.order, reply.status
         errand.asking = False
         errand.unsure = errand.unsure or status >= 500 or (status == 0 and reply.sent)
         if status in (200, 201):
@@ -129,7 +129,8 @@ class PipelinedBinder:
         elif reply.may_pass:
             self._again(errand, reply, self._repeat)
         else:
-            event(log, logging.WARNING, "binding refused", **_facts(errand, reply))
+            facts = {"pod": f"{order.namespace}/{order.name}", "node": order.node, **reply.facts()}
+            event(log, logging.WARNING, "binding refused", **facts)
             errand.finish(REFUSED)
 
     def _repeat(self, errand: _Errand) -> None:
@@ -174,13 +175,3 @@ def _shown(order: BindOrder, pod: RawPod) -> BindOutcome | None:
     if pod.metadata.deletion_timestamp is not None:
         return DELETING
     return GATED if pod.spec.scheduling_gates else None
-
-
-def _facts(errand: _Errand, reply: Reply) -> dict[str, object]:
-    order = errand.order
-    return {
-        "pod": f"{order.namespace}/{order.name}",
-        "node": order.node,
-        "status": reply.status,
-        "answer": reply.body[:300].decode(errors="replace"),
-    }

@@ -103,14 +103,8 @@ class PipelinedWaker:
         elif attempt < _ATTEMPTS and reply.may_pass:
             self._retry_later(order, attempt, reply)
         else:
-            event(
-                log,
-                logging.WARNING,
-                "pod not woken",
-                pod=f"{order.namespace}/{order.name}",
-                status=reply.status,
-                answer=reply.body[:300].decode(errors="replace"),
-            )
+            pod = f"{order.namespace}/{order.name}"
+            event(log, logging.WARNING, "pod not woken", pod=pod, **reply.facts())
 
     def _retry_later(self, order: WakeOrder, attempt: int, reply: Reply) -> None:
         if reply.status == 401:
