@@ -113,7 +113,6 @@ class Barrier:
         self._groups = groups
         self._inflight = inflight
         self._timer = timer
-        self._clock = clock
         self._now = clock.monotonic
         self._observer = observer
         self._mailbox: deque[Event] = deque()
@@ -316,7 +315,7 @@ class Barrier:
     def _answer(self, order: Answer) -> None:
         answer = self._answers.pop(order.id)
         try:
-            self._observer.released(order.cause.value, order.waited_s)
+            self._observer.released(order.cause.word, order.waited_s)
         finally:
             if order.cause is Cause.POD_GONE:
                 self._timer.call_later(_BREATH_S, partial(answer, order.error))

@@ -14,6 +14,8 @@ log = logging.getLogger(__name__)
 
 #: How often somebody who waits for the loop looks whether it is still there.
 _LOOK_S = 0.2
+#: How soon a round that left something over is followed by the next.
+_MORE_S = 0.005
 
 
 class LoopTimer:
@@ -58,14 +60,11 @@ class Errands:
 class Rounds:
     """Has something done again and again by the loop, sooner when there is more to do."""
 
-    def __init__(
-        self, timer: LoopTimer, step: Callable[[], bool], *, every_s: float, more_s: float = 0.005
-    ) -> None:
+    def __init__(self, timer: LoopTimer, step: Callable[[], bool], *, every_s: float) -> None:
         self._timer = timer
         #: True when it left something over.
         self._step = step
         self._every_s = every_s
-        self._more_s = more_s
         self._is_over = False
 
     def start(self) -> None:
@@ -85,7 +84,7 @@ class Rounds:
             # One bad round must not be the last.
             log.exception("a round failed")
             more = False
-        self._timer.call_later(self._more_s if more else self._every_s, self._go)
+        self._timer.call_later(_MORE_S if more else self._every_s, self._go)
 
 
 def _do(step: Callable[[], bool], answer: Future[bool]) -> None:

@@ -28,12 +28,9 @@ class MirrorFacts:
 
     def arriving(self, uid: PodUid) -> Pod | None:
         """Give a pod as last seen, or as filter was shown it before the watch showed it to us."""
-        pod = self._cluster.pod(uid)
-        if pod is not None:
-            return pod
+        # Filter's first: it is forgotten once the watch shows the pod, so one of both is there.
         passer = self._ledger.answers.passer(uid)
-        # It is forgotten when the watch shows the pod, perhaps between the two looks.
-        return passer.pod if passer else self._cluster.pod(uid)
+        return self._cluster.pod(uid) or (passer.pod if passer else None)
 
     def gang_of(self, uid: PodUid) -> GangKey | None:
         """Name the gang of a pod; None for one that is bound without asking any gang."""

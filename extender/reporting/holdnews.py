@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-
-from prometheus_client import Histogram
+from functools import cache
 
 from extender.cache.cluster import Cluster
 from extender.logs import event
@@ -36,14 +35,12 @@ class HoldNews:
         self._cluster = cluster
         self._announcer = announcer
         self._clock = clock
-        self._waits: dict[str, Histogram] = {}
+        # Looking a series up costs more than counting, and there are few.
+        self._waits = cache(metrics.hold_seconds.labels)
 
     def released(self, cause: str, waited_s: float) -> None:
         """A bind call was answered."""
-        waits = self._waits.get(cause)
-        if waits is None:
-            waits = self._waits[cause] = self._metrics.hold_seconds.labels(cause)
-        waits.observe(waited_s)
+        self._waits(cause).observe(waited_s)
 
     def partial_commit(self, gang: GangKey) -> None:
         """A gang ended short of minMember after its bindings were sent."""

@@ -8,6 +8,7 @@ so that a gang that waits for a day costs a few writes an hour.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
@@ -41,32 +42,21 @@ _WARNINGS = frozenset(
 )
 
 
+@dataclass(slots=True)
 class Schedule:
     """The status of one object: what it should be, and what is known to be there."""
 
-    __slots__ = (
-        "_changed_at",
-        "_details_at",
-        "_failures",
-        "_quiet_writes",
-        "_since",
-        "_wanted",
-        "known",
-        "written",
-    )
-
-    def __init__(self) -> None:
-        #: What the API server has, with its times; None when it was not read yet.
-        self.known: Mapping[str, Any] | None = None
-        self.written: Content | None = None
-        self._wanted: Content | None = None
-        #: When what is wanted began to differ from what is written.
-        self._since = inf
-        self._changed_at = 0.0
-        self._details_at = 0.0
-        #: Writes of details only, since the last news.
-        self._quiet_writes = 0
-        self._failures = 0
+    #: What the API server has, with its times; None when it was not read yet.
+    known: Mapping[str, Any] | None = None
+    written: Content | None = None
+    _wanted: Content | None = None
+    #: When what is wanted began to differ from what is written.
+    _since: float = inf
+    _changed_at: float = 0.0
+    _details_at: float = 0.0
+    #: Writes of details only, since the last news.
+    _quiet_writes: int = 0
+    _failures: int = 0
 
     def want(self, content: Content, now: float) -> None:
         """Say what the status should be from now on."""
@@ -120,32 +110,21 @@ class Schedule:
         return all(there.get(key) == value for key, value in self._wanted.body.items())
 
 
+@dataclass(slots=True, eq=False)
 class Record:
     """One object: who it is, what its status should say, what people were told."""
 
-    __slots__ = (
-        "announced",
-        "gang",
-        "is_busy",
-        "is_written",
-        "schedule",
-        "stuck_since",
-        "subject",
-        "verdict",
-    )
-
-    def __init__(self, subject: Subject, *, is_written: bool = True) -> None:
-        self.subject = subject
-        self.schedule = Schedule()
-        self.gang: Gang | None = None
-        self.verdict: Verdict | None = None
-        #: A request about it is on its way.
-        self.is_busy = False
-        #: It has a status we write; a pod has none of ours and is only spoken about.
-        self.is_written = is_written
-        #: The reason people were told last, empty when they were told nothing or it runs.
-        self.announced = ""
-        self.stuck_since = 0.0
+    subject: Subject
+    #: It has a status we write; a pod has none of ours and is only spoken about.
+    is_written: bool = True
+    schedule: Schedule = field(default_factory=Schedule)
+    gang: Gang | None = None
+    verdict: Verdict | None = None
+    #: A request about it is on its way.
+    is_busy: bool = False
+    #: The reason people were told last, empty when they were told nothing or it runs.
+    announced: str = ""
+    stuck_since: float = 0.0
 
     def is_about(self, gang: Gang, verdict: Verdict) -> bool:
         """Ask whether nothing is new."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from extender.model.gang import GangKey
 from extender.ports import EvictOrder, EvictOutcome, EvictResult, Notice, Subject
-from extender.sim.cluster import Object, SimCluster, settled
+from extender.sim.cluster import SimCluster, settled
 
 
 class SimEvictor:
@@ -36,29 +36,19 @@ class SimStatus:
 
     def read(self, subject: Subject) -> Future[Mapping[str, Any] | None]:
         """Give the status as it is."""
-        found = self._find(subject)
+        found = self._cluster.find(subject.kind, subject.uid)
         return settled(found.get("status", {}) if found else None)
 
     def write(
         self, subject: Subject, status: Mapping[str, Any]
     ) -> Future[Mapping[str, Any] | None]:
         """Merge *status* into what is there."""
-        found = self._find(subject)
+        found = self._cluster.find(subject.kind, subject.uid)
         if found is None:
             return settled(None)
         merged = {**found.get("status", {}), **status}
         self._cluster.change(found, lambda it: it.update(status=merged))
         return settled(merged)
-
-    def _find(self, subject: Subject) -> Object | None:
-        return next(
-            (
-                each
-                for each in self._cluster.all(subject.kind)
-                if each["metadata"]["uid"] == subject.uid
-            ),
-            None,
-        )
 
 
 class SimAnnouncer:

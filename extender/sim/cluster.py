@@ -75,6 +75,10 @@ class SimCluster:
         with self._lock:
             return [thing for (each, _, _), thing in self._objects.items() if each == kind]
 
+    def find(self, kind: str, uid: str) -> Object | None:
+        """Give the very object, None when it is gone."""
+        return next((each for each in self.all(kind) if each["metadata"]["uid"] == uid), None)
+
     def bind(self, orders: Sequence[BindOrder], settle: Settle) -> None:
         """Bind as the API server does: this very pod, and only once."""
         for order in orders:

@@ -70,7 +70,7 @@ class SimScheduler:
 
     def _schedule(self, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
-        if uid in self._seats or not self._exists(pod):
+        if uid in self._seats or self._cluster.find("Pod", uid) is None:
             return
         needs = _requests(pod)
         nominated = pod["status"].get("nominatedNodeName")
@@ -106,10 +106,6 @@ class SimScheduler:
     def _retry(self, pod: Object) -> None:
         self._stopping.wait(_RETRY_S)
         self._active.put(pod)
-
-    def _exists(self, pod: Object) -> bool:
-        uid = pod["metadata"]["uid"]
-        return any(each["metadata"]["uid"] == uid for each in self._cluster.all("Pod"))
 
     def _feasible(self, needs: Resources, names: Iterable[str]) -> list[str]:
         return [name for name in sorted(names) if needs.fits_in(self._free(name))]

@@ -36,21 +36,37 @@ def create_app(
     notes: Callable[[], list[str]],
     silence: Callable[[], Mapping[str, float]],
 ) -> Flask:
-    """Mount the pages, and let *metrics* show what is read when somebody scrapes."""
+    """Mount the pages, and let *metrics* show what is read when somebody scrapes.
 
-    def all_notes() -> list[str]:
-        return [f"policy: {policies.problem}"] * bool(policies.problem) + notes()
-
+    *readiness* says what must be mended before we decide anything; *notes* says what should be
+    mended although we go on.
+    """
     metrics.policy_refused.set_function(lambda: bool(policies.problem))
     metrics.registry.register(PlanSeries(lambda: journal.last))
     metrics.registry.register(WatchSeries(silence))
     app = Flask(__name__, static_folder=None)
-    probes = Probes(readiness, metrics, all_notes)
-    app.add_url_rule("/", view_func=dashboard)
-    app.add_url_rule("/healthz", view_func=probes.healthz)
-    app.add_url_rule("/readyz", view_func=probes.readyz)
-    app.add_url_rule("/metrics", view_func=probes.metrics)
     app.register_blueprint(Ops(journal, policies.current).blueprint())
+    app.add_url_rule("/", view_func=dashboard)
+
+    @app.get("/healthz")
+    def healthz() -> ResponseReturnValue:
+        """Say that the process answers."""
+        return Response("ok\n", mimetype="text/plain")
+
+    @app.get("/readyz")
+    def readyz() -> ResponseReturnValue:
+        """Say whether the mirror can be trusted, and if not, what is missing."""
+        missing = readiness()
+        metrics.ready.set(0 if missing else 1)
+        refused = [f"policy: {policies.problem}"] if policies.problem else []
+        text = "".join(f"{line}\n" for line in (*(missing or ["ok"]), *refused, *notes()))
+        return Response(text, status=503 if missing else 200, mimetype="text/plain")
+
+    @app.get("/metrics")
+    def series() -> ResponseReturnValue:
+        """Expose the series."""
+        return Response(generate_latest(metrics.registry), mimetype=CONTENT_TYPE_LATEST)
+
     return app
 
 
@@ -58,37 +74,6 @@ def on_a_loop(app: Flask) -> ASGIApp:
     """Let an event loop serve *app*, in threads of its own."""
     # Flask takes any environment; a2wsgi names every variable there can be.
     return WSGIMiddleware(cast(WSGIApp, app))
-
-
-class Probes:
-    """What an operator asks: alive, ready, and how much.
-
-    *readiness* says what must be mended before we decide anything; *notes* says what should be
-    mended although we go on.
-    """
-
-    def __init__(
-        self, readiness: Callable[[], list[str]], metrics: Metrics, notes: Callable[[], list[str]]
-    ) -> None:
-        self._readiness = readiness
-        self._notes = notes
-        self._metrics = metrics
-
-    def healthz(self) -> ResponseReturnValue:
-        """Say that the process answers."""
-        return Response("ok\n", mimetype="text/plain")
-
-    def readyz(self) -> ResponseReturnValue:
-        """Say whether the mirror can be trusted, and if not, what is missing."""
-        missing = self._readiness()
-        self._metrics.ready.set(0 if missing else 1)
-        lines = (missing or ["ok"]) + self._notes()
-        text = "".join(f"{line}\n" for line in lines)
-        return Response(text, status=503 if missing else 200, mimetype="text/plain")
-
-    def metrics(self) -> ResponseReturnValue:
-        """Expose the series."""
-        return Response(generate_latest(self._metrics.registry), mimetype=CONTENT_TYPE_LATEST)
 
 
 def dashboard() -> ResponseReturnValue:

@@ -18,7 +18,7 @@ from typing import Any
 import httptools
 
 from extender.web import wire
-from extender.web.hooks import BODY_LIMIT, NO_CALL, VERB_OF, Hooks
+from extender.web.hooks import BODY_LIMIT, NO_CALL, VERBS, Hooks
 from extender.web.pacing import AnswerPacing
 
 #: kube-scheduler keeps idle connections for 90 s and does not resend a POST on one we closed.
@@ -29,7 +29,7 @@ _SWEEP_S = 10.0
 #: A body this much over the limit is not even read to its end.
 _DRAIN_LIMIT = 16 * BODY_LIMIT
 
-_VERB_OF = {path.encode(): verb for path, verb in VERB_OF.items()}
+_VERB_OF = {f"{prefix}/{verb}".encode(): verb for prefix in ("", "/v1") for verb in VERBS}
 _REASONS = {code: HTTPStatus(code).phrase.encode() for code in (200, 400, 404, 405, 413)}
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import cache
 from typing import TypeAlias
-
-from prometheus_client import Counter
 
 from extender.errors import ExtenderError, NotReady
 from extender.gate import Gate
@@ -31,8 +30,6 @@ PodReader: TypeAlias = Callable[[bytes], tuple[Pod, Membership]]
 Readiness: TypeAlias = Callable[[], list[str]]
 
 VERBS = ("filter", "prioritize", "preempt", "bind")
-#: By path.
-VERB_OF = {f"{prefix}/{verb}": verb for prefix in ("", "/v1") for verb in VERBS}
 
 #: How long a good answer about our readiness is believed; what it depends on takes seconds.
 _READY_S = 0.05
@@ -61,11 +58,11 @@ class Hooks:
         self._read_pod = read_pod
         self._readiness = readiness
         self._clock = clock
-        self._metrics = metrics
         self._asked_at = float("-inf")
         self._ready_until = float("-inf")
         self._warned = False
-        self._counters: dict[tuple[str, str], Counter] = {}
+        # Looking a series up costs more than counting, and there are few.
+        self._counter = cache(metrics.hook_answers.labels)
         self._seconds = {verb: metrics.hook_seconds.labels(verb) for verb in VERBS}
         self._answers = {
             "filter": self._filter,
@@ -149,11 +146,7 @@ class Hooks:
         self._ready_until = now + _READY_S
 
     def _count(self, verb: str, outcome: str) -> None:
-        counter = self._counters.get((verb, outcome))
-        if counter is None:
-            counter = self._metrics.hook_answers.labels(verb, outcome)
-            self._counters[verb, outcome] = counter
-        counter.inc()
+        self._counter(verb, outcome).inc()
 
 
 def _apology(verb: str, message: str) -> bytes:

@@ -40,7 +40,7 @@ def _states(states: type[Enum], moves: Mapping[Enum, frozenset[Enum]], first: En
 def _causes() -> str:
     lines = ["| cause | sentence | backs off |", "|---|---|---|"]
     lines += [
-        f"| `{cause.value}` | {cause.text()} | {'yes' if cause in BACKS_OFF else ''} |"
+        f"| `{cause.word}` | {cause.text()} | {'yes' if cause in BACKS_OFF else ''} |"
         for cause in Cause
     ]
     return "\n".join(lines) + "\n"

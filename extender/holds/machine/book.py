@@ -131,7 +131,7 @@ class Book:
     def _joined(self, event: Joined, now: float) -> Iterable[Instruction]:
         assembly = self._table.assemblies.get(event.gang)
         if assembly is not None and assembly.state is not AssemblyState.COMMITTING:
-            self._table.enrol(assembly, ((event.uid, ""),))
+            self._table.enrol(assembly, event.uid)
         return ()
 
     def _pod_changed(self, event: PodChanged, now: float) -> Iterator[Instruction]:
@@ -149,7 +149,7 @@ class Book:
         assembly = self._table.assemblies.get(event.gang) if event.gang else None
         if assembly is None or assembly.state is AssemblyState.COMMITTING:
             return
-        self._table.enrol(assembly, ((event.uid, ""),))
+        self._table.enrol(assembly, event.uid)
         if assembly.state in GATHERING:
             yield from self._gathering.member_changed(assembly, event.uid, now)
         else:

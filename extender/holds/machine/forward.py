@@ -62,8 +62,8 @@ class Forward:
         limits = self._patience.limits(now)
         assembly.deadline = now + (limits.take_back_s or limits.broken_s)
         self._table.alarms.set(assembly.deadline, assembly.key)
-        members = ((pod.uid, pod.refusal) for pod in self._facts.pods_of(assembly.key))
-        self._table.enrol(assembly, members)
+        for pod in self._facts.pods_of(assembly.key):
+            self._table.enrol(assembly, pod.uid, pod.refusal)
         yield ReportPartial(assembly.key)
 
     def look_again(self, assembly: Assembly) -> None:

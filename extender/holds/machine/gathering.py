@@ -66,8 +66,8 @@ class Gathering:
             verify_by=now + limits.hold_s + limits.verify_s,
             give_up=now + limits.bind_timeout_s - limits.margin_s,
         )
-        members = ((pod.uid, pod.refusal) for pod in self._facts.pods_of(group.key))
-        self._table.enrol(assembly, members)
+        for pod in self._facts.pods_of(group.key):
+            self._table.enrol(assembly, pod.uid, pod.refusal)
         self._table.alarms.set(assembly.deadline, assembly.key)
         return assembly
 
@@ -196,7 +196,7 @@ class Gathering:
         """
         if pod.refusal == assembly.siblings.get(pod.uid, ""):
             return
-        self._table.enrol(assembly, ((pod.uid, ""),))
+        self._table.enrol(assembly, pod.uid)
         assembly.siblings[pod.uid] = pod.refusal
         if pod.fits_no_node and not quorum.waits_for_victims(pod, self._facts):
             assembly.stuck.add(pod.uid)

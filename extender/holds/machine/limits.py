@@ -102,20 +102,16 @@ class Patience:
         self._limits = configured
         self._ages: deque[float] = deque(maxlen=_AGREE)
         self._last_close = float("-inf")
-        self._learnt_s: float | None = None
+        #: The httpTimeout kube-scheduler seems to have, when it is shorter than configured.
+        self.learnt_timeout_s: float | None = None
         self._learnt_at = 0.0
 
     def limits(self, now: float) -> Limits:
         """Give the limits to use at *now*."""
-        if self._learnt_s is not None and now - self._learnt_at > _BELIEVED_S:
-            self._learnt_s, self._limits = None, self._configured
+        if self.learnt_timeout_s is not None and now - self._learnt_at > _BELIEVED_S:
+            self.learnt_timeout_s, self._limits = None, self._configured
             self._ages.clear()
         return self._limits
-
-    @property
-    def learnt_timeout_s(self) -> float | None:
-        """The httpTimeout kube-scheduler seems to have, when it is shorter than configured."""
-        return self._learnt_s
 
     def peer_closed(self, age_s: float, now: float) -> None:
         """Hear that a call was given up by its caller *age_s* after it came."""
@@ -130,7 +126,7 @@ class Patience:
     def _believe(self, timeout_s: float, now: float) -> None:
         if timeout_s >= self._configured.bind_timeout_s - _SPREAD_S:
             return
-        self._learnt_s, self._learnt_at = timeout_s, now
+        self.learnt_timeout_s, self._learnt_at = timeout_s, now
         self._limits = self._configured.for_timeout(timeout_s)
 
 

@@ -156,11 +156,15 @@ class Instruction(msgspec.Struct, frozen=True):
     """Something to be done, in order."""
 
 
-class Park(Instruction, frozen=True):
-    """Mark the pod in flight as held at *node*."""
+class AtNode(Instruction, frozen=True):
+    """Something to be done about the room of one pod at one node."""
 
     uid: PodUid
     node: str
+
+
+class Park(AtNode, frozen=True):
+    """Mark the pod in flight as held at *node*."""
 
 
 class Verify(Instruction, frozen=True):
@@ -177,11 +181,8 @@ class Bind(Instruction, frozen=True):
     orders: tuple[BindOrder, ...]
 
 
-class Seat(Instruction, frozen=True):
+class Seat(AtNode, frozen=True):
     """Mark the pod in flight as bound to *node*, until the mirror shows it."""
-
-    uid: PodUid
-    node: str
 
 
 class Free(Instruction, frozen=True):
@@ -190,18 +191,12 @@ class Free(Instruction, frozen=True):
     uid: PodUid
 
 
-class Keep(Instruction, frozen=True):
+class Keep(AtNode, frozen=True):
     """Let the pod keep its room as a ticket: its binding failed, its gang has begun to start."""
 
-    uid: PodUid
-    node: str
 
-
-class Doubt(Instruction, frozen=True):
+class Doubt(AtNode, frozen=True):
     """Keep the room of a pod that may be bound or not; its caller hears that it was not."""
-
-    uid: PodUid
-    node: str
 
 
 class Answer(Instruction, frozen=True):

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from operator import attrgetter
 
 from extender.holds.machine.assembly import Assembly, Hold, Seats
 from extender.holds.machine.messages import Facts
 from extender.model.gang import PodGroup
 from extender.model.pod import Pod, Status
 
+_PROMISE = attrgetter("uid", "min_member", "min_by_role", "problem")
+
 
 def is_same_promise(one: PodGroup | None, other: PodGroup | None) -> bool:
     """Ask whether nothing changed that a gang is judged by; most changes are of status only."""
     if one is None or other is None:
         return one is other
-    return (one.uid, one.min_member, one.min_by_role, one.problem) == (
-        other.uid,
-        other.min_member,
-        other.min_by_role,
-        other.problem,
-    )
+    return _PROMISE(one) == _PROMISE(other)
 
 
 def seats(group: PodGroup, facts: Facts) -> Seats:

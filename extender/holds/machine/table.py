@@ -6,7 +6,7 @@ Only the hands here move a hold or an assembly from state to state.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 
 from cachetools import FIFOCache
@@ -106,14 +106,13 @@ class Table:
         assembly = self.assemblies.get(hold.gang) if hold.gang else None
         return assembly if assembly is not None and hold.uid in assembly.holds else None
 
-    def enrol(self, assembly: Assembly, pods: Iterable[tuple[PodUid, str]]) -> None:
+    def enrol(self, assembly: Assembly, uid: PodUid, refusal: str = "") -> None:
         """Remember who belongs to an assembly: once a pod is gone, nobody else can tell.
 
-        With each goes what kube-scheduler has said of it so far.
+        With it goes what kube-scheduler has said of it so far.
         """
-        for uid, refusal in pods:
-            assembly.siblings.setdefault(uid, refusal)
-            self.siblings[uid] = assembly.key
+        assembly.siblings.setdefault(uid, refusal)
+        self.siblings[uid] = assembly.key
 
     def expel(self, assembly: Assembly, uid: PodUid) -> None:
         """Forget that a pod belongs to an assembly."""
@@ -129,7 +128,7 @@ class Table:
     def park(self, hold: Hold, assembly: Assembly) -> Iterator[Instruction]:
         """Hold a new arrival in its assembly."""
         self.holds[hold.uid] = assembly.holds[hold.uid] = hold
-        self.enrol(assembly, ((hold.uid, ""),))
+        self.enrol(assembly, hold.uid)
         assembly.stuck.discard(hold.uid)
         self.move(hold, HoldState.HELD)
         yield Park(hold.uid, hold.node)
@@ -186,14 +185,11 @@ class Table:
         assembly.state = to
         self.stories.note(assembly.key, _words(to, cause))
         if to not in GATHERING:
-            self._dismiss(assembly)
+            for uid in assembly.siblings:
+                self.siblings.pop(uid, None)
+            assembly.siblings.clear()
         if not ASSEMBLY_MOVES[to]:
             del self.assemblies[assembly.key]
-
-    def _dismiss(self, assembly: Assembly) -> None:
-        for uid in assembly.siblings:
-            self.siblings.pop(uid, None)
-        assembly.siblings.clear()
 
     def _illegal(self, what: str, gang: GangKey | None, old: str, new: str) -> IllegalTransition:
         story = "; ".join(self.stories.of(gang)) if gang else ""
@@ -202,4 +198,4 @@ class Table:
 
 @cache
 def _words(to: HoldState | AssemblyState, cause: Cause | None) -> str:
-    return f"{to.name}: {cause.value}" if cause else to.name
+    return f"{to.name}: {cause.word}" if cause else to.name

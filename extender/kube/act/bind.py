@@ -11,6 +11,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -36,35 +37,30 @@ UNKNOWN = BindOutcome(BindResult.UNKNOWN, "the API server does not answer")
 
 _PAUSE = Pause(0.05, 1.0)
 
-
 _encode = msgspec.json.Encoder().encode
 
 
+@dataclass(slots=True)
 class _Batch:
     """Orders that went out together, and the alarm that ends their waiting."""
 
-    __slots__ = ("alarm", "open")
-
-    def __init__(self, size: int, alarm: asyncio.TimerHandle) -> None:
-        self.open = size
-        self.alarm = alarm
+    open: int
+    alarm: asyncio.TimerHandle
 
 
+@dataclass(slots=True)
 class _Errand:
     """One order on its way.
 
     *asking* while a question is unanswered; *unsure* once one may have taken effect unseen.
     """
 
-    __slots__ = ("_settle", "asking", "batch", "failures", "order", "unsure")
-
-    def __init__(self, order: BindOrder, settle: Settle) -> None:
-        self.order = order
-        self._settle = settle
-        self.batch: _Batch | None = None
-        self.failures = 0
-        self.asking = False
-        self.unsure = False
+    order: BindOrder
+    settle: Settle
+    batch: _Batch | None = None
+    failures: int = 0
+    asking: bool = False
+    unsure: bool = False
 
     def is_open(self) -> bool:
         """Ask whether somebody still waits for the outcome."""
@@ -78,7 +74,7 @@ class _Errand:
         batch.open -= 1
         if not batch.open:
             batch.alarm.cancel()
-        self._settle(self.order, outcome)
+        self.settle(self.order, outcome)
 
 
 class PipelinedBinder:
@@ -102,7 +98,7 @@ class PipelinedBinder:
             self._pipeline.run(lambda: self._start(errands))
 
     def _start(self, errands: list[_Errand]) -> None:
-        alarm = self._pipeline.later(self._budget_s, lambda: _time_is_up(errands))
+        alarm = self._pipeline.loop.call_later(self._budget_s, lambda: _time_is_up(errands))
         batch = _Batch(len(errands), alarm)
         for errand in errands:
             errand.batch = batch
@@ -123,7 +119,7 @@ class PipelinedBinder:
         return Exchange(request, partial(self._answered, errand), errand.is_open)
 
     def _answered(self, errand: _Errand, reply: Reply) -> None:
-        status = reply.status
+        order, status = errand.order, reply.status
         errand.asking = False
         errand.unsure = errand.unsure or status >= 500 or (status == 0 and reply.sent)
         if status in (200, 201):
@@ -133,7 +129,8 @@ class PipelinedBinder:
         elif reply.may_pass:
             self._again(errand, reply, self._repeat)
         else:
-            event(log, logging.WARNING, "binding refused", **_facts(errand, reply))
+            facts = {"pod": f"{order.namespace}/{order.name}", "node": order.node, **reply.facts()}
+            event(log, logging.WARNING, "binding refused", **facts)
             errand.finish(REFUSED)
 
     def _repeat(self, errand: _Errand) -> None:
@@ -161,7 +158,7 @@ class PipelinedBinder:
             self._pipeline.renew()
         errand.failures += 1
         pause_s = _PAUSE.after(errand.failures, self._chance())
-        self._pipeline.later(pause_s, partial(step, errand))
+        self._pipeline.loop.call_later(pause_s, partial(step, errand))
 
 
 def _time_is_up(errands: list[_Errand]) -> None:
@@ -178,13 +175,3 @@ def _shown(order: BindOrder, pod: RawPod) -> BindOutcome | None:
     if pod.metadata.deletion_timestamp is not None:
         return DELETING
     return GATED if pod.spec.scheduling_gates else None
-
-
-def _facts(errand: _Errand, reply: Reply) -> dict[str, object]:
-    order = errand.order
-    return {
-        "pod": f"{order.namespace}/{order.name}",
-        "node": order.node,
-        "status": reply.status,
-        "answer": reply.body[:300].decode(errors="replace"),
-    }

@@ -8,20 +8,17 @@ the plan chooses another.
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
-
-import msgspec
+from collections.abc import Sequence
+from concurrent.futures import Future
 
 from extender.errors import ApiError, Gone
-from extender.kube.api.client import Access, is_another
+from extender.kube.api.client import PacedCalls, is_another
 from extender.kube.api.pipeline import pod_path
+from extender.kube.decode import pods
 from extender.logs import event
 from extender.ports import EvictOrder, EvictOutcome, EvictResult
-from extender.timing.clock import Pace, timestamp
+from extender.timing.clock import timestamp
 from extender.timing.pause import Pause
 
 log = logging.getLogger(__name__)
@@ -29,33 +26,18 @@ log = logging.getLogger(__name__)
 #: Between attempts while a budget, or the API server itself, asks for patience.
 PAUSE = Pause(0.25, 1.0)
 ATTEMPTS = 5
-PER_S = 50.0
-BURST = 100
-_WORKERS = 4
 
 _LEAVING = EvictOutcome(EvictResult.LEAVING)
 _GONE = EvictOutcome(EvictResult.GONE, "the pod is gone, or another one by now")
 _STRATEGIC = "application/strategic-merge-patch+json"
 
 
-class ApiEvictor:
+class ApiEvictor(PacedCalls):
     """The `Evictor` of the real cluster."""
-
-    def __init__(self, access: Access, *, wait: Callable[[float], object] | None = None) -> None:
-        self._access = access
-        self._pace = Pace(PER_S, BURST)
-        self._stopping = threading.Event()
-        self._wait = wait or self._stopping.wait
-        self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="evict")
 
     def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
         """Send *orders* and give one future for each, in order."""
         return [self._workers.submit(self._carry_out, order) for order in orders]
-
-    def stop(self) -> None:
-        """Give up what has not been sent; what is on its way is not waited for."""
-        self._stopping.set()
-        self._workers.shutdown(wait=False, cancel_futures=True)
 
     def _carry_out(self, order: EvictOrder) -> EvictOutcome:
         self._wait(self._pace.turn())
@@ -139,8 +121,7 @@ class ApiEvictor:
             return False
         except ApiError:
             return True
-        pod: Any = msgspec.json.decode(body)
-        return bool(pod["metadata"]["uid"] == order.uid)
+        return pods.uid(body) == order.uid
 
 
 def _said(error: ApiError) -> str:

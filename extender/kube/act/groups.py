@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from urllib.parse import quote
+from typing import Any
 
-from extender.cache.changes import Kind
 from extender.errors import ApiError, Unreachable
 from extender.kube.api.client import refusal
 from extender.kube.api.connection import Reply
-from extender.kube.api.pipeline import Pipeline
+from extender.kube.api.pipeline import Pipeline, object_path
 from extender.kube.decode import watched
-from extender.kube.decode.watched import Resource
+from extender.kube.decode.codec import Codec
+from extender.model.dialect import VERSIONS
 from extender.model.gang import PodGroup
 
 
@@ -22,22 +22,18 @@ class LiveGroups:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        self._resources = {
-            resource.codec.dialect: resource
-            for resource in watched.resources(frozenset())
-            if resource.codec.kind is Kind.GROUP
-        }
+        self._codecs = {dialect: watched.groups(dialect) for dialect in VERSIONS}
 
     def read(self, group: PodGroup) -> Future[PodGroup | None]:
         """Give the live object; a gang that its pods make by themselves has none to read."""
         live: Future[PodGroup | None] = Future()
         live.set_running_or_notify_cancel()
-        resource = self._resources.get(group.dialect)
-        if resource is None:
+        codec = self._codecs.get(group.dialect)
+        if codec is None:
             live.set_result(group)
         else:
-            path = _path(resource, group)
-            self._pipeline.run(lambda: self._ask(path, partial(_settle, live, resource, path)))
+            path = object_path(group.dialect, "podgroups", group.namespace, group.name)
+            self._pipeline.run(lambda: self._ask(path, partial(_settle, live, codec, path)))
         return live
 
     def _ask(self, path: str, settle: Callable[[Reply], None], is_last: bool = False) -> None:
@@ -53,9 +49,9 @@ class LiveGroups:
         self._pipeline.ask(self._pipeline.frame(b"GET", path), answered)
 
 
-def _settle(live: Future[PodGroup | None], resource: Resource, path: str, reply: Reply) -> None:
+def _settle(live: Future[PodGroup | None], codec: Codec[Any], path: str, reply: Reply) -> None:
     """Tell what the reply says."""
-    group = resource.codec.item(reply.body) if reply.status == 200 else None
+    group = codec.item(reply.body) if reply.status == 200 else None
     if reply.status == 404 or isinstance(group, PodGroup):
         live.set_result(group if isinstance(group, PodGroup) else None)
     elif reply.status == 0:
@@ -64,9 +60,3 @@ def _settle(live: Future[PodGroup | None], resource: Resource, path: str, reply:
         live.set_exception(ApiError(f"GET {path}: the answer is no PodGroup", status=200))
     else:
         live.set_exception(refusal("GET", path, reply.status, reply.body))
-
-
-def _path(resource: Resource, group: PodGroup) -> str:
-    base, _, plural = resource.path.rpartition("/")
-    namespace, name = quote(group.namespace, safe=""), quote(group.name, safe="")
-    return f"{base}/namespaces/{namespace}/{plural}/{name}"

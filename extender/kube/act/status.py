@@ -6,37 +6,27 @@ tells by its answers which it is, and that is remembered.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
 
 import msgspec
 
 from extender.errors import ApiError, Gone
-from extender.kube.api.client import MERGE, Access, is_another
-from extender.model.dialect import VERSIONS
+from extender.kube.api.client import MERGE, Access, PacedCalls, is_another
+from extender.kube.api.pipeline import object_path
 from extender.ports import Subject
-from extender.timing.clock import Pace
-
-PER_S = 50.0
-BURST = 100
-_WORKERS = 4
 
 _PLURALS = {"PodGroup": "podgroups", "Queue": "queues"}
 
 Status = Mapping[str, Any]
 
 
-class ApiStatusWriter:
+class ApiStatusWriter(PacedCalls):
     """The `StatusWriter` of the real cluster."""
 
     def __init__(self, access: Access, *, wait: Callable[[float], object] | None = None) -> None:
-        self._access = access
-        self._pace = Pace(PER_S, BURST)
-        self._stopping = threading.Event()
-        self._wait = wait or self._stopping.wait
-        self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="status")
+        super().__init__(access, wait=wait)
         #: (dialect, kind) -> whether it has a status subresource, once known.
         self._has_status: dict[tuple[str, str], bool] = {}
 
@@ -47,11 +37,6 @@ class ApiStatusWriter:
     def write(self, subject: Subject, status: Status) -> Future[Status | None]:
         """Merge *status* into what is there and give the whole."""
         return self._workers.submit(self._write, subject, status)
-
-    def stop(self) -> None:
-        """Give up what has not been sent."""
-        self._stopping.set()
-        self._workers.shutdown(wait=False, cancel_futures=True)
 
     def _read(self, subject: Subject) -> Status | None:
         self._wait(self._pace.turn())
@@ -92,9 +77,8 @@ class ApiStatusWriter:
 
 
 def _path(subject: Subject) -> str:
-    version = VERSIONS[subject.dialect]
-    within = f"/namespaces/{subject.namespace}" if subject.namespace else ""
-    return f"/apis/{subject.dialect}/{version}{within}/{_PLURALS[subject.kind]}/{subject.name}"
+    plural = _PLURALS[subject.kind]
+    return object_path(subject.dialect, plural, subject.namespace, subject.name)
 
 
 def _status(body: bytes, subject: Subject) -> Status | None:

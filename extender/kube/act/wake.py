@@ -72,7 +72,7 @@ class PipelinedWaker:
         wait_s = self._pace.turn()
         if wait_s <= 0:
             return True
-        self._pipeline.later(wait_s, lambda: self._send([order.uid]))
+        self._pipeline.loop.call_later(wait_s, lambda: self._send([order.uid]))
         return False
 
     def _send(self, uids: Sequence[PodUid]) -> None:
@@ -103,20 +103,14 @@ class PipelinedWaker:
         elif attempt < _ATTEMPTS and reply.may_pass:
             self._retry_later(order, attempt, reply)
         else:
-            event(
-                log,
-                logging.WARNING,
-                "pod not woken",
-                pod=f"{order.namespace}/{order.name}",
-                status=reply.status,
-                answer=reply.body[:300].decode(errors="replace"),
-            )
+            pod = f"{order.namespace}/{order.name}"
+            event(log, logging.WARNING, "pod not woken", pod=pod, **reply.facts())
 
     def _retry_later(self, order: WakeOrder, attempt: int, reply: Reply) -> None:
         if reply.status == 401:
             self._pipeline.renew()
         pause_s = _PAUSE.after(attempt, self._chance())
-        self._pipeline.later(pause_s, lambda: self._retry(order, attempt + 1))
+        self._pipeline.loop.call_later(pause_s, lambda: self._retry(order, attempt + 1))
 
     def _retry(self, order: WakeOrder, attempt: int) -> None:
         if order.uid not in self._queued and order.uid not in self._under_way:

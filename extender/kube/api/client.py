@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlencode
 
@@ -13,6 +14,7 @@ import urllib3
 
 from extender.errors import ApiError, ExtenderError, Gone, Unreachable
 from extender.kube.api.kubeconfig import Endpoint, read
+from extender.timing.clock import Pace
 
 #: How old a token may be before it is read again; kubelet rotates them long before they expire.
 TOKEN_AGE_S = 60.0
@@ -26,6 +28,10 @@ _REQUEST_S = 15.0
 #: Every watch has a connection of its own.
 _CONNECTIONS = 32
 _AGENT = "gang-extender"
+
+PER_S = 50.0
+BURST = 100
+_WORKERS = 4
 
 
 class Access:
@@ -139,6 +145,22 @@ class Access:
             )
         except urllib3.exceptions.HTTPError as error:
             raise Unreachable(f"{method} {path}: no answer from the API server: {error}") from error
+
+
+class PacedCalls:
+    """A few threads that ask at a pace, for rare calls that wait for their answer."""
+
+    def __init__(self, access: Access, *, wait: Callable[[float], object] | None = None) -> None:
+        self._access = access
+        self._pace = Pace(PER_S, BURST)
+        self._stopping = threading.Event()
+        self._wait = wait or self._stopping.wait
+        self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix=type(self).__name__)
+
+    def stop(self) -> None:
+        """Give up what has not been sent; what is on its way is not waited for."""
+        self._stopping.set()
+        self._workers.shutdown(wait=False, cancel_futures=True)
 
 
 def refusal(method: str, path: str, status: int, body: bytes) -> ApiError:

@@ -33,6 +33,10 @@ class Reply(NamedTuple):
         """
         return self.status >= 500 or self.status in (0, 401, 408, 429)
 
+    def facts(self) -> dict[str, object]:
+        """Give what a log should say of a refusal."""
+        return {"status": self.status, "answer": self.body[:300].decode(errors="replace")}
+
 
 UNSENT = Reply(0, sent=False)
 UNANSWERED = Reply(0)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 from urllib.parse import quote
 
 from extender.kube.api.client import MERGE, Access
 from extender.kube.api.connection import Connection, Exchange, Reply
 from extender.logs import event
+from extender.model.dialect import VERSIONS
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +24,7 @@ JSON = b"application/json"
 MERGE_PATCH = MERGE.encode()
 
 _SILENCE_S = 5.0
+_load = attrgetter("load")
 
 
 class Pipeline:
@@ -71,10 +74,6 @@ class Pipeline:
     def ask(self, request: bytes, done: Callable[[Reply], None]) -> None:
         """Send one request; only on the loop."""
         self.send((Exchange(request, done),))
-
-    def later(self, delay_s: float, job: Callable[[], None]) -> asyncio.TimerHandle:
-        """Run *job* after a while; only on the loop."""
-        return self.loop.call_later(delay_s, job)
 
     def frame(
         self, method: bytes, path: str, body: bytes = b"", content_type: bytes = JSON
@@ -138,8 +137,10 @@ def pod_path(namespace: str, name: str, part: str = "") -> str:
     return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}{part}"
 
 
-def _load(connection: Connection) -> int:
-    return connection.load
+def object_path(dialect: str, plural: str, namespace: str, name: str) -> str:
+    """Name the place of a PodGroup or Queue in the API; a Queue belongs to no namespace."""
+    within = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+    return f"/apis/{dialect}/{VERSIONS[dialect]}{within}/{plural}/{quote(name, safe='')}"
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -35,9 +35,8 @@ class WatchLine(NamedTuple):
     change: Upsert | Delete | None = None
     #: A streamed list is complete here.
     is_end_of_list: bool = False
-    #: The HTTP status of an ERROR, and its message.
+    #: The HTTP status of an ERROR.
     code: int = 0
-    message: str = ""
 
 
 class OddMeta(msgspec.Struct, rename="camel", gc=False):
@@ -53,7 +52,6 @@ class OddMeta(msgspec.Struct, rename="camel", gc=False):
 class _OddObject(msgspec.Struct, gc=False):
     metadata: OddMeta
     code: int = 0
-    message: str | None = None
 
 
 class _Event(msgspec.Struct, Generic[Raw], gc=False):
@@ -126,7 +124,7 @@ class Codec(Generic[Raw]):
             is_end = _INITIAL_END in (meta.annotations or {})
             return WatchLine(heard.type, meta.resource_version, is_end_of_list=is_end)
         if heard.type == "ERROR":
-            return WatchLine(heard.type, code=odd.code, message=odd.message or "")
+            return WatchLine(heard.type, code=odd.code)
         if heard.type == "DELETED":
             return WatchLine(heard.type, meta.resource_version, self._gone(meta))
         item = self.item(heard.object)

@@ -6,6 +6,7 @@ that names nothing belongs to the shadow gang of its controller, or is one by it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from extender.kube.decode.raw import Labels, RawMarks, RawOwner, RawPod
@@ -40,25 +41,17 @@ def membership_of(pod: RawPod) -> Membership:
     if native:
         return _membership(meta.namespace, f"native{SHADOW}{native}", True, "", "", True)
     marks, labels = meta.annotations or _NO_MARKS, meta.labels
-    group = _group(marks, labels)
-    size = _size(marks, labels)
+    named = marks.gang or marks.group or marks.volcano_group or marks.pod_group or marks.sigs_group
+    group = named or _labelled(labels, _GROUP_KEYS)
+    sized = marks.min_member or marks.volcano_min or marks.group_min or marks.sigs_min
+    size = sized or _labelled(labels, _SIZE_KEYS)
     name = group or _shadow(meta.owner_references, meta.name)
     queue = marks.queue or (labels and labels.get(QUEUE)) or ""
     return _membership(meta.namespace, name, bool(group or size), size or "", queue, False)
 
 
-def _group(marks: RawMarks, labels: Labels | None) -> str | None:
-    named = marks.gang or marks.group or marks.volcano_group or marks.pod_group or marks.sigs_group
-    if named or not labels:
-        return named
-    return next((labels[key] for key in _GROUP_KEYS if labels.get(key)), None)
-
-
-def _size(marks: RawMarks, labels: Labels | None) -> str | None:
-    size = marks.min_member or marks.volcano_min or marks.group_min or marks.sigs_min
-    if size or not labels:
-        return size
-    return next((labels[key] for key in _SIZE_KEYS if labels.get(key)), None)
+def _labelled(labels: Labels | None, keys: Sequence[str]) -> str | None:
+    return next((labels[key] for key in keys if labels.get(key)), None) if labels else None
 
 
 def _shadow(owners: tuple[RawOwner, ...] | None, pod_name: str) -> str:

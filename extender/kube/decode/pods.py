@@ -6,8 +6,9 @@ loop, so it shares whatever pods have in common: shapes, labels, names of nodes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from sys import intern
 
 import msgspec
@@ -19,8 +20,6 @@ from extender.kube.decode.raw import Labels, RawMarks, RawPod, RawPodSpec, RawPo
 from extender.kube.decode.shapes import ONE_POD, Shapes
 from extender.model.gang import SHADOW, GangKey, Membership
 from extender.model.pod import NO_LABELS, Pod, PodUid, Shape, Status
-
-__all__ = ["RawPod", "pod", "reader", "spoilt_pod", "to_pod", "uid"]
 
 _ROLE = "volcano.sh/task-spec"
 _PREEMPTABLE = "volcano.sh/preemptable"
@@ -40,7 +39,6 @@ class _Identified(msgspec.Struct):
 _identity = msgspec.json.Decoder(_Identified)
 _decoder = msgspec.json.Decoder(RawPod)
 _shapes = Shapes()
-_labels: dict[Hashable, Mapping[str, str]] = {}
 _UNREADABLE = Shape(requests=ONE_POD)
 _NO_MARKS = RawMarks()
 
@@ -115,7 +113,7 @@ def to_pod(raw: RawPod, *, schedulers: frozenset[str]) -> tuple[Pod, Membership]
             may_preempt=spec.preemption_policy != "Never",
             ours=ours,
             nominated=intern(status.nominated_node_name) if status.nominated_node_name else "",
-            labels=_shared(labels) if labels and ours else NO_LABELS,
+            labels=_shared(tuple(labels.items())) if labels and ours else NO_LABELS,
             refusal=_refusal(status) if ours and not spec.node_name else "",
         ),
         membership,
@@ -160,11 +158,9 @@ def _refusal(status: RawPodStatus) -> str:
     return ""
 
 
-def _shared(labels: Labels) -> Mapping[str, str]:
-    key = tuple(labels.items())
-    if len(_labels) >= _REMEMBERED_LABELS:
-        _labels.clear()
-    return _labels.setdefault(key, labels)
+@lru_cache(_REMEMBERED_LABELS)
+def _shared(labels: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+    return dict(labels)
 
 
 def spoilt_pod(meta: OddMeta, why: str) -> tuple[Pod, Membership]:

@@ -9,7 +9,8 @@ from typing import Any
 from extender.cache.changes import Kind, SeenPod
 from extender.kube.decode import dialects, objects
 from extender.kube.decode.codec import Codec
-from extender.kube.decode.pods import RawPod, spoilt_pod, to_pod
+from extender.kube.decode.pods import spoilt_pod, to_pod
+from extender.kube.decode.raw import RawPod
 from extender.model.dialect import COSCHEDULING, VERSIONS
 
 

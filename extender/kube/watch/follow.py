@@ -138,18 +138,15 @@ class Follower:
                 self._recover(error)
 
     def _follow(self) -> None:
-        if not self._progress.is_listed:
-            request = self._next_request()
-            if request.mode is Mode.PAGE:
-                self._take_list(self._pages(request))
-                return
-            with self._open(request) as response:
-                heard = self._listen(response)
-                self._take_list(self._until_listed(heard))
-                self._watch(heard)
+        request = self._next_request()
+        if request.mode is Mode.PAGE:
+            self._take_list(self._pages(request))
             return
-        with self._open(self._next_request()) as response:
-            self._watch(self._listen(response))
+        with self._open(request) as response:
+            heard = self._listen(response)
+            if request.mode is Mode.STREAM:
+                self._take_list(self._until_listed(heard))
+            self._watch(heard)
 
     def _next_request(self) -> Request:
         return self._progress.next_request(int(spread(WATCH_S, self._chance())))
