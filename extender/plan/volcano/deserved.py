@@ -6,6 +6,7 @@ its results are compared without tolerance in some places, so the last digits ma
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -37,9 +38,10 @@ def divide(total: Vector, queues: Mapping[str, Wants]) -> dict[str, Vector]:
     remaining = {CPU: 0.0, MEMORY: 0.0} | _raw(total)
     met: set[str] = set()
     while weights := sum(wants.weight for name, wants in raw.items() if name not in met):
-        before = dict(remaining)
-        increase: dict[str, float] = {}
-        decrease: dict[str, float] = {}
+        before = remaining
+        # Added up apart, as Volcano does: a single sum would round otherwise.
+        increase: dict[str, float] = defaultdict(float)
+        decrease: dict[str, float] = defaultdict(float)
         for name, wants in raw.items():
             if name in met:
                 continue
@@ -47,9 +49,11 @@ def divide(total: Vector, queues: Mapping[str, Wants]) -> dict[str, Vector]:
             new = deserved[name] = _raise(old, before, wants, wants.weight / weights)
             if _within(wants.requested, new) or new == old:
                 met.add(name)
-            _difference(old, new, increase, decrease)
+            for each in {*old, *new}:
+                change = new.get(each, 0.0) - old.get(each, 0.0)
+                (increase if change > 0 else decrease)[each] += abs(change)
         remaining = {
-            name: max(0.0, amount + decrease.get(name, 0.0) - increase.get(name, 0.0))
+            name: max(0.0, amount + decrease[name] - increase[name])
             for name, amount in before.items()
         }
         if remaining == before or _is_empty(remaining):
@@ -69,18 +73,6 @@ def _raise(
     for name, amount in wants.guarantee.items():
         new[name] = max(new.get(name, 0.0), amount)
     return new
-
-
-def _difference(
-    old: Mapping[str, float],
-    new: Mapping[str, float],
-    increase: dict[str, float],
-    decrease: dict[str, float],
-) -> None:
-    for name in {*old, *new}:
-        change = new.get(name, 0.0) - old.get(name, 0.0)
-        side, size = (increase, change) if change > 0 else (decrease, -change)
-        side[name] = side.get(name, 0.0) + size
 
 
 def _within(left: Vector, right: Vector) -> bool:
