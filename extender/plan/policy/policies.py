@@ -25,8 +25,6 @@ from extender.plan.policy.options import (
     Starvation,
 )
 
-__all__ = ["DEFAULT", "DEFAULT_TEXT", "Policy", "parse"]
-
 DEFAULT_TEXT = """\
 actions: "enqueue, allocate, backfill, reclaim, preempt"
 tiers:
@@ -77,7 +75,6 @@ def parse(text: str, source: str = "policy") -> Policy:
         raise BadConfiguration(f"{source}: not YAML: {said}") from error
     if document is None:
         document = {}
-    _check_mapping(document, source)
     _check_keys(document, _KEYS, source)
     tiers = _read_tiers(document["tiers"], source) if "tiers" in document else DEFAULT.tiers
     rules = VOLCANO if _is_volcanos(document.get("compatibility"), source) else OURS
@@ -113,7 +110,6 @@ def _read_tiers(written: object, source: str) -> tuple[tuple[PluginOption, ...],
     tiers = []
     for number, tier in enumerate(_sequence(written, source, "tiers"), start=1):
         place = f"{source}: tier {number}"
-        _check_mapping(tier, place)
         _check_keys(tier, ("plugins",), place)
         options = _sequence(tier.get("plugins"), place, "plugins")
         tiers.append(tuple(_read_plugin(option, place) for option in options))
@@ -151,7 +147,6 @@ def _read_configurations(written: object, source: str) -> dict[str, Mapping[str,
     read: dict[str, Mapping[str, Any]] = {}
     for entry in _sequence(written, source, "configurations") if written is not None else ():
         place = f"{source}: configurations"
-        _check_mapping(entry, place)
         _check_keys(entry, ("name", "arguments"), place)
         name = str(entry.get("name", ""))
         _check_word(name, ACTIONS, _FOREIGN_ACTIONS, place, "action")
@@ -165,7 +160,6 @@ def _read_starvation(written: Any, source: str) -> Starvation:
     if written is None:
         return Starvation()
     place = f"{source}: starvation"
-    _check_mapping(written, place)
     _check_keys(written, _STARVATION_KEYS, place)
     arguments, usual = Arguments(place, written), Starvation()
     return Starvation(
@@ -201,7 +195,8 @@ def _sequence(written: object, place: str, key: str) -> Sequence[Any]:
     return written
 
 
-def _check_keys(written: Mapping[Any, Any], known: Sequence[str], place: str) -> None:
+def _check_keys(written: Any, known: Sequence[str], place: str) -> None:
+    _check_mapping(written, place)
     for key in written:
         if key not in known:
             raise BadConfiguration(f"{place}: unknown key {key!r}; {_nearest(str(key), known)}")
