@@ -45,13 +45,11 @@ class Fence:
     owed: Amounts
 
 
+@dataclass(slots=True)
 class Trial:
     """A stretch of changes that is undone on leaving, unless it was kept."""
 
-    __slots__ = ("is_kept",)
-
-    def __init__(self) -> None:
-        self.is_kept = False
+    is_kept: bool = False
 
     def keep(self) -> None:
         """Let the changes stand; an outer trial may still undo them."""
