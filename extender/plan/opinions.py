@@ -30,6 +30,8 @@ _Judge: TypeAlias = Callable[[GangState], Vote | Problem]
 _Voter: TypeAlias = Callable[[Claim, Sequence[Candidate]], Iterable[Candidate] | None]
 _Protector: TypeAlias = Callable[[str, Claim, GangState], bool]
 
+_VOTES = {"preempt": ("preemptable", "Preemptable"), "reclaim": ("reclaimable", "Reclaimable")}
+
 
 class Opinions:
     """The plugins of one policy, asked together."""
@@ -62,14 +64,11 @@ class Opinions:
         self._entitled: list[Callable[[GangState, Resources], bool]] = every(
             "entitled", "Allocatable"
         )
-        self._voters: dict[str, list[list[_Voter]]] = {
-            "preempt": by_tier("preemptable", "Preemptable"),
-            "reclaim": by_tier("reclaimable", "Reclaimable"),
-        }
-        self._protectors: dict[str, list[_Protector]] = {
-            "preempt": _protectors(speakers("preemptable", "Preemptable")),
-            "reclaim": _protectors(speakers("reclaimable", "Reclaimable")),
-        }
+        self._voters: dict[str, list[list[_Voter]]] = {}
+        self._protectors: dict[str, list[_Protector]] = {}
+        for action, vote in _VOTES.items():
+            self._voters[action] = by_tier(*vote)
+            self._protectors[action] = _protectors(speakers(*vote))
         #: The plugins that keep pods off nodes.
         self.barring = list(chain(*speakers("obstacles", "Predicate")))
         self._obstacles: list[Callable[[Shape, NodeFacts], Mapping[str, Mask]]] = every(

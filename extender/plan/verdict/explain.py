@@ -17,6 +17,7 @@ from extender.model.resources import PODS, Resources, total
 from extender.model.snapshot import Snapshot
 from extender.plan.census import Census
 from extender.plan.decision import Eviction, Plan, QueueFigures, Standing, Verdict
+from extender.plan.opinions import Key
 from extender.plan.policy.options import Policy
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
@@ -87,24 +88,19 @@ def _ahead(session: Session, plan: Plan, key: GangKey) -> list[Ahead]:
     mine = session.census.state(key)
     if mine is None:
         return []
-    others = [
-        other
-        for other in session.census.contenders.values()
-        if other is not mine and _waits(plan, other.key) and _is_before(session, other, mine)
-    ]
-    others.sort(key=lambda other: (session.queue_key(other.queue), session.gang_key(other)))
+
+    def place(gang: GangState) -> Key:
+        return session.queue_key(gang.queue), session.gang_key(gang)
+
+    ours = place(mine)
+    waiting = [each for each in session.census.contenders.values() if _waits(plan, each.key)]
+    others = sorted((each for each in waiting if place(each) < ours), key=place)
     return [Ahead(other.key, other.queue.name, _why(session, other, mine)) for other in others]
 
 
 def _waits(plan: Plan, key: GangKey) -> bool:
     verdict = plan.verdicts.get(key)
     return verdict is not None and verdict.standing is Standing.WAITING
-
-
-def _is_before(session: Session, other: GangState, mine: GangState) -> bool:
-    if other.queue is mine.queue:
-        return session.gang_key(other) < session.gang_key(mine)
-    return session.queue_key(other.queue) < session.queue_key(mine.queue)
 
 
 def _why(session: Session, other: GangState, mine: GangState) -> str:

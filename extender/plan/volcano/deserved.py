@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from extender.model.resources import CPU, MEMORY, PODS
-from extender.plan.arithmetic import Vector
+from extender.plan.arithmetic import VOLCANOS, WHOLE_UNITS, Vector
 
 #: Below this, in its own units, Volcano takes an amount for nothing.
-_EMPTY = 0.1
-_PLAIN = frozenset({CPU, MEMORY, PODS})
+_EMPTY = VOLCANOS.tolerance
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +86,9 @@ def _is_empty(vector: Vector) -> bool:
 
 
 def _raw(vector: Vector) -> dict[str, float]:
-    """Count in Volcano's units: everything but cpu, memory and pods in thousandths."""
-    return {n: float(amount) * (1 if n in _PLAIN else 1000) for n, amount in vector.items()}
+    """Count in Volcano's units."""
+    return {n: float(amount) * (1 if n in WHOLE_UNITS else 1000) for n, amount in vector.items()}
 
 
 def _natural(vector: Vector) -> dict[str, float]:
-    return {n: amount / (1 if n in _PLAIN else 1000) for n, amount in vector.items()}
+    return {n: amount / (1 if n in WHOLE_UNITS else 1000) for n, amount in vector.items()}
