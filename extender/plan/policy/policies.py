@@ -15,15 +15,7 @@ import yaml
 from extender.errors import BadConfiguration
 from extender.plan.policy import plugin_register
 from extender.plan.policy.arguments import Arguments
-from extender.plan.policy.options import (
-    ACTIONS,
-    OURS,
-    TOPOLOGY_AWARE,
-    VOLCANO,
-    PluginOption,
-    Policy,
-    Starvation,
-)
+from extender.plan.policy.options import ACTIONS, OURS, VOLCANO, PluginOption, Policy, Starvation
 
 DEFAULT_TEXT = """\
 actions: "enqueue, allocate, backfill, reclaim, preempt"
@@ -85,7 +77,7 @@ def parse(text: str, source: str = "policy") -> Policy:
     return Policy(
         actions=_read_actions(document["actions"], source) if "actions" in document else ACTIONS,
         tiers=tiers,
-        configurations=_read_configurations(document.get("configurations"), source),
+        weighs_nodes=_weighs_nodes(document.get("configurations"), source),
         rules=rules,
         # In Volcano nobody has room kept.
         starvation=patience if rules is OURS else Starvation(after_s=0.0),
@@ -143,17 +135,19 @@ def _check_hierarchy(tiers: Iterable[Sequence[PluginOption]], source: str) -> No
         )
 
 
-def _read_configurations(written: object, source: str) -> dict[str, Mapping[str, Any]]:
-    read: dict[str, Mapping[str, Any]] = {}
+def _weighs_nodes(written: object, source: str) -> bool:
+    """Look through the arguments of actions for the one that means something here."""
+    found = False
     for entry in _sequence(written, source, "configurations") if written is not None else ():
         place = f"{source}: configurations"
         _check_keys(entry, ("name", "arguments"), place)
         name = str(entry.get("name", ""))
         _check_word(name, ACTIONS, _FOREIGN_ACTIONS, place, "action")
-        read[name] = _arguments(entry.get("arguments"), f"{place}, {name}")
-        # The one that is used later is read, so that an error shows now.
-        Arguments(f"{place}, {name}", read[name]).flag(TOPOLOGY_AWARE, default=False)
-    return read
+        place = f"{place}, {name}"
+        arguments = Arguments(place, _arguments(entry.get("arguments"), place))
+        thorough = arguments.flag("enableTopologyAwarePreemption", default=False)
+        found = thorough if name == "preempt" else found
+    return found
 
 
 def _read_starvation(written: Any, source: str) -> Starvation:

@@ -11,8 +11,6 @@ from extender.model.node import Amounts
 from extender.model.pod import Pod
 from extender.plan.actions.backfill import in_order, place
 from extender.plan.plugin import Candidate, Claim
-from extender.plan.policy.arguments import Arguments
-from extender.plan.policy.options import TOPOLOGY_AWARE
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
 from extender.plan.starvation import starving_gangs
@@ -78,8 +76,6 @@ class NodeByNode:
         self._opinions = session.opinions
         self._room = session.room
         self._occupants = occupants_of(session)
-        thorough = Arguments("preempt", session.policy.configurations.get("preempt", {}))
-        self._weighs_nodes = thorough.flag(TOPOLOGY_AWARE, default=False)
 
     def preempt(self, gang: GangState, pool: Callable[[GangState], bool], pod: Pod) -> bool:
         """Make room for *pod* among the gangs of *pool*; True when it has a node to wait for."""
@@ -94,7 +90,7 @@ class NodeByNode:
 
         claim = Claim(gang, pod)
         rows = self._session.places.slots(pod.shape).ranked()
-        if self._weighs_nodes:
+        if self._session.policy.weighs_nodes:
             return self._preempt_on_best(claim, rows, wanted)
         return any(
             self._take_over("preempt", claim, row, self._occupants.on(row, wanted)) for row in rows
