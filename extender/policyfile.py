@@ -8,7 +8,7 @@ from pathlib import Path
 from extender.errors import BadConfiguration
 from extender.logs import event
 from extender.plan.policy import policies
-from extender.plan.policy.policies import Policy
+from extender.plan.policy.options import Policy
 
 log = logging.getLogger(__name__)
 

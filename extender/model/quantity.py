@@ -27,8 +27,7 @@ _BINARY = {
     for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)
 }
 _POWERS = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_DECIMAL = {suffix: Fraction(10) ** power for suffix, power in _POWERS.items()}
-_FACTOR = _BINARY | _DECIMAL
+_FACTOR = _BINARY | {suffix: Fraction(10) ** power for suffix, power in _POWERS.items()}
 
 
 @lru_cache(maxsize=4096)

@@ -7,16 +7,8 @@ from dataclasses import dataclass, field
 
 from extender.model.gang import Gang, GangKey
 from extender.model.node import NodeTable
-from extender.model.pod import PodUid, Shape
+from extender.model.pod import PodUid, Requirement, Shape
 from extender.model.queue import Queue
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelSelector:
-    """A selector over labels: every requirement must hold; an empty one matches everything."""
-
-    #: (key, operator, values): In, NotIn, Exists or DoesNotExist.
-    requirements: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +17,8 @@ class DisruptionBudget:
 
     namespace: str
     name: str
-    selector: LabelSelector
+    #: What the labels of its pods must be, all of it; nothing at all selects every pod.
+    selector: tuple[Requirement, ...] = ()
     allowed: int = 0
     #: Names of pods whose disruption is already counted.
     disrupted: frozenset[str] = frozenset()

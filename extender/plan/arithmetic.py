@@ -15,7 +15,8 @@ from extender.model.resources import CPU, MEMORY, PODS
 #: Whole numbers, except where Volcano's way is asked for.
 Vector: TypeAlias = Mapping[str, float]
 
-_WHOLE_UNITS = frozenset({CPU, MEMORY, PODS})
+#: Volcano counts everything but these three in thousandths.
+WHOLE_UNITS = frozenset({CPU, MEMORY, PODS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,7 @@ class Arithmetic:
 
     def close(self, name: str) -> float:
         """Give the difference below which two amounts of *name* are the same."""
-        # Volcano counts everything but these three in thousandths.
-        return self.tolerance if name in _WHOLE_UNITS else self.tolerance / 1000
+        return self.tolerance if name in WHOLE_UNITS else self.tolerance / 1000
 
     def names(self, vector: Vector) -> list[str]:
         """Name the dimensions of *vector* that take part in shares."""
@@ -65,10 +65,7 @@ class Arithmetic:
 
     def is_empty(self, vector: Vector) -> bool:
         """Ask whether nothing but pods is asked for."""
-        return not any(
-            amount > 0 and amount >= self.close(name) and name != PODS
-            for name, amount in vector.items()
-        )
+        return set(self.names(vector)) <= {PODS}
 
 
 EXACT = Arithmetic(tolerance=0.0, skips_pods=True)

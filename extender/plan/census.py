@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from extender.model.gang import Gang, GangKey, Phase
-from extender.model.node import NodeTable
+from extender.model.node import Mask, NodeFacts, NodeTable
 from extender.model.quantity import LARGEST
 from extender.model.queue import DEFAULT_QUEUE, ROOT_QUEUE, Queue
 from extender.model.resources import NOTHING, Resources, total
@@ -20,7 +19,7 @@ class Census:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
-        self.ready_nodes = _ready(snapshot.nodes)
+        self.ready_nodes = _ready(snapshot.nodes.facts)
         self.total = _total(snapshot.nodes, self.ready_nodes)
         self.queues = _queues(snapshot)
         #: Queues that have gangs; the others take no part in dividing the cluster.
@@ -73,22 +72,19 @@ def _add_up(queue: QueueUse, gangs: list[Gang]) -> None:
 
 def awaited(gang: Gang) -> Resources:
     """Give what a gang that was let in has been promised but does not use yet."""
-    least = gang.group.min_resources
-    if least is None or not _was_let_in(gang):
+    group = gang.group
+    was_let_in = group.phase is Phase.INQUEUE or (
+        group.phase is Phase.RUNNING and gang.on_nodes >= group.min_member
+    )
+    if group.min_resources is None or not was_let_in:
         return NOTHING
-    return without_gated(gang, least.beyond(gang.allocated))
+    return without_gated(gang, group.min_resources.beyond(gang.allocated))
 
 
 def without_gated(gang: Gang, amounts: Resources) -> Resources:
     """Leave out what gated members ask for: they will not come soon."""
     gated = sum((pod.requests for pod in gang.pods if pod.gated), NOTHING)
     return amounts.beyond(gated) if gated else amounts
-
-
-def _was_let_in(gang: Gang) -> bool:
-    if gang.group.phase is Phase.RUNNING:
-        return gang.on_nodes >= gang.group.min_member
-    return gang.group.phase is Phase.INQUEUE
 
 
 def _contends(gang: Gang, now: float) -> bool:
@@ -110,14 +106,11 @@ def _queues(snapshot: Snapshot) -> dict[str, QueueUse]:
     return queues
 
 
-def _ready(table: NodeTable) -> npt.NDArray[np.bool_]:
-    nodes = table.nodes
-    return table.facts.memo.recall(
-        "ready", lambda: np.array([node.ready for node in nodes], dtype=bool)
-    )
+def _ready(facts: NodeFacts) -> Mask:
+    return facts.memo.recall("ready", lambda: np.array([n.ready for n in facts.nodes], dtype=bool))
 
 
-def _total(table: NodeTable, ready: npt.NDArray[np.bool_]) -> Resources:
+def _total(table: NodeTable, ready: Mask) -> Resources:
     """Add up what ready nodes have; the same object as long as no node changes."""
 
     def count() -> Resources:

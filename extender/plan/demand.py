@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -16,12 +17,12 @@ from extender.plan.room.state import GangState
 from extender.plan.session import Session
 
 
+@dataclass(eq=False)
 class Demand:
     """Members of a gang that need nodes, all of them or none."""
 
-    def __init__(self, gang: GangState, pods: list[Pod]) -> None:
-        self.gang = gang
-        self.pods = pods
+    gang: GangState
+    pods: list[Pod]
 
     @property
     def claim(self) -> Claim:

@@ -30,6 +30,8 @@ _Judge: TypeAlias = Callable[[GangState], Vote | Problem]
 _Voter: TypeAlias = Callable[[Claim, Sequence[Candidate]], Iterable[Candidate] | None]
 _Protector: TypeAlias = Callable[[str, Claim, GangState], bool]
 
+_VOTES = {"preempt": ("preemptable", "Preemptable"), "reclaim": ("reclaimable", "Reclaimable")}
+
 
 class Opinions:
     """The plugins of one policy, asked together."""
@@ -62,14 +64,11 @@ class Opinions:
         self._entitled: list[Callable[[GangState, Resources], bool]] = every(
             "entitled", "Allocatable"
         )
-        self._voters: dict[str, list[list[_Voter]]] = {
-            "preempt": by_tier("preemptable", "Preemptable"),
-            "reclaim": by_tier("reclaimable", "Reclaimable"),
-        }
-        self._protectors: dict[str, list[_Protector]] = {
-            "preempt": _protectors(speakers("preemptable", "Preemptable")),
-            "reclaim": _protectors(speakers("reclaimable", "Reclaimable")),
-        }
+        self._voters: dict[str, list[list[_Voter]]] = {}
+        self._protectors: dict[str, list[_Protector]] = {}
+        for action, vote in _VOTES.items():
+            self._voters[action] = by_tier(*vote)
+            self._protectors[action] = _protectors(speakers(*vote))
         #: The plugins that keep pods off nodes.
         self.barring = list(chain(*speakers("obstacles", "Predicate")))
         self._obstacles: list[Callable[[Shape, NodeFacts], Mapping[str, Mask]]] = every(
@@ -203,8 +202,8 @@ class Opinions:
         """Keep the *candidates* that may be asked to leave for *claim*."""
         final = self._vetoes_are_final
         for tier in self._voters[action]:
-            voted, left = _join(tier, claim, candidates, final=final)
-            if voted and (left or final):
+            left = _join(tier, claim, candidates, final=final)
+            if left or (final and left is not None):
                 return left
         return []
 
@@ -275,22 +274,20 @@ def _settle(tiers: Iterable[Iterable[_Judge]], gang: GangState) -> Problem | Non
 
 def _join(
     tier: Iterable[_Voter], claim: Claim, candidates: Sequence[Candidate], *, final: bool
-) -> tuple[bool, list[Candidate]]:
-    """Join the votes of one tier: an empty one ends it, the others intersect."""
-    left: list[Candidate] = []
-    voted = False
+) -> list[Candidate] | None:
+    """Join the votes of one tier: an empty one ends it, the others intersect; None if nobody's."""
+    left: list[Candidate] | None = None
     for vote in tier:
         answer = vote(claim, candidates)
         if answer is None:
             continue
         allowed = list(answer)
+        if not allowed:
+            return []
         # Volcano takes an intersection that became empty for no vote at all.
-        if left or (voted and final):
+        if left or (final and left is not None):
             named = {one.pod.uid for one in allowed}
             left = [one for one in left if one.pod.uid in named]
         else:
             left = allowed
-        voted = True
-        if not allowed:
-            return True, []
-    return voted, left
+    return left

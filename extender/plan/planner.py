@@ -130,16 +130,15 @@ def _queue_figures(session: Session) -> dict[str, QueueFigures]:
 
 
 def _figures(session: Session, queue: QueueUse, used: Resources) -> QueueFigures:
-    due = session.opinions.deserved(queue)
+    due = session.opinions.deserved(queue) or {}
     return QueueFigures(
         name=queue.name,
         weight=queue.queue.weight,
-        deserved=_whole(due) if due is not None else NOTHING,
+        deserved=_whole(due),
         allocated=used,
         requested=queue.requested,
-        share=session.maths.share(used, due) if due is not None else 0.0,
-        overused=due is not None
-        and any(not session.maths.within({name: used.amount(name)}, due) for name in due),
+        share=session.maths.share(used, due),
+        overused=any(not session.maths.within({name: used.amount(name)}, due) for name in due),
     )
 
 

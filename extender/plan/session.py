@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from itertools import groupby
 
 from extender.model.gang import GangKey
 from extender.model.pod import Pod, Shape, Status
@@ -45,7 +47,10 @@ class Session:
         self.shared: dict[str, object] = {}
         #: Room kept for gangs that wait too long.
         self.fenced: dict[GangKey, list[Fence]] = {}
-        self._empty: dict[Shape, bool] = {}
+        #: Whether a pod of a shape asks for nothing but a place (best effort).
+        self.is_empty: Callable[[Shape], bool] = cache(
+            lambda shape: policy.rules.maths.is_empty(shape.requests)
+        )
         #: What queues are limited to and guaranteed, and used when the snapshot was taken.
         self.stakes = _stakes(census, policy)
         if policy.rules.promises_hold_together:
@@ -135,13 +140,6 @@ class Session:
         key = ("runs", self.policy)
         return list(gang.gang.memo.recall(key, lambda: _runs_of(self.waiting_tasks(gang))))
 
-    def is_empty(self, shape: Shape) -> bool:
-        """Ask whether a pod of *shape* asks for nothing but a place (best effort)."""
-        known = self._empty.get(shape)
-        if known is None:
-            known = self._empty[shape] = self.maths.is_empty(shape.requests)
-        return known
-
     def is_starving(self, gang: GangState) -> bool:
         """Ask whether others may have to leave for *gang*."""
         opinion = self.opinions.is_starving(gang)
@@ -176,8 +174,7 @@ def _stakes(census: Census, policy: Policy) -> tuple[Stake, ...]:
 
     Volcano knows neither the ceilings of ancestors nor guarantees beyond single queues.
     """
-    limiting = {option.name for tier in policy.tiers for option in tier} & _LIMITING
-    if not limiting:
+    if not any(option.name in _LIMITING for tier in policy.tiers for option in tier):
         return ()
     stakes = [
         stake(state.queue, state.parent.name if state.parent else TOP, state.allocated)
@@ -196,13 +193,5 @@ def _index_of(name: str) -> tuple[int, int]:
 
 def _runs_of(tasks: Sequence[Pod]) -> list[list[Pod]]:
     """Cut *tasks* where shape or role changes; a member with a node in mind goes alone."""
-    runs: list[list[Pod]] = []
-    last: Pod | None = None
-    for pod in tasks:
-        alike = last is not None and pod.shape is last.shape and pod.role == last.role
-        if alike and last is not None and not pod.nominated and not last.nominated:
-            runs[-1].append(pod)
-        else:
-            runs.append([pod])
-        last = pod
-    return runs
+    runs = groupby(tasks, key=lambda pod: (pod.shape, pod.role, pod.nominated and pod.uid))
+    return [list(run) for _, run in runs]

@@ -215,16 +215,12 @@ def _term(term: NodeTerm) -> Object:
 
 
 def _budget(budget: DisruptionBudget) -> Object:
-    expressions = [
-        {"key": key, "operator": operator, "values": list(values)}
-        for key, operator, values in budget.selector.requirements
-    ]
     disrupted = dict.fromkeys(sorted(budget.disrupted), "1970-01-01T00:00:00Z")
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": {"name": budget.name, "namespace": budget.namespace},
-        "spec": {"selector": {"matchExpressions": expressions}},
+        "spec": {"selector": {"matchExpressions": [*map(asdict, budget.selector)]}},
         "status": {"disruptionsAllowed": budget.allowed, "disruptedPods": disrupted},
     }
 

@@ -12,7 +12,7 @@ from extender.model.gang import GangKey, Membership, PodGroup
 from extender.model.pod import HostPort, Pod, PodUid, Shape, Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
-from extender.model.snapshot import DisruptionBudget, LabelSelector
+from extender.model.snapshot import DisruptionBudget
 
 from .building import (
     COSCHEDULING,
@@ -389,9 +389,7 @@ def test_room_is_what_kube_scheduler_counts_as_free() -> None:
 
 
 def test_budgets_are_sorted() -> None:
-    budgets = [
-        DisruptionBudget(namespace="a", name=name, selector=LabelSelector()) for name in "zxy"
-    ]
+    budgets = [DisruptionBudget(namespace="a", name=name) for name in "zxy"]
 
     assert [each.name for each in cluster(*budgets).snapshot(NOW).budgets] == ["x", "y", "z"]
 

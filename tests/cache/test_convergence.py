@@ -20,7 +20,7 @@ from extender.cache.inflight import Stage
 from extender.model.gang import GangKey, Membership, PodGroup
 from extender.model.pod import HostPort, PodUid, Shape, Status
 from extender.model.queue import Namespace, PriorityClass, Queue
-from extender.model.snapshot import DisruptionBudget, LabelSelector, Snapshot
+from extender.model.snapshot import DisruptionBudget, Snapshot
 
 from .building import NOW, VOLCANO, StoppedClock, amounts, bare_pod, group, node
 
@@ -87,7 +87,6 @@ def any_budget(chance: Random) -> Item:
     return DisruptionBudget(
         namespace="a",
         name=chance.choice(PODS),
-        selector=LabelSelector(),
         allowed=chance.randrange(3),
     )
 

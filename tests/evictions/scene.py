@@ -12,11 +12,11 @@ import numpy as np
 from extender.model.dialect import VOLCANO
 from extender.model.gang import Gang, GangKey, Phase, PodGroup
 from extender.model.node import Node, NodeFacts, NodeTable
-from extender.model.pod import Pod, PodUid, Shape, Status
+from extender.model.pod import Pod, PodUid, Requirement, Shape, Status
 from extender.model.queue import Queue
 from extender.model.reason import Reason
 from extender.model.resources import Resources
-from extender.model.snapshot import DisruptionBudget, LabelSelector, Snapshot
+from extender.model.snapshot import DisruptionBudget, Snapshot
 from extender.plan.decision import Eviction, Plan, Standing, Verdict
 from extender.ports import EvictOrder, EvictOutcome, EvictResult, Notice, Subject
 
@@ -104,13 +104,8 @@ def snapshot(
 
 
 def budget(name: str, allowed: int, **labels: str) -> DisruptionBudget:
-    requirements = tuple((key, "In", (value,)) for key, value in labels.items())
-    return DisruptionBudget(
-        namespace="a",
-        name=name,
-        selector=LabelSelector(requirements=requirements),
-        allowed=allowed,
-    )
+    selector = tuple(Requirement(key, "In", (value,)) for key, value in labels.items())
+    return DisruptionBudget(namespace="a", name=name, selector=selector, allowed=allowed)
 
 
 def evictions(

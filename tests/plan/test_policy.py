@@ -71,7 +71,7 @@ metrics: {type: prometheus}
     assert capacity.hierarchy
     assert capacity.silenced == {"Allocatable"}
     assert capacity.arguments == {"ancestorReclaimLevel": 2}
-    assert read.configurations == {"preempt": {"enableTopologyAwarePreemption": True}}
+    assert read.weighs_nodes
 
 
 def test_an_empty_file_means_the_default() -> None:

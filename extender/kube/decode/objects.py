@@ -9,11 +9,12 @@ import msgspec
 
 from extender.errors import BadQuantity
 from extender.kube.decode.raw import Labels, Quantities, RawMeta, RawPodCondition, RawRequirement
+from extender.kube.decode.shapes import requirement
 from extender.model.node import Node, Taint
-from extender.model.pod import NO_LABELS
+from extender.model.pod import NO_LABELS, Requirement
 from extender.model.queue import Namespace, PriorityClass
 from extender.model.resources import Resources
-from extender.model.snapshot import DisruptionBudget, LabelSelector
+from extender.model.snapshot import DisruptionBudget
 
 #: Namespace annotations; only administrators can write them.
 HOME_QUEUE = "scheduling.volcano.sh/queue-name"
@@ -149,14 +150,10 @@ def to_budget(raw: RawBudget) -> DisruptionBudget:
     )
 
 
-def _selector(raw: RawSelector | None) -> LabelSelector:
+def _selector(raw: RawSelector | None) -> tuple[Requirement, ...]:
     if raw is None:
         # No selector selects nothing; an empty one selects everything.
-        return LabelSelector(requirements=(("", "In", ()),))
+        return (Requirement("", "In"),)
     labels = sorted((raw.match_labels or {}).items())
-    return LabelSelector(
-        requirements=tuple((key, "In", (value,)) for key, value in labels)
-        + tuple(
-            (each.key, each.operator, each.values or ()) for each in raw.match_expressions or ()
-        )
-    )
+    by_label = [Requirement(key, "In", (value,)) for key, value in labels]
+    return (*by_label, *map(requirement, raw.match_expressions or ()))

@@ -226,10 +226,11 @@ def _term(term: RawNodeTerm | None) -> NodeTerm:
     if term is None:
         return NodeTerm()
     return NodeTerm(
-        tuple(map(_requirement, term.match_expressions or ())),
-        tuple(map(_requirement, term.match_fields or ())),
+        tuple(map(requirement, term.match_expressions or ())),
+        tuple(map(requirement, term.match_fields or ())),
     )
 
 
-def _requirement(raw: RawRequirement) -> Requirement:
+def requirement(raw: RawRequirement) -> Requirement:
+    """Read one expression of a selector."""
     return Requirement(raw.key, raw.operator, raw.values or ())

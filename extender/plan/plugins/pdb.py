@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from extender.model.pod import Pod, PodUid, Requirement
-from extender.model.snapshot import DisruptionBudget, LabelSelector
+from extender.model.snapshot import DisruptionBudget
 from extender.plan.plugin import Candidate, Claim, Plugin, View
 from extender.plan.room.node_match import meets
 
@@ -65,7 +65,6 @@ def covers(budget: DisruptionBudget, pod: Pod) -> bool:
     return pod.name not in budget.disrupted and selects(budget.selector, pod.labels)
 
 
-def selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
+def selects(selector: Iterable[Requirement], labels: Mapping[str, str]) -> bool:
     """Ask whether *labels* meet every requirement of *selector*."""
-    needs = (Requirement(*each) for each in selector.requirements)
-    return all(meets(need, labels.get(need.key)) for need in needs)
+    return all(meets(need, labels.get(need.key)) for need in selector)

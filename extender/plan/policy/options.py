@@ -9,8 +9,6 @@ from typing import Any
 from extender.plan.arithmetic import EXACT, VOLCANOS, Arithmetic
 
 ACTIONS = ("enqueue", "allocate", "backfill", "reclaim", "preempt")
-#: An argument of preempt: weigh all nodes instead of taking the first that works.
-TOPOLOGY_AWARE = "enableTopologyAwarePreemption"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +94,7 @@ class Policy:
 
     actions: tuple[str, ...] = ACTIONS
     tiers: tuple[tuple[PluginOption, ...], ...] = ()
-    #: Arguments of actions, by action.
-    configurations: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    #: Preempt, in Volcano's way, weighs all nodes instead of taking the first that works.
+    weighs_nodes: bool = False
     rules: Rules = OURS
     starvation: Starvation = field(default_factory=Starvation)

@@ -15,17 +15,7 @@ import yaml
 from extender.errors import BadConfiguration
 from extender.plan.policy import plugin_register
 from extender.plan.policy.arguments import Arguments
-from extender.plan.policy.options import (
-    ACTIONS,
-    OURS,
-    TOPOLOGY_AWARE,
-    VOLCANO,
-    PluginOption,
-    Policy,
-    Starvation,
-)
-
-__all__ = ["DEFAULT", "DEFAULT_TEXT", "Policy", "parse"]
+from extender.plan.policy.options import ACTIONS, OURS, VOLCANO, PluginOption, Policy, Starvation
 
 DEFAULT_TEXT = """\
 actions: "enqueue, allocate, backfill, reclaim, preempt"
@@ -77,7 +67,6 @@ def parse(text: str, source: str = "policy") -> Policy:
         raise BadConfiguration(f"{source}: not YAML: {said}") from error
     if document is None:
         document = {}
-    _check_mapping(document, source)
     _check_keys(document, _KEYS, source)
     tiers = _read_tiers(document["tiers"], source) if "tiers" in document else DEFAULT.tiers
     rules = VOLCANO if _is_volcanos(document.get("compatibility"), source) else OURS
@@ -88,7 +77,7 @@ def parse(text: str, source: str = "policy") -> Policy:
     return Policy(
         actions=_read_actions(document["actions"], source) if "actions" in document else ACTIONS,
         tiers=tiers,
-        configurations=_read_configurations(document.get("configurations"), source),
+        weighs_nodes=_weighs_nodes(document.get("configurations"), source),
         rules=rules,
         # In Volcano nobody has room kept.
         starvation=patience if rules is OURS else Starvation(after_s=0.0),
@@ -113,7 +102,6 @@ def _read_tiers(written: object, source: str) -> tuple[tuple[PluginOption, ...],
     tiers = []
     for number, tier in enumerate(_sequence(written, source, "tiers"), start=1):
         place = f"{source}: tier {number}"
-        _check_mapping(tier, place)
         _check_keys(tier, ("plugins",), place)
         options = _sequence(tier.get("plugins"), place, "plugins")
         tiers.append(tuple(_read_plugin(option, place) for option in options))
@@ -147,25 +135,25 @@ def _check_hierarchy(tiers: Iterable[Sequence[PluginOption]], source: str) -> No
         )
 
 
-def _read_configurations(written: object, source: str) -> dict[str, Mapping[str, Any]]:
-    read: dict[str, Mapping[str, Any]] = {}
+def _weighs_nodes(written: object, source: str) -> bool:
+    """Look through the arguments of actions for the one that means something here."""
+    found = False
     for entry in _sequence(written, source, "configurations") if written is not None else ():
         place = f"{source}: configurations"
-        _check_mapping(entry, place)
         _check_keys(entry, ("name", "arguments"), place)
         name = str(entry.get("name", ""))
         _check_word(name, ACTIONS, _FOREIGN_ACTIONS, place, "action")
-        read[name] = _arguments(entry.get("arguments"), f"{place}, {name}")
-        # The one that is used later is read, so that an error shows now.
-        Arguments(f"{place}, {name}", read[name]).flag(TOPOLOGY_AWARE, default=False)
-    return read
+        place = f"{place}, {name}"
+        arguments = Arguments(place, _arguments(entry.get("arguments"), place))
+        thorough = arguments.flag("enableTopologyAwarePreemption", default=False)
+        found = thorough if name == "preempt" else found
+    return found
 
 
 def _read_starvation(written: Any, source: str) -> Starvation:
     if written is None:
         return Starvation()
     place = f"{source}: starvation"
-    _check_mapping(written, place)
     _check_keys(written, _STARVATION_KEYS, place)
     arguments, usual = Arguments(place, written), Starvation()
     return Starvation(
@@ -201,7 +189,8 @@ def _sequence(written: object, place: str, key: str) -> Sequence[Any]:
     return written
 
 
-def _check_keys(written: Mapping[Any, Any], known: Sequence[str], place: str) -> None:
+def _check_keys(written: Any, known: Sequence[str], place: str) -> None:
+    _check_mapping(written, place)
     for key in written:
         if key not in known:
             raise BadConfiguration(f"{place}: unknown key {key!r}; {_nearest(str(key), known)}")

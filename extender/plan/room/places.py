@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
 import numpy as np
 
 from extender.model.node import Amounts, Mask
@@ -20,12 +23,15 @@ class Places:
         self, snapshot: Snapshot, ready: Mask, room: TrialRoom, opinions: Opinions, policy: Policy
     ) -> None:
         self._snapshot = snapshot
-        self._ready = ready
         self._room = room
         self._opinions = opinions
         self._policy = policy
         self._slots: dict[Shape, Slots] = {}
-        self._obstacles: dict[Shape, dict[str, Mask]] = {}
+        facts = snapshot.nodes.facts
+        #: The nodes that a shape may not use, marked by word.
+        self.obstacles: Callable[[Shape], dict[str, Mask]] = cache(
+            lambda shape: {"not ready": ~ready, **opinions.obstacles(shape, facts)}
+        )
 
     def slots(self, shape: Shape) -> Slots:
         """Give the free slots for *shape*."""
@@ -81,12 +87,3 @@ class Places:
             ("usable", self._policy, shape),
             lambda: ~np.any([*self.obstacles(shape).values()], axis=0),
         )
-
-    def obstacles(self, shape: Shape) -> dict[str, Mask]:
-        """Mark, by word, the nodes that *shape* may not use."""
-        known = self._obstacles.get(shape)
-        if known is None:
-            facts = self._snapshot.nodes.facts
-            others = self._opinions.obstacles(shape, facts)
-            known = self._obstacles[shape] = {"not ready": ~self._ready, **others}
-        return known

@@ -44,14 +44,12 @@ class Slots:
         self._asked = np.flatnonzero(self._need)
         self._least = self._need[self._asked]
         self._weight: Scores = self._need.astype(np.float64)
-        size = len(usable)
-        self._is_large = size > _POOL
+        self._is_large = len(usable) > _POOL
         #: By how much a further pod scores better; in a large cluster, from the second gang on.
         self._slope: Scores | None = None
         self._is_new = True
         self._seen = len(room.touched)
         rows = self._pool = room.all_rows
-        self._pooled = np.zeros(size, dtype=bool)
         self._counts: Amounts = self._count(rows)
         #: Smaller is better; infinite without a slot.
         self._rank: Scores = rows * _NUDGE - self._scores(rows)
@@ -168,12 +166,10 @@ class Slots:
 
     def _fill_pool(self) -> None:
         """Pool the best rows of all; the others rank behind the last of these."""
-        if len(self._rank) > _POOL:
+        if self._is_large:
             self._pool = np.argpartition(self._rank, _POOL - 1)[:_POOL]
             self._bound = float(self._rank[self._pool].max())
-        else:
-            self._pool = self._room.all_rows
-        self._pooled[:] = False
+        self._pooled = np.zeros(len(self._rank), dtype=bool)
         self._pooled[self._pool] = True
 
     def _front(self, width: int) -> Rows:

@@ -10,9 +10,10 @@ room (slots, scores) knows what to look at again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -45,13 +46,11 @@ class Fence:
     owed: Amounts
 
 
+@dataclass(slots=True)
 class Trial:
     """A stretch of changes that is undone on leaving, unless it was kept."""
 
-    __slots__ = ("is_kept",)
-
-    def __init__(self) -> None:
-        self.is_kept = False
+    is_kept: bool = False
 
     def keep(self) -> None:
         """Let the changes stand; an outer trial may still undo them."""
@@ -81,7 +80,8 @@ class TrialRoom:
         self.departures: list[Departure] = []
         #: Host ports promised in this cycle, by row.
         self.ports: dict[int, list[HostPort]] = {}
-        self._rows: dict[Shape, Amounts] = {}
+        #: What a shape asks for of the resources the table knows.
+        self.row: Callable[[Shape], Amounts] = cache(partial(_row, table.dimensions))
         self._undoing: list[Callable[[], None]] = []
         self._open_trials = 0
 
@@ -238,13 +238,9 @@ class TrialRoom:
         gang.trying = gang.trying + amounts
         gang.queue.take(amounts)
 
-    def row(self, shape: Shape) -> Amounts:
-        """Give what *shape* asks for of the resources the table knows."""
-        row = self._rows.get(shape)
-        if row is None:
-            amounts = [shape.requests.amount(name) for name in self.table.dimensions]
-            row = self._rows[shape] = np.array(amounts, dtype=np.int64)
-        return row
+
+def _row(dimensions: Sequence[str], shape: Shape) -> Amounts:
+    return np.array([shape.requests.amount(name) for name in dimensions], dtype=np.int64)
 
 
 def _inverse(amounts: Amounts) -> npt.NDArray[np.float64]:

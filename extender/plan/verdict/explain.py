@@ -8,8 +8,8 @@ told by whoever made the part of their keys that differs first.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from extender.model.gang import Gang, GangKey
 from extender.model.reason import Reason
@@ -17,6 +17,7 @@ from extender.model.resources import PODS, Resources, total
 from extender.model.snapshot import Snapshot
 from extender.plan.census import Census
 from extender.plan.decision import Eviction, Plan, QueueFigures, Standing, Verdict
+from extender.plan.opinions import Key
 from extender.plan.policy.options import Policy
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
@@ -53,6 +54,7 @@ class Explanation:
     victims: tuple[Eviction, ...] = ()
     #: Why pods are left alone now -> how many.
     protected: Mapping[str, int] = field(default_factory=dict)
+    #: What would let it start; each sentence is enough by itself or says what is not.
     remedies: tuple[str, ...] = ()
 
 
@@ -65,20 +67,20 @@ def explain(snapshot: Snapshot, plan: Plan, policy: Policy, key: GangKey) -> Exp
     session = Session(Census(snapshot), policy)
     needs = shortfalls(session, plan, gang.waiting) if gang.waiting else ()
     ahead = _ahead(session, plan, key) if stuck else []
-    figures = plan.queues.get(gang.queue)
-    return Explanation(
+    told = Explanation(
         verdict=verdict,
         priority=gang.priority,
         members={status.value: len(pods) for status, pods in gang.by_status.items()},
         missing=max(0, gang.group.min_member - gang.ready),
-        queue=figures,
+        queue=plan.queues.get(gang.queue),
         needs=needs,
         ahead=tuple(ahead[:NAMED]),
         ahead_count=len(ahead),
         victims=tuple(each for each in plan.evictions if each.beneficiary == key),
         protected=dict(Counter(snapshot.protected.values()).most_common()) if stuck else {},
-        remedies=remedies(snapshot, plan, gang, verdict, needs) if stuck else (),
     )
+    remedy = _REMEDIES.get(verdict.reason) if stuck else None
+    return replace(told, remedies=tuple(remedy(_Case(snapshot, gang, told)))) if remedy else told
 
 
 def _ahead(session: Session, plan: Plan, key: GangKey) -> list[Ahead]:
@@ -86,24 +88,19 @@ def _ahead(session: Session, plan: Plan, key: GangKey) -> list[Ahead]:
     mine = session.census.state(key)
     if mine is None:
         return []
-    others = [
-        other
-        for other in session.census.contenders.values()
-        if other is not mine and _waits(plan, other.key) and _is_before(session, other, mine)
-    ]
-    others.sort(key=lambda other: (session.queue_key(other.queue), session.gang_key(other)))
+
+    def place(gang: GangState) -> Key:
+        return session.queue_key(gang.queue), session.gang_key(gang)
+
+    ours = place(mine)
+    waiting = [each for each in session.census.contenders.values() if _waits(plan, each.key)]
+    others = sorted((each for each in waiting if place(each) < ours), key=place)
     return [Ahead(other.key, other.queue.name, _why(session, other, mine)) for other in others]
 
 
 def _waits(plan: Plan, key: GangKey) -> bool:
     verdict = plan.verdicts.get(key)
     return verdict is not None and verdict.standing is Standing.WAITING
-
-
-def _is_before(session: Session, other: GangState, mine: GangState) -> bool:
-    if other.queue is mine.queue:
-        return session.gang_key(other) < session.gang_key(mine)
-    return session.queue_key(other.queue) < session.queue_key(mine.queue)
 
 
 def _why(session: Session, other: GangState, mine: GangState) -> str:
@@ -127,17 +124,9 @@ def _why_older(theirs: float, ours: float, who: str) -> str:
 @dataclass(frozen=True, slots=True)
 class _Case:
     snapshot: Snapshot
-    plan: Plan
     gang: Gang
-    needs: Sequence[Shortfall]
-
-
-def remedies(
-    snapshot: Snapshot, plan: Plan, gang: Gang, verdict: Verdict, needs: Sequence[Shortfall]
-) -> tuple[str, ...]:
-    """Say what would let *gang* start; each sentence is enough by itself or says what is not."""
-    remedy = _REMEDIES.get(verdict.reason)
-    return tuple(remedy(_Case(snapshot, plan, gang, needs))) if remedy else ()
+    #: All but the remedies.
+    told: Explanation
 
 
 def _more_members(case: _Case) -> Iterator[str]:
@@ -155,8 +144,8 @@ def _more_roles(case: _Case) -> Iterator[str]:
 
 
 def _more_room(case: _Case) -> Iterator[str]:
-    for need in case.needs:
-        short = min(need.members, _missing(case)) - need.slots
+    for need in case.told.needs:
+        short = min(need.members, case.told.missing) - need.slots
         if short <= 0:
             continue
         yield f"room for {_more(short, 'member')} of {amounts(need.each)} each"
@@ -165,8 +154,8 @@ def _more_room(case: _Case) -> Iterator[str]:
 
 
 def _larger_cluster(case: _Case) -> Iterator[str]:
-    for need in case.needs:
-        wanted = min(need.members, _missing(case))
+    for need in case.told.needs:
+        wanted = min(need.members, case.told.missing)
         if wanted > need.empty_slots:
             yield (
                 f"nodes for {_more(wanted - need.empty_slots, 'member')} of {amounts(need.each)}"
@@ -175,7 +164,7 @@ def _larger_cluster(case: _Case) -> Iterator[str]:
 
 
 def _due(case: _Case) -> Iterator[str]:
-    figures = case.plan.queues.get(case.gang.queue)
+    figures = case.told.queue
     if figures is None:
         return
     over = _least(case).beyond((figures.deserved - figures.allocated).positive()).positive()
@@ -184,8 +173,7 @@ def _due(case: _Case) -> Iterator[str]:
 
 
 def _capability(case: _Case) -> Iterator[str]:
-    queue = case.snapshot.queues.get(case.gang.queue)
-    figures = case.plan.queues.get(case.gang.queue)
+    queue, figures = case.snapshot.queues.get(case.gang.queue), case.told.queue
     if queue is None or figures is None:
         return
     after = figures.allocated + _least(case)
@@ -200,10 +188,8 @@ def _let_in(case: _Case) -> Iterator[str]:
 
 
 def _victims(case: _Case) -> Iterator[str]:
-    leaving = [each for each in case.plan.evictions if each.beneficiary == case.gang.key]
-    yield (
-        f"the {len(leaving)} pods asked to leave, gone" if leaving else "the pods that leave, gone"
-    )
+    asked = len(case.told.victims)
+    yield f"the {asked} pods asked to leave, gone" if asked else "the pods that leave, gone"
 
 
 def _patience(case: _Case) -> Iterator[str]:
@@ -221,13 +207,9 @@ def _more(number: int, noun: str) -> str:
     return f"{number} more {noun}" + ("" if number == 1 else "s")
 
 
-def _missing(case: _Case) -> int:
-    return max(0, case.gang.group.min_member - case.gang.ready)
-
-
 def _least(case: _Case) -> Resources:
     """Add up what the members it lacks ask for."""
-    return total(pod.requests for pod in case.gang.waiting[: _missing(case)]).without(PODS)
+    return total(pod.requests for pod in case.gang.waiting[: case.told.missing]).without(PODS)
 
 
 _REMEDIES: dict[Reason, Callable[[_Case], Iterable[str]]] = {

@@ -66,10 +66,10 @@ def obstacles(session: Session, room: Amounts, shape: Shape) -> dict[str, int]:
     asked = np.flatnonzero(need)
     # A number for each set of resources that a node is short of; zero for none.
     short = (room[:, asked] < need[asked]) @ (1 << np.arange(len(asked)))
-    for code, number in zip(*np.unique(short[left], return_counts=True), strict=True):
+    codes, numbers = np.unique(short[left & (short > 0)], return_counts=True)
+    for code, number in zip(codes, numbers, strict=True):
         lacks = [names[column] for bit, column in enumerate(asked) if code >> bit & 1]
-        found["short of " + " and ".join(lacks) if lacks else ""] = int(number)
-    found.pop("", None)
+        found["short of " + " and ".join(lacks)] = int(number)
     if shape.host_ports:
         clash = left & (short == 0) & ~places.slots(shape).without_clash()
         found["with a host port taken"] = int(clash.sum())

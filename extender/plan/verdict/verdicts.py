@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from math import inf
 
@@ -120,11 +120,8 @@ class Verdicts:
         for shape, wanted in self._wanted(gang).items():
             most = self._session.places.count_if_empty(shape)
             if most < wanted:
-                message = (
-                    f"needs {wanted} x {amounts(shape.requests)};"
-                    f" the empty cluster has {_count(most, 'such slot')}"
-                )
-                return Problem(Reason.EXCEEDS_CLUSTER, message)
+                has = f"the empty cluster has {_count(most, 'such slot')}"
+                return Problem(Reason.EXCEEDS_CLUSTER, f"{_needs({shape: wanted})}; {has}")
         return None
 
     def _limit(self, gang: GangState) -> Problem | None:
@@ -155,11 +152,10 @@ class Verdicts:
         wanted = self._wanted(gang)
         scarce = [shape for shape, n in wanted.items() if self._free_now(shape) < n]
         if not scarce:
-            parts = " and ".join(f"{n} x {amounts(shape.requests)}" for shape, n in wanted.items())
-            message = f"needs {parts}; each finds slots, but not all of them at once"
+            message = f"{_needs(wanted)}; each finds slots, but not all of them at once"
             return Problem(Reason.NOT_ENOUGH_ROOM, message)
         shape = scarce[0]
-        needs = f"needs {wanted[shape]} x {amounts(shape.requests)}"
+        needs = _needs({shape: wanted[shape]})
         free = self._free_now(shape)
         if all(self._free_before(each) >= n for each, n in wanted.items()):
             were = _count(self._free_before(shape), "slot")
@@ -174,10 +170,8 @@ class Verdicts:
         if fences is None:
             return None
         nodes = [self._session.snapshot.nodes.nodes[fence.row].name for fence in fences]
-        needs = " and ".join(f"{n} x {amounts(s.requests)}" for s, n in self._wanted(gang).items())
-        where = _some(nodes, "nodes")
-        message = f"needs {needs}; it has waited long, so room is kept for it on {where}"
-        return Problem(Reason.NOT_ENOUGH_ROOM, message)
+        kept = f"it has waited long, so room is kept for it on {_some(nodes, 'nodes')}"
+        return Problem(Reason.NOT_ENOUGH_ROOM, f"{_needs(self._wanted(gang))}; {kept}")
 
     def _blockers(self, gang: GangState) -> str:
         first = [key for key in self._went_first if key != gang.key]
@@ -274,6 +268,11 @@ def _incomplete(gang: Gang) -> Problem:
     gated = sum(pod.gated for pod in gang.pods)
     kept = "; room is kept for the rest" if gang.placeholders else ""
     return missing_members(gang.ready - gang.placeholders, gang.group.min_member, gated, kept)
+
+
+def _needs(wanted: Mapping[Shape, int]) -> str:
+    parts = [f"{number} x {amounts(shape.requests)}" for shape, number in wanted.items()]
+    return f"needs {' and '.join(parts)}"
 
 
 def _count(number: int, noun: str) -> str:

@@ -11,8 +11,6 @@ from extender.model.node import Amounts
 from extender.model.pod import Pod
 from extender.plan.actions.backfill import in_order, place
 from extender.plan.plugin import Candidate, Claim
-from extender.plan.policy.arguments import Arguments
-from extender.plan.policy.options import TOPOLOGY_AWARE
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
 from extender.plan.starvation import starving_gangs
@@ -78,8 +76,6 @@ class NodeByNode:
         self._opinions = session.opinions
         self._room = session.room
         self._occupants = occupants_of(session)
-        thorough = Arguments("preempt", session.policy.configurations.get("preempt", {}))
-        self._weighs_nodes = thorough.flag(TOPOLOGY_AWARE, default=False)
 
     def preempt(self, gang: GangState, pool: Callable[[GangState], bool], pod: Pod) -> bool:
         """Make room for *pod* among the gangs of *pool*; True when it has a node to wait for."""
@@ -92,10 +88,13 @@ class NodeByNode:
             # A claimant without requests only displaces its like.
             return pool(one.gang) and one.pod.preemptable and (not empty or is_empty(one.pod.shape))
 
+        claim = Claim(gang, pod)
         rows = self._session.places.slots(pod.shape).ranked()
-        if self._weighs_nodes:
-            return self._preempt_on_best(gang, pod, rows, wanted)
-        return any(self._preempt_on(gang, pod, row, wanted) for row in rows)
+        if self._session.policy.weighs_nodes:
+            return self._preempt_on_best(claim, rows, wanted)
+        return any(
+            self._take_over("preempt", claim, row, self._occupants.on(row, wanted)) for row in rows
+        )
 
     def reclaim(self, gang: GangState, pod: Pod) -> bool:
         """Take room for *pod* back from other queues; True when it has a node to wait for."""
@@ -108,91 +107,80 @@ class NodeByNode:
         claim = Claim(gang, pod)
         for row in np.flatnonzero(self._session.places.usable(pod.shape)).tolist():
             candidates = self._occupants.on(row, wanted)
-            if not candidates:
-                continue
-            victims = self._opinions.may_leave("reclaim", claim, candidates)
-            if not self._suffices(pod, row, victims):
-                continue
-            with self._room.trial() as trial:
-                for victim in self._session.in_victim_order(claim, victims):
-                    if self._suffices(pod, row, ()):
-                        break
-                    self._room.evict(victim.leaving("reclaim", gang))
-                self._room.pipeline(gang, pod, row)
-                trial.keep()
-            return True
+            if candidates and self._take_over("reclaim", claim, row, candidates):
+                return True
         return False
 
-    def _preempt_on(self, gang: GangState, pod: Pod, row: int, wanted: Wanted) -> bool:
-        claim = Claim(gang, pod)
-        victims = self._opinions.may_leave("preempt", claim, self._occupants.on(row, wanted))
-        if not self._suffices(pod, row, victims):
+    def _take_over(
+        self, action: str, claim: Claim, row: int, candidates: Sequence[Candidate]
+    ) -> bool:
+        """Ask *candidates* to leave, one after the other, until there is room on *row*."""
+        victims = self._opinions.may_leave(action, claim, candidates)
+        if not self._suffices(claim, row, victims):
             return False
+        # Only who preempts is held to the limits of its queue, and to what surely comes.
+        is_enough = self._fits if action == "preempt" else self._suffices
         with self._room.trial() as trial:
             for victim in self._session.in_victim_order(claim, victims):
-                if self._fits(gang, pod, row):
+                if is_enough(claim, row):
                     break
-                self._room.evict(victim.leaving("preempt", gang))
-            if not self._fits(gang, pod, row):
+                self._room.evict(victim.leaving(action, claim.gang))
+            if not is_enough(claim, row):
                 return False
-            self._room.pipeline(gang, pod, row)
+            self._room.pipeline(claim.gang, claim.pod, row)
             trial.keep()
         return True
 
-    def _preempt_on_best(
-        self, gang: GangState, pod: Pod, rows: Sequence[int], wanted: Wanted
-    ) -> bool:
+    def _preempt_on_best(self, claim: Claim, rows: Sequence[int], wanted: Wanted) -> bool:
         """Weigh all nodes: least important victims, then fewest, then the youngest."""
         choices = []
         for row in rows:
-            victims = self._fewest_on(gang, pod, row, wanted)
+            victims = self._fewest_on(claim, row, wanted)
             if victims:
                 choices.append((_harm(victims), row, victims))
         if not choices:
             return False
         _, row, victims = min(choices, key=lambda choice: choice[:2])
         for victim in victims:
-            self._room.evict(victim.leaving("preempt", gang))
-        self._room.pipeline(gang, pod, row)
+            self._room.evict(victim.leaving("preempt", claim.gang))
+        self._room.pipeline(claim.gang, claim.pod, row)
         return True
 
-    def _fewest_on(self, gang: GangState, pod: Pod, row: int, wanted: Wanted) -> list[Candidate]:
+    def _fewest_on(self, claim: Claim, row: int, wanted: Wanted) -> list[Candidate]:
         """Let go until it fits, then give back from the most important while it still fits."""
-        claim = Claim(gang, pod)
         allowed = self._opinions.may_leave("preempt", claim, self._occupants.on(row, wanted))
-        if not self._suffices(pod, row, allowed):
+        if not self._suffices(claim, row, allowed):
             return []
         leaving: list[Candidate] = []
         for victim in self._session.in_victim_order(claim, allowed):
             leaving.append(victim)
-            if self._fits_without(gang, pod, row, leaving):
+            if self._fits_without(claim, row, leaving):
                 break
         else:
             return []
         for victim in list(reversed(leaving)):
             rest = [one for one in leaving if one is not victim]
-            if self._fits_without(gang, pod, row, rest):
+            if self._fits_without(claim, row, rest):
                 leaving = rest
         return list(reversed(leaving))
 
-    def _fits_without(
-        self, gang: GangState, pod: Pod, row: int, leaving: Sequence[Candidate]
-    ) -> bool:
+    def _fits_without(self, claim: Claim, row: int, leaving: Sequence[Candidate]) -> bool:
         with self._room.trial():
             for victim in leaving:
-                self._room.evict(victim.leaving("preempt", gang))
-            return self._fits(gang, pod, row)
+                self._room.evict(victim.leaving("preempt", claim.gang))
+            return self._fits(claim, row)
 
-    def _fits(self, gang: GangState, pod: Pod, row: int) -> bool:
+    def _fits(self, claim: Claim, row: int) -> bool:
         room = self._room.idle[row] + self._room.surely_coming[row]
-        return self._opinions.may_take(gang, pod.shape) and self._fits_into(room, pod)
+        may_take = self._opinions.may_take(claim.gang, claim.pod.shape)
+        return may_take and self._fits_into(room, claim.pod)
 
-    def _suffices(self, pod: Pod, row: int, victims: Sequence[Candidate]) -> bool:
-        """Ask whether *pod* fits on *row* once *victims* and whoever is leaving are gone."""
+    def _suffices(self, claim: Claim, row: int, victims: Sequence[Candidate] = ()) -> bool:
+        """Ask whether it fits on *row* once *victims* and whoever is leaving are gone."""
         room = self._room.idle[row] + self._room.coming[row]
         for victim in victims:
             room = room + self._room.row(victim.pod.shape)
-        return self._fits_into(room, pod)
+        return self._fits_into(room, claim.pod)
 
     def _fits_into(self, room: Amounts, pod: Pod) -> bool:
         need = self._room.need(pod.shape)

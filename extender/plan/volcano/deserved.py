@@ -6,15 +6,15 @@ its results are compared without tolerance in some places, so the last digits ma
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from extender.model.resources import CPU, MEMORY, PODS
-from extender.plan.arithmetic import Vector
+from extender.plan.arithmetic import VOLCANOS, WHOLE_UNITS, Vector
 
 #: Below this, in its own units, Volcano takes an amount for nothing.
-_EMPTY = 0.1
-_PLAIN = frozenset({CPU, MEMORY, PODS})
+_EMPTY = VOLCANOS.tolerance
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,10 @@ def divide(total: Vector, queues: Mapping[str, Wants]) -> dict[str, Vector]:
     remaining = {CPU: 0.0, MEMORY: 0.0} | _raw(total)
     met: set[str] = set()
     while weights := sum(wants.weight for name, wants in raw.items() if name not in met):
-        before = dict(remaining)
-        increase: dict[str, float] = {}
-        decrease: dict[str, float] = {}
+        before = remaining
+        # Added up apart, as Volcano does: a single sum would round otherwise.
+        increase: dict[str, float] = defaultdict(float)
+        decrease: dict[str, float] = defaultdict(float)
         for name, wants in raw.items():
             if name in met:
                 continue
@@ -47,9 +48,11 @@ def divide(total: Vector, queues: Mapping[str, Wants]) -> dict[str, Vector]:
             new = deserved[name] = _raise(old, before, wants, wants.weight / weights)
             if _within(wants.requested, new) or new == old:
                 met.add(name)
-            _difference(old, new, increase, decrease)
+            for each in {*old, *new}:
+                change = new.get(each, 0.0) - old.get(each, 0.0)
+                (increase if change > 0 else decrease)[each] += abs(change)
         remaining = {
-            name: max(0.0, amount + decrease.get(name, 0.0) - increase.get(name, 0.0))
+            name: max(0.0, amount + decrease[name] - increase[name])
             for name, amount in before.items()
         }
         if remaining == before or _is_empty(remaining):
@@ -71,18 +74,6 @@ def _raise(
     return new
 
 
-def _difference(
-    old: Mapping[str, float],
-    new: Mapping[str, float],
-    increase: dict[str, float],
-    decrease: dict[str, float],
-) -> None:
-    for name in {*old, *new}:
-        change = new.get(name, 0.0) - old.get(name, 0.0)
-        side, size = (increase, change) if change > 0 else (decrease, -change)
-        side[name] = side.get(name, 0.0) + size
-
-
 def _within(left: Vector, right: Vector) -> bool:
     return all(
         amount < right.get(name, 0.0) or abs(amount - right.get(name, 0.0)) < _EMPTY
@@ -95,9 +86,9 @@ def _is_empty(vector: Vector) -> bool:
 
 
 def _raw(vector: Vector) -> dict[str, float]:
-    """Count in Volcano's units: everything but cpu, memory and pods in thousandths."""
-    return {n: float(amount) * (1 if n in _PLAIN else 1000) for n, amount in vector.items()}
+    """Count in Volcano's units."""
+    return {n: float(amount) * (1 if n in WHOLE_UNITS else 1000) for n, amount in vector.items()}
 
 
 def _natural(vector: Vector) -> dict[str, float]:
-    return {n: amount / (1 if n in _PLAIN else 1000) for n, amount in vector.items()}
+    return {n: amount / (1 if n in WHOLE_UNITS else 1000) for n, amount in vector.items()}

@@ -65,7 +65,7 @@ class VolcanoPdb(Pdb):
     reclaimable = preemptable
 
     def _covers(self, budget: DisruptionBudget, pod: Pod) -> bool:
-        return bool(budget.selector.requirements) and super()._covers(budget, pod)
+        return bool(budget.selector) and super()._covers(budget, pod)
 
 
 class VolcanoProportion(Proportion):

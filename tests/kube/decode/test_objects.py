@@ -7,6 +7,7 @@ import pytest
 
 from extender.kube.decode import objects
 from extender.model.node import Node, Taint
+from extender.model.pod import Requirement
 from extender.model.queue import Namespace, PriorityClass
 from tests.kube import json_objects as make
 
@@ -74,9 +75,9 @@ def test_a_priority_class_has_a_value() -> None:
     assert objects.to_priority_class(raw) == PriorityClass(name="high", value=9, is_default=True)
 
 
-def budget(spec: dict[str, Any]) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
+def budget(spec: dict[str, Any]) -> tuple[Requirement, ...]:
     thing = {"metadata": {"name": "b", "namespace": "a"}, "spec": spec}
-    return objects.to_budget(msgspec.convert(thing, objects.RawBudget)).selector.requirements
+    return objects.to_budget(msgspec.convert(thing, objects.RawBudget)).selector
 
 
 def test_a_budget_selects_by_labels_and_expressions() -> None:
@@ -89,16 +90,16 @@ def test_a_budget_selects_by_labels_and_expressions() -> None:
     }
 
     assert budget({"selector": selector}) == (
-        ("a", "In", ("1",)),
-        ("b", "In", ("2",)),
-        ("c", "NotIn", ("3", "4")),
-        ("d", "Exists", ()),
+        Requirement("a", "In", ("1",)),
+        Requirement("b", "In", ("2",)),
+        Requirement("c", "NotIn", ("3", "4")),
+        Requirement("d", "Exists"),
     )
 
 
 def test_an_empty_selector_selects_everything_and_none_selects_nothing() -> None:
     assert budget({"selector": {}}) == ()
-    assert budget({}) == (("", "In", ()),)
+    assert budget({}) == (Requirement("", "In"),)
 
 
 def test_a_budget_knows_whom_it_has_counted() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from extender.model.gang import Gang, GangKey, Phase
-from extender.model.pod import PodUid
+from extender.model.pod import PodUid, Requirement
 from extender.model.reason import Reason
-from extender.model.snapshot import DisruptionBudget, LabelSelector
+from extender.model.snapshot import DisruptionBudget
 from extender.plan.decision import Plan
 from extender.plan.planner import make_plan
 from extender.plan.plugins.pdb import selects
@@ -26,7 +26,7 @@ def labelled(key: str, **rest: Any) -> Gang:
 
 
 def budget(allowed: int, **rest: Any) -> DisruptionBudget:
-    selector = LabelSelector(requirements=(("app", "In", ("web",)),))
+    selector = (Requirement("app", "In", ("web",)),)
     return DisruptionBudget(namespace="a", name="b", selector=selector, allowed=allowed, **rest)
 
 
@@ -66,7 +66,7 @@ class TestPdb:
     def test_every_operator_of_a_selector(
         self, requirement: tuple[str, str, tuple[str, ...]], fits: bool
     ) -> None:
-        assert selects(LabelSelector(requirements=(requirement,)), {"app": "web"}) is fits
+        assert selects([Requirement(*requirement)], {"app": "web"}) is fits
 
 
 def test_pods_that_are_protected_for_now_do_not_leave() -> None:
