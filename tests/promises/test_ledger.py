@@ -445,6 +445,22 @@ def test_nobody_of_a_large_gang_passes_before_all_of_it_has_a_place() -> None:
     assert len(world.places()) == size
 
 
+def test_nobody_of_a_large_gang_is_woken_before_all_of_it_has_a_place() -> None:
+    size = SLICE + 1
+    world = World(group(min_member=size), nodes=[f"n{index}" for index in range(size)])
+    world.see(*(pod(f"p{index}", shape=BIG, refusal="no room") for index in range(size)))
+    woken = []
+
+    def look_after() -> None:
+        world.ledger.look_after()
+        woken.append(len(world.woken))
+
+    world.between = look_after
+    assert len(world.turn()) == size
+
+    assert set(woken) == {0}
+
+
 def test_a_large_gang_whose_last_slice_no_longer_stands_gives_back_the_first() -> None:
     size = 2 * SLICE + 1
     world = World(group(min_member=size), nodes=[f"n{index}" for index in range(size)])

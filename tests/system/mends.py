@@ -134,15 +134,15 @@ def _lapse_whoever_is_held(usual: Callable[..., None]) -> Callable[..., None]:
     return lapse
 
 
-def _steer_while_the_ticket_is_issued(usual: Callable[..., str]) -> Callable[..., str]:
-    def steer(self: Ledger, *given: Any) -> str:
+def _while_the_ticket_is_issued(usual: Callable[..., Any]) -> Callable[..., Any]:
+    def called(self: Ledger, *given: Any) -> Any:
         opening, self.opening = self.opening, set()
         try:
             return usual(self, *given)
         finally:
             self.opening = opening
 
-    return steer
+    return called
 
 
 # ── queues ────────────────────────────────────────────────────────────────────────────────────
@@ -388,9 +388,16 @@ MENDS = (
     Mend(
         "",
         "members of a large gang pass before all of it has a place",
-        instead(Ledger, "steer", _steer_while_the_ticket_is_issued(Ledger.steer)),
+        instead(Ledger, "steer", _while_the_ticket_is_issued(Ledger.steer)),
         test_ledger.test_nobody_of_a_large_gang_passes_before_all_of_it_has_a_place,
         unfound="who passes too early is held at the barrier, which breaks no rule",
+    ),
+    Mend(
+        "",
+        "members of a large gang are woken before all of it has a place",
+        instead(Ledger, "_look", _while_the_ticket_is_issued(Ledger._look)),
+        test_ledger.test_nobody_of_a_large_gang_is_woken_before_all_of_it_has_a_place,
+        unfound="who is woken too early is refused and woken once more, which breaks no rule",
     ),
     Mend(
         "",
