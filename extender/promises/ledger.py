@@ -50,7 +50,7 @@ LAPSE_PAUSE = Pause(first_s=10.0, longest_s=120.0)
 #: How often the ledger looks after its promises, and after how many at a time, because filter
 #: waits meanwhile.
 LOOK_S = 0.5
-_MOST_LOOKS = 100
+_MOST_LOOKS = 50
 #: How long after the last look at a promise, by its stage. Who is refused is looked at at once.
 _NEXT_LOOK_S = {Stage.TICKETED: 2.0, Stage.PASSED: 1.0}
 _FAR_LOOK_S = 5.0
@@ -133,14 +133,14 @@ class Ledger:
             return False
         if is_new:
             self.allowance.count(queue, pod.requests)
-        self._called.append(pod.uid)
+        self._look_after(pod)
         return True
 
     def take_over(self, placeholder: PodUid, pod: Pod) -> bool:
         """Let *pod* have the place of a *placeholder*; False when it is gone or not needed."""
         if not self._table.take_over(placeholder, pod):
             return False
-        self._called.append(pod.uid)
+        self._look_after(pod)
         return True
 
     def pass_by(
@@ -395,7 +395,7 @@ class Ledger:
     def _look(self, promise: Promise, now: float) -> None:
         if promise.stage >= Stage.HELD:
             self._table.drop_unsettled(promise, now)
-        elif now - promise.since_monotonic > self._patience_s:
+        elif now - promise.since_monotonic >= self._patience_s:
             self._lapse(promise)
         elif promise.gang not in self.opening and self.wakeups.is_due(promise, now):
             self.wakeups.wake([promise], now)
@@ -423,12 +423,18 @@ class Ledger:
             or max(1, self._cluster.seated(promise.gang)) >= group.min_member
         )
 
+    def _look_after(self, pod: Pod) -> None:
+        self._look_at(pod.uid)
+        if pod.refusal or self.answers.refused_at(pod.uid) is not None:
+            self._called.append(pod.uid)
+
     def _look_at(self, uid: PodUid) -> None:
         if uid not in self._looked_after:
             self._looked_after.add(uid)
-            known = self._table.of(uid)
-            rest_s = _NEXT_LOOK_S.get(known.stage, _FAR_LOOK_S) if known else 0.0
-            at = self._clock.monotonic() + rest_s
+            known, now = self._table.of(uid), self._clock.monotonic()
+            at = now + (_NEXT_LOOK_S.get(known.stage, _FAR_LOOK_S) if known else 0.0)
+            lapses_at = known.since_monotonic + self._ticket_s if known else at
+            at = lapses_at if now < lapses_at < at else at
             heappush(self._looks, (at, next(self._numbers), uid))
 
     @property

@@ -87,7 +87,7 @@ def instead(owner: Any, name: str, new: Any) -> TakenOut:
 def _look_without_waking(self: Ledger, promise: Any, now: float) -> None:
     if promise.stage >= Stage.HELD:
         self._table.drop_unsettled(promise, now)
-    elif now - promise.since_monotonic > self._patience_s:
+    elif now - promise.since_monotonic >= self._patience_s:
         self._lapse(promise)
 
 
