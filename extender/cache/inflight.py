@@ -170,6 +170,10 @@ class Inflight:
         """Add up the pods kube-scheduler counts on *node* though the watch does not show them."""
         return self._committed.on(node)
 
+    def committed_nodes(self) -> KeysView[str]:
+        """Name the nodes that have such pods."""
+        return self._committed.nodes()
+
     def bound_in(self, key: GangKey) -> int:
         """Count the members of a gang that are bound and not yet seen so."""
         return self._bound.get(key, 0)

@@ -53,19 +53,22 @@ class FreeRoom:
         """Keep the nodes that take *least* pods of *shape*, or on which nothing is contested.
 
         Where nothing is promised kube-scheduler's own count is the better one; so it is for a
-        node we have not heard of.
+        node we have not heard of. Where only bindings are on their way it should know of them,
+        but one that was just restarted does not: the room for one pod must be there.
         """
         counts, versions = self._counts_of(shape), self._versions
         promised, fences = self._promises.reserved_nodes(), self._fences
+        committed = self._promises.committed_nodes()
         kept = []
         for name in names:
-            if name in promised or name in fences:
+            is_contested = name in promised or name in fences
+            if is_contested or name in committed:
                 known = counts.get(name)
                 if known is not None and known[0] == versions.get(name):
                     slots: int | None = known[1]
                 else:
                     slots = self._slots(name, shape, counts)
-                if slots is not None and slots < least:
+                if slots is not None and slots < (least if is_contested else 1):
                     continue
             kept.append(name)
         return kept

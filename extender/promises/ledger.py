@@ -24,7 +24,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
-from itertools import count
 
 from extender.cache.cluster import Cluster
 from extender.cache.inflight import SOMEWHERE, Promise, Stage
@@ -51,8 +50,10 @@ LAPSE_PAUSE = Pause(first_s=10.0, longest_s=120.0)
 #: waits meanwhile.
 LOOK_S = 0.5
 _MOST_LOOKS = 50
-#: How long after the last look at a promise, by its stage. Who is refused is looked at at once.
-_NEXT_LOOK_S = {Stage.TICKETED: 2.0, Stage.PASSED: 1.0}
+#: How long after the last look at a promise, by its stage: at those on their way the sooner. Who
+#: is refused, or parked when the place is promised, is looked at at once.
+_NEXT_LOOK_S = {Stage.TICKETED: 10.0, Stage.PASSED: 1.0}
+_WOKEN_LOOK_S = 2.0
 _FAR_LOOK_S = 5.0
 
 
@@ -83,10 +84,9 @@ class Ledger:
         self._lapses: dict[GangKey, int] = {}
         #: Who may have a place and be parked: looked at before all others.
         self._called: deque[PodUid] = deque()
-        #: (when, number, uid): who is to be looked at next; one entry for each promise.
-        self._looks: list[tuple[float, int, PodUid]] = []
-        self._looked_after: set[PodUid] = set()
-        self._numbers = count()
+        #: (when, uid): who is to be looked at next; only the moment in `_next_look` counts.
+        self._looks: list[tuple[float, PodUid]] = []
+        self._next_look: dict[PodUid, float] = {}
         self._listeners: list[Callable[[GangKey, float], None]] = []
 
     def on_given_back(self, listener: Callable[[GangKey, float], None]) -> None:
@@ -133,15 +133,20 @@ class Ledger:
             return False
         if is_new:
             self.allowance.count(queue, pod.requests)
-        self._look_after(pod)
+        self._look_after(pod, now)
         return True
 
     def take_over(self, placeholder: PodUid, pod: Pod) -> bool:
         """Let *pod* have the place of a *placeholder*; False when it is gone or not needed."""
         if not self._table.take_over(placeholder, pod):
             return False
-        self._look_after(pod)
+        self._look_after(pod, self._clock.monotonic())
         return True
+
+    def _look_after(self, pod: Pod, now: float) -> None:
+        self._look_later(pod.uid, now)
+        if pod.refusal or self.answers.refused_at(pod.uid) is not None:
+            self._called.append(pod.uid)
 
     def pass_by(
         self, pod: Pod, gang: GangKey, queue: str, offered: Sequence[str]
@@ -183,12 +188,13 @@ class Ledger:
         return nodes[0] if is_sure else SOMEWHERE
 
     def _nodes_beside_promises(self, pod: Pod, offered: Sequence[str]) -> Sequence[str]:
-        if not self._table.reserved_nodes() and not self.room.fences:
+        table = self._table
+        if not (table.reserved_nodes() or table.committed_nodes() or self.room.fences):
             return offered
         # Others are on their way to a node we do not know yet. kube-scheduler counts them there
         # and must find the promised room free even if they all go to one. Who is refused for it
         # gets a ticket, for a certain node, from the next plan.
-        unplaced = sum(each.uid != pod.uid for each in self._table.on(SOMEWHERE))
+        unplaced = sum(each.uid != pod.uid for each in table.on(SOMEWHERE))
         return self.room.nodes_for(pod.shape, offered, 1 + unplaced)
 
     # ── moving ────────────────────────────────────────────────────────────────────────────
@@ -379,17 +385,15 @@ class Ledger:
             if self._called:
                 uid = self._called.popleft()
             elif self._looks and self._looks[0][0] <= now:
-                _, _, uid = heappop(self._looks)
-                self._looked_after.discard(uid)
+                at, uid = heappop(self._looks)
+                if self._next_look.get(uid) != at:
+                    continue  # looked at since
             else:
                 return False
             known = self._table.of(uid)
-            if known is None:
-                self.wakeups.forget(uid)
-                continue
-            self._look(known, now)
-            if self._table.of(uid) is not None:
-                self._look_at(uid)
+            if known is not None:
+                self._look(known, now)
+            self._look_later(uid, now)
         return True
 
     def _look(self, promise: Promise, now: float) -> None:
@@ -423,19 +427,17 @@ class Ledger:
             or max(1, self._cluster.seated(promise.gang)) >= group.min_member
         )
 
-    def _look_after(self, pod: Pod) -> None:
-        self._look_at(pod.uid)
-        if pod.refusal or self.answers.refused_at(pod.uid) is not None:
-            self._called.append(pod.uid)
-
-    def _look_at(self, uid: PodUid) -> None:
-        if uid not in self._looked_after:
-            self._looked_after.add(uid)
-            known, now = self._table.of(uid), self._clock.monotonic()
-            at = now + (_NEXT_LOOK_S.get(known.stage, _FAR_LOOK_S) if known else 0.0)
-            lapses_at = known.since_monotonic + self._ticket_s if known else at
-            at = lapses_at if now < lapses_at < at else at
-            heappush(self._looks, (at, next(self._numbers), uid))
+    def _look_later(self, uid: PodUid, now: float) -> None:
+        known = self._table.of(uid)
+        if known is None:
+            self._next_look.pop(uid, None)
+            self.wakeups.forget(uid)
+            return
+        rest_s = _NEXT_LOOK_S.get(known.stage, _FAR_LOOK_S)
+        at = now + (_WOKEN_LOOK_S if self.wakeups.has_woken(uid) else rest_s)
+        lapses_at = known.since_monotonic + self._ticket_s
+        self._next_look[uid] = at = lapses_at if now < lapses_at < at else at
+        heappush(self._looks, (at, uid))
 
     @property
     def _patience_s(self) -> float:

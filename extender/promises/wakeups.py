@@ -101,6 +101,10 @@ class WakeUps:
             return True
         return now - woken.at > AGAIN_S and not self._is_busy()
 
+    def has_woken(self, uid: PodUid) -> bool:
+        """Ask whether a pod was woken for the place it has."""
+        return uid in self._woken
+
     def was_nominated(self, promise: Promise, now: float) -> bool:
         """Ask whether kube-scheduler must have looked at the promised node by now."""
         woken = self._woken.get(promise.uid)

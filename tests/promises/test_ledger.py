@@ -232,6 +232,16 @@ def test_where_nothing_is_promised_kube_schedulers_count_is_believed() -> None:
     assert world.ledger.may_bind(uid("a"), "n1"), "our watch may be behind"
 
 
+def test_nobody_gets_room_to_which_a_binding_is_on_its_way() -> None:
+    """A kube-scheduler that was just restarted does not count it there."""
+    world = World(lone("a", shape=BIG), lone("b", shape=BIG), plan=OPEN)
+    world.ask_lone("a", shape=BIG)
+    world.ledger.committing(uid("a"), "n1")
+
+    assert list(world.ask_lone("b", shape=BIG).nodes) == ["n2"]
+    assert not world.ledger.may_bind(uid("b"), "n1")
+
+
 def test_an_ordinary_pod_is_not_bound_to_a_promised_node_that_shrank_meanwhile() -> None:
     world = promised_but_one(World(lone("a"), plan=OPEN))
     assert list(world.ask_lone("a", ["n1"]).nodes) == ["n1"]

@@ -351,6 +351,13 @@ MENDS = (
     ),
     Mend(
         "",
+        "room to which a binding is on its way is given to others",
+        instead(Inflight, "committed_nodes", lambda self: {}.keys()),
+        test_ledger.test_nobody_gets_room_to_which_a_binding_is_on_its_way,
+        theme=Theme(("restart_the_scheduler",)),
+    ),
+    Mend(
+        "",
         "an ordinary pod is bound to the node it was promised, however small by now",
         instead(Ledger, "_still_stands", lambda self, promise: True),
         test_ledger.test_an_ordinary_pod_is_not_bound_to_a_promised_node_that_shrank_meanwhile,
