@@ -16,7 +16,8 @@ from extender.errors import BadQuantity, MalformedCall
 from extender.kube.decode.codec import OddMeta
 from extender.kube.decode.membership import membership_of
 from extender.kube.decode.raw import Labels, RawMarks, RawPod, RawPodSpec, RawPodStatus
-from extender.kube.decode.shapes import ONE_POD, Shapes
+from extender.kube.decode.requests import ONE_POD
+from extender.kube.decode.shapes import Shapes
 from extender.model.gang import SHADOW, GangKey, Membership
 from extender.model.pod import NO_LABELS, Pod, PodUid, Shape, Status
 

@@ -216,6 +216,12 @@ class RawPodStatus(msgspec.Struct, rename="camel", gc=False):
     nominated_node_name: str | None = None
     conditions: tuple[RawPodCondition, ...] | None = None
     container_statuses: tuple[RawContainerStatus, ...] | None = None
+    init_container_statuses: tuple[RawContainerStatus, ...] | None = None
+    #: Of the pod as a whole, from 1.36 on.
+    allocated_resources: Quantities | None = None
+    resources: RawResources | None = None
+    #: Before 1.33, how far a resize is; later a condition says it.
+    resize: str | None = None
 
 
 class RawPod(msgspec.Struct, gc=False):
