@@ -111,6 +111,7 @@ def to_pod(raw: RawPod, *, schedulers: frozenset[str]) -> tuple[Pod, Membership]
             priority=_priority(spec, marks),
             priority_class=intern(spec.priority_class_name) if spec.priority_class_name else "",
             created=meta.created,
+            leaves_by=meta.leaves_by,
             gated=bool(spec.scheduling_gates),
             preemptable=_is_true(_mark(marks.preemptable, labels, _PREEMPTABLE)),
             may_preempt=spec.preemption_policy != "Never",

@@ -72,9 +72,14 @@ class RawMeta(_AnyMeta, rename="camel", gc=False):
 class RawPodMeta(_AnyMeta, rename="camel", gc=False):
     """metadata of a pod."""
 
-    deletion_timestamp: str | None = None
+    deletion_timestamp: datetime | None = None
     annotations: RawMarks | None = None
     owner_references: tuple[RawOwner, ...] | None = None
+
+    @property
+    def leaves_by(self) -> float:
+        """Give when a deleted pod is to be gone; Kubernetes adds its grace to the deletion."""
+        return self.deletion_timestamp.timestamp() if self.deletion_timestamp else 0.0
 
 
 class RawResources(msgspec.Struct, frozen=True, gc=False):
