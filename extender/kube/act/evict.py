@@ -50,6 +50,8 @@ class ApiEvictor:
 
     def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
         """Send *orders* and give one future for each, in order."""
+        if self._stopping.is_set():
+            return [_called_back() for _ in orders]
         return [self._workers.submit(self._carry_out, order) for order in orders]
 
     def stop(self) -> None:
@@ -141,6 +143,12 @@ class ApiEvictor:
             return True
         pod: Any = msgspec.json.decode(body)
         return bool(pod["metadata"]["uid"] == order.uid)
+
+
+def _called_back() -> Future[EvictOutcome]:
+    future: Future[EvictOutcome] = Future()
+    future.cancel()
+    return future
 
 
 def _said(error: ApiError) -> str:
