@@ -10,10 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from extender.model.gang import Gang
-from extender.model.pod import ALLOCATED_SET, READY_SET, SEATED_SET, Pod, PodUid
+from extender.model.pod import ALLOCATED_SET, SEATED_SET, Pod, PodUid, Status
 from extender.model.snapshot import DisruptionBudget, Snapshot
 from extender.plan.decision import Eviction
 from extender.plan.plugins.pdb import covers
+
+_FIRM = SEATED_SET | {Status.SUCCEEDED}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,7 +102,8 @@ def _tear(gang: Gang, gone: Set[PodUid]) -> str:
     stays = [pod for pod in gang.pods if pod.uid not in gone]
     if not any(pod.status in ALLOCATED_SET for pod in stays):
         return ""
-    ready = [pod for pod in stays if pod.status in READY_SET]
+    # Promised members do not count: a promise may lapse.
+    ready = [pod for pod in stays if pod.status in _FIRM]
     group = gang.group
     if len(ready) < group.min_member:
         return f"{len(ready)} of {group.min_member} needed members of {gang.key} would be left"

@@ -56,6 +56,17 @@ def test_a_role_is_never_left_with_fewer_members_than_it_needs() -> None:
     assert objections(torn, only=1) == {"0 of 1 needed chief members of a/old would be left"}
 
 
+def test_a_promise_does_not_stand_for_a_member_that_leaves() -> None:
+    chiefs = [pod("old-0", role="chief"), pod("old-1", Status.ALLOCATED, role="chief")]
+    torn = gang("old", [*chiefs, pod("old-2")], min_member=2, min_by_role={"chief": 1})
+
+    assert objections(torn, only=1) == {"1 of 2 needed members of a/old would be left"}
+    assert objections(gang("old", [*torn.pods, pod("old-3")], min_member=2,
+                           min_by_role={"chief": 1}), only=1) == {
+        "0 of 1 needed chief members of a/old would be left"
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("victim", "why"),
     [
