@@ -89,9 +89,11 @@ class Dispatch:
         with self._lock:
             self._look_who_left(snapshot)
             for beneficiary, evictions in _by_beneficiary(plan.evictions).items():
-                victims = safety.find(evictions, snapshot)
-                if self._is_on_its_way(beneficiary, victims) or len(victims) < len(evictions):
+                if self._is_on_its_way(beneficiary, evictions):
                     continue
+                victims = safety.find(evictions, snapshot)
+                if len(victims) < len(evictions):
+                    continue  # somebody left meanwhile; the next plan knows
                 if self._may_go(victims, snapshot):
                     sets.append(self._order(beneficiary, victims, snapshot))
                 else:
@@ -112,8 +114,10 @@ class Dispatch:
                 del self._sets[beneficiary]
                 self._reported.pop(beneficiary, None)
 
-    def _is_on_its_way(self, beneficiary: GangKey, victims: Mapping[PodUid, Victim]) -> bool:
-        return beneficiary in self._sets or not self._leaving().isdisjoint(victims)
+    def _is_on_its_way(self, beneficiary: GangKey, evictions: Sequence[Eviction]) -> bool:
+        if beneficiary in self._sets:
+            return True
+        return not self._leaving().isdisjoint(eviction.uid for eviction in evictions)
 
     def _leaving(self) -> set[PodUid]:
         return {uid for each in self._sets.values() for uid in each.open}
