@@ -101,8 +101,9 @@ class VictimSet:
         """Note that the API server lets a victim go; True for the first of its gang."""
         uid, key = victim.pod.uid, victim.gang.key
         self._unanswered.discard(uid)
-        if uid in self._awaited:
-            self._awaited[uid].agreed_at = now
+        awaited = self._awaited.get(uid)
+        if awaited is not None:
+            awaited.agreed_at, awaited.future = now, None
         is_first = key not in self._losers
         self._losers.add(key)
         return is_first
