@@ -124,11 +124,15 @@ class Dispatch:
 
     def _may_go(self, victims: Mapping[PodUid, Victim], snapshot: Snapshot) -> bool:
         now = self._clock.monotonic()
-        if any(self._reprieves.spares(uid, now) for uid in victims):
+        if any(self._reprieves.spares(victim.pod, now) for victim in victims.values()):
             return False  # refused while this plan was made
-        refused = safety.objections(victims, snapshot, self._leaving())
+        leaving = self._leaving()
+        refused = safety.objections(victims, snapshot, leaving)
         for uid, why in refused.items():
             self._leave_alone(victims[uid], why, REFUSED, "refused", snapshot.budgets)
+        for budget in safety.exhausted(victims, snapshot, leaving) if refused else ():
+            why = f"PodDisruptionBudget {budget.namespace}/{budget.name} allows nobody to leave"
+            self._reprieves.forbid(budget, why, REFUSED, now)
         return not refused
 
     def _order(
@@ -191,12 +195,20 @@ class Dispatch:
                 pause = BLOCKED if outcome.result is EvictResult.BLOCKED else REFUSED
                 budgets, result = one.snapshot.budgets, outcome.result.value
                 self._leave_alone(victim, outcome.message, pause, result, budgets)
+                if outcome.result is EvictResult.BLOCKED:
+                    self._forbid(victim, outcome.message, budgets)
                 to_call_back = one.refused(victim)
         for other in to_call_back:
             other.cancel()
         if stays:
             self._object()
         self._send(one)
+
+    def _forbid(self, victim: Victim, why: str, budgets: Sequence[DisruptionBudget]) -> None:
+        """Leave all others alone too that the same budget covers; with several, who can tell?"""
+        about = list(covering(victim.pod, budgets))
+        if len(about) == 1:
+            self._reprieves.forbid(about[0], why, BLOCKED, self._clock.monotonic())
 
     def _object(self) -> None:
         for listener in self._listeners:

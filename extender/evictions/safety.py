@@ -56,6 +56,18 @@ def objections(
     return said
 
 
+def exhausted(
+    victims: Mapping[PodUid, Victim], snapshot: Snapshot, leaving: Set[PodUid] = frozenset()
+) -> list[DisruptionBudget]:
+    """List the budgets that cover some of *victims* and allow nobody at all."""
+    return [
+        budget
+        for budget in budgets_near(victims.values(), snapshot)
+        if any(_counts(budget, victim.pod) for victim in victims.values())
+        and budget.allowed <= _asked_of(budget, snapshot, leaving)
+    ]
+
+
 def budgets_near(victims: Iterable[Victim], snapshot: Snapshot) -> list[DisruptionBudget]:
     """List the budgets of the namespaces that *victims* are in."""
     namespaces = {victim.pod.namespace for victim in victims}

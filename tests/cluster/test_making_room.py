@@ -146,8 +146,9 @@ def test_a_budget_that_gives_in_is_used_at_once(
     set_budget(api, "keep", namespace, allowed=0)
     wait_until_seen(pair, "PodDisruptionBudget", "keep", disruptionsAllowed=0)
     demand(api, "vip", namespace, 4, pool, urgent)
-    # By the third time it would be left alone for twenty seconds.
-    wait_for(lambda: len(stays(pair, namespace, "vip")) >= 9, 30, "it was looked at three times")
+    wait_until_waiting(pair, namespace, "vip", "NotEnoughRoom")
+    told = telling.over_http(pair.extender, namespace, "vip")["message"]
+    assert f"PodDisruptionBudget {namespace}/keep allows 0 disruptions" in told
 
     with plane.binds(namespace) as binds:
         set_budget(api, "keep", namespace, allowed=4)

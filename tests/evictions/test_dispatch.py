@@ -97,6 +97,7 @@ def test_a_set_with_one_victim_that_may_not_go_does_not_go_at_all_and_the_plan_h
     seen = bench.carry_out(OLD, guarded, NEEDY, wanted=wanted, budgets=[budget("db", 0, app="db")])
 
     assert bench.evictor.orders == []
+    assert bench.pokes == 1, "at once, not when something happens to change"
     assert bench.counted("reclaim", "refused") == 1
     assert bench.dispatch.protect(seen).protected == {
         PodUid("uid-guarded-0"): "PodDisruptionBudget a/db allows 0 disruptions, not 1"

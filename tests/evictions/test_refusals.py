@@ -130,6 +130,23 @@ def test_an_eviction_api_that_says_no_for_ever_does_not_keep_others_from_leaving
     assert len(quiet.names()) == len(set(quiet.names())), "nobody was asked twice"
 
 
+@pytest.mark.parametrize("who", ["our last look", "the API server"])
+def test_a_budget_that_covers_hundreds_is_asked_once_and_not_pod_by_pod(who: str) -> None:
+    quiet = Quiet(200, guarded=())
+    covered = range(1, 200)
+    for number in covered:
+        quiet.world.see(
+            pod(f"v{number}", f"l{number}", on=f"n{number}", shape=BIG, labels={"app": "db"})
+        )
+    if who == "the API server":
+        quiet.blocked = {f"v{number}" for number in covered}
+    quiet.world.see(budget("db", allowed=0 if who == "our last look" else 200))
+    quiet.pass_seconds(5)
+
+    assert "v0" in quiet.names()
+    assert len(quiet.names()) <= 2
+
+
 def test_whoever_may_never_leave_is_asked_ever_more_seldom() -> None:
     quiet = Quiet(2)
     quiet.blocked = {"v0", "v1"}

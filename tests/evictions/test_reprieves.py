@@ -37,7 +37,7 @@ def test_a_pod_that_may_not_leave_is_left_alone_longer_each_time() -> None:
     for _ in range(4):
         reprieves.grant(pod("old-0"), "no", Pause(10, 40), now)
         until = now
-        while reprieves.spares(PodUid("uid-old-0"), until):
+        while reprieves.spares(pod("old-0"), until):
             until += 1
         lasted.append(until - now)
         now = until
@@ -45,7 +45,7 @@ def test_a_pod_that_may_not_leave_is_left_alone_longer_each_time() -> None:
     assert lasted == [10, 20, 40, 40]
     assert protected(reprieves, None, now=now + FORGET_S) == set()
     reprieves.grant(pod("old-0"), "no", Pause(10, 40), now + FORGET_S)
-    assert not reprieves.spares(PodUid("uid-old-0"), now + FORGET_S + 10), "and then forgotten"
+    assert not reprieves.spares(pod("old-0"), now + FORGET_S + 10), "and then forgotten"
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from itertools import product
+
+import pytest
 
 from extender.model.gang import Gang
 from extender.model.pod import Status
 from extender.model.snapshot import Snapshot
 from extender.plan.planner import make_plan
 from tests.builders import amounts, cluster, gang, node, pod, shape
+from tests.evictions.scene import budget
 
 
 def preemption(chance: random.Random) -> Snapshot:
@@ -154,3 +158,44 @@ def test_a_promise_does_not_stand_for_the_only_member_of_a_role() -> None:
     )
 
     assert leavers(train, 1) == {"train-2"}
+
+
+def test_gangs_that_may_not_leave_do_not_hide_the_one_that_may() -> None:
+    """Only so many of one queue and priority are looked at; they must be such as could leave."""
+    names = [f"n{number}" for number in range(40)]
+    old = [
+        gang(
+            f"a/old{number}", 1, on=[name], cpu=4, created=float(number),
+            each={"preemptable": number == 0},
+        )
+        for number, name in enumerate(names)
+    ]  # fmt: skip
+    vip = gang("a/vip", 1, cpu=4, priority=10, created=99.0)
+    full = cluster([node(name) for name in names], [*old, vip])
+
+    assert [each.name for each in make_plan(full).evictions] == ["old0-0"]
+
+    spared = {member.uid: "it may not" for each in old[1:] for member in each.pods}
+    willing = [replace(each, pods=(replace(each.pods[0], preemptable=True),)) for each in old]
+    full = cluster([node(name) for name in names], [*willing, vip], protected=spared)
+    assert [each.name for each in make_plan(full).evictions] == ["old0-0"]
+
+
+@pytest.mark.parametrize("allowed", [0, 1])
+def test_gangs_that_a_budget_keeps_do_not_hide_the_one_that_may_leave(allowed: int) -> None:
+    names = [f"n{number}" for number in range(40)]
+    old = [
+        gang(
+            f"a/old{number}", 2, on=[name, name], cpu=2, created=float(number),
+            each={"labels": {"app": f"db{number}" if number else "free"}},
+        )
+        for number, name in enumerate(names)
+    ]  # fmt: skip
+    budgets = [
+        replace(budget(f"db{number}", allowed, app=f"db{number}"), namespace="a")
+        for number in range(1, 40)
+    ]
+    vip = gang("a/vip", 1, cpu=4, priority=10, created=99.0)
+    full = cluster([node(name) for name in names], [*old, vip], budgets=budgets)
+
+    assert {each.name for each in make_plan(full).evictions} == {"old0-0", "old0-1"}
