@@ -8,12 +8,13 @@ those that are leaving anyway: why it needs each of them (room, ports, affinity)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Set
 
 from extender.cache.cluster import Cluster
 from extender.cache.inflight import Stage
 from extender.model.gang import GangKey, Membership
-from extender.model.pod import Pod, PodUid, Status
+from extender.model.pod import SEATED_SET, Pod, PodUid, Status
 from extender.model.resources import NOTHING, Resources
 from extender.plan.decision import Plan, QueueFigures
 
@@ -72,18 +73,32 @@ class Preemption:
 
         A victim whose bind is still held tears nothing: its gang has not started.
         """
-        leaving: dict[GangKey, int] = {}
+        leaving: dict[GangKey, list[Pod]] = {}
         for uid in victims:
             reservation = self._inflight.of(uid)
             key, pod = self._cluster.gang_of(uid), self._cluster.pod(uid)
             is_held = reservation is not None and reservation.stage < Stage.COMMITTING
             if key is not None and pod is not None and pod.node and not is_held:
-                leaving[key] = leaving.get(key, 0) + 1
-        return any(self._is_torn(key, count) for key, count in leaving.items())
+                leaving.setdefault(key, []).append(pod)
+        return any(self._is_torn(key, pods) for key, pods in leaving.items())
 
-    def _is_torn(self, key: GangKey, leaving: int) -> bool:
-        group, seated = self._cluster.group(key), self._cluster.seated(key)
-        return group is not None and leaving < seated < group.min_member + leaving
+    def _is_torn(self, key: GangKey, leaving: Sequence[Pod]) -> bool:
+        group = self._cluster.group(key)
+        if group is None or not self._goes_on(key, {pod.uid for pod in leaving}):
+            return False
+        if self._cluster.seated(key) - len(leaving) < group.min_member:
+            return True
+        roles, minima = Counter(pod.role for pod in leaving), group.role_minima
+        return any(
+            self._cluster.seated_in_role(key, role) - count < minima.get(role, 0)
+            for role, count in roles.items()
+        )
+
+    def _goes_on(self, key: GangKey, leaving: Set[PodUid]) -> bool:
+        """Ask whether anybody of a gang is still on a node when those have left."""
+        on_nodes = {pod.uid for pod in self._cluster.pods_of(key) if pod.status in SEATED_SET}
+        bound = {p.pod.uid for p in self._inflight.of_gang(key) if p.stage is Stage.BOUND}
+        return bool((on_nodes | bound) - leaving)
 
     def _breaks_a_due(self, pod: Pod, member: Membership, victims: Sequence[PodUid]) -> bool:
         """Ask whether another queue would lose what is its due, or to one that has its own.

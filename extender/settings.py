@@ -94,6 +94,11 @@ class Settings:
     min_run_s: float = setting(
         0.0, "How long a gang runs in peace after its start before it may be made to leave."
     )
+    stuck_s: float = setting(
+        60.0,
+        "How long after the end of its grace a deleted pod is still expected to go. Then nobody"
+        " waits for its room any more: a finalizer may keep it for ever.",
+    )
     log_level: str = setting("info", "debug, info, warning or error.")
 
     def __post_init__(self) -> None:

@@ -54,7 +54,7 @@ class Runtime:
         self._commit_s = limits.commit_s
 
         # What is heard.
-        cluster = Cluster(clock, _queue_policy(settings))
+        cluster = Cluster(clock, _queue_policy(settings), stuck_s=settings.stuck_s)
         self._ports = ports = reach(cluster, metrics)
 
         # What is promised and answered.

@@ -57,6 +57,26 @@ def test_a_whole_gang_may() -> None:
     assert World(group(), *running(2)).ask("p0", "p1") == ["p0", "p1"]
 
 
+def test_what_is_left_of_a_gang_may_when_the_others_are_done() -> None:
+    done = pod("done", status=Status.SUCCEEDED)
+
+    assert World(group(min_member=3), *running(2), done).ask("p0", "p1") == ["p0", "p1"]
+
+
+def test_the_only_member_of_a_role_the_gang_needs_may_not() -> None:
+    world = World(
+        group(min_by_role={"ps": 1, "worker": 1}),
+        pod("ps", on="n1", role="ps"),
+        *running(3, role="worker"),
+    )
+
+    assert world.ask("ps") == []
+    assert world.ask("ps", "p0") == []
+    assert world.ask("p0", "p1") == ["p0", "p1"], "one worker is enough"
+    assert world.ask("p0", "p1", "p2") == []
+    assert world.ask("ps", "p0", "p1", "p2") == ["ps", "p0", "p1", "p2"], "it leaves whole"
+
+
 def test_a_pod_whose_binding_is_on_its_way_may_not_even_for_a_critical_one() -> None:
     world = World(group(min_member=1), pod("p0"))
     world.cluster.inflight.reserve(bare_pod("p0"), member_of().key, "n1", 0.0)

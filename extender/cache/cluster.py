@@ -23,7 +23,7 @@ from extender.cache.gangs import Gangs, assemble
 from extender.cache.inflight import Inflight, Stage
 from extender.cache.listeners import GroupListener, Listeners, News, NodeListener, PodListener
 from extender.cache.misfits import Misfits
-from extender.cache.pods import Pods
+from extender.cache.pods import LONGEST_GRACE_S, STUCK_S, Pods
 from extender.cache.rooms import Rooms
 from extender.model.gang import GangKey, Membership, PodGroup
 from extender.model.node import Node
@@ -41,8 +41,21 @@ _BATCH = 200
 class Cluster:
     """Everything we know of the cluster, and everything we promised in it."""
 
-    def __init__(self, clock: Clock, policy: QueuePolicy | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        policy: QueuePolicy | None = None,
+        *,
+        stuck_s: float = STUCK_S,
+        seen_s: float | None = None,
+    ) -> None:
+        """*stuck_s* after its grace a deleted pod is given up, but not before *seen_s* of ours.
+
+        The clock on the wall may be wrong: it alone, by default, calls nobody stuck.
+        """
         self._clock = clock
+        self._stuck_s = stuck_s
+        self._seen_s = stuck_s if seen_s is None else seen_s
         self._lock = threading.Lock()
         self._listeners = Listeners()
         #: By node, another number after every change of its room or its promises.
@@ -54,7 +67,9 @@ class Cluster:
         self.inflight = Inflight(clock.monotonic, self.pod, self._freed, self._room_changed)
         #: Where kube-scheduler would not have a gang though we saw room.
         self.misfits = Misfits(clock.monotonic)
-        self._pods = Pods(self._rooms, self._gangs, self.inflight, self.misfits)
+        self._pods = Pods(
+            self._rooms, self._gangs, self.inflight, self.misfits, self._expected_until
+        )
         self._nodes: Catalog[Node] = Catalog(self._node_changed)
         self._groups: Catalog[PodGroup] = Catalog(self._group_changed)
         self._budgets: Catalog[DisruptionBudget] = Catalog(self._budget_changed)
@@ -128,6 +143,7 @@ class Cluster:
     def snapshot(self, now: float) -> Snapshot:
         """Give the cluster as it is at *now*, with every promise counted as if it were kept."""
         with self._lock:
+            self._pods.give_up(self._clock.monotonic())
             misfits, before = self.misfits.by_gang(), self._misfits_shown
             self._gangs.touch(dict(before.items() ^ misfits.items()))
             self._misfits_shown = misfits
@@ -153,6 +169,7 @@ class Cluster:
                 gangs=gangs,
                 queues=self._queues or {},
                 budgets=self._sorted_budgets or (),
+                stuck=self._pods.stuck,
                 misfits={
                     pod.shape: names
                     for key, names in misfits.items()
@@ -281,6 +298,10 @@ class Cluster:
         if news.changed:
             self.generation = next(self._generations)
         self._listeners.tell(news)
+
+    def _expected_until(self, pod: Pod) -> float:
+        grace_s = min(pod.leaves_by - self._clock.now(), LONGEST_GRACE_S)
+        return self._clock.monotonic() + max(grace_s + self._stuck_s, self._seen_s)
 
     def _room_changed(self, node: str) -> None:
         self.versions[node] = next(self._numbers)

@@ -157,6 +157,7 @@ def _promised(pod: Pod, promise: Promise, before: tuple[Pod, Pod] | None) -> tup
         priority=pod.priority,
         priority_class=pod.priority_class,
         created=pod.created,
+        leaves_by=pod.leaves_by,
         gated=pod.gated,
         preemptable=pod.preemptable,
         may_preempt=pod.may_preempt,

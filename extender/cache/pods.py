@@ -3,9 +3,14 @@
 Changes are published in a fixed order: the pod, then its room, then the end of its promise, then
 its seat. A reader without a lock may so count a pod's room twice for a moment but never miss it,
 and may miss a seat for a moment but never count it twice.
+
+Room of a pod that was deleted is on its way. Not for ever: a finalizer, or a kubelet that is gone,
+may keep a pod in Terminating for good, and whoever waits for its room keeps idle room waiting too.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from extender.cache.changes import SeenPod
 from extender.cache.gangs import Gangs
@@ -17,11 +22,23 @@ from extender.cache.roster import Roster
 from extender.model.gang import GangKey, Membership
 from extender.model.pod import FINISHED_SET, Pod, PodUid, Status
 
+#: So long after the end of its grace a pod is still expected to go.
+STUCK_S = 60.0
+#: Whatever grace a pod claims for itself, nobody waits for its room longer than this.
+LONGEST_GRACE_S = 1800.0
+
 
 class Pods:
     """One thread writes at a time; reads take no lock."""
 
-    def __init__(self, rooms: Rooms, gangs: Gangs, inflight: Inflight, misfits: Misfits) -> None:
+    def __init__(
+        self,
+        rooms: Rooms,
+        gangs: Gangs,
+        inflight: Inflight,
+        misfits: Misfits,
+        expected_until: Callable[[Pod], float],
+    ) -> None:
         self._rooms = rooms
         self._gangs = gangs
         self._inflight = inflight
@@ -29,6 +46,11 @@ class Pods:
         self._pods: dict[PodUid, Pod] = {}
         self._memberships: dict[PodUid, Membership] = {}
         self._rosters: dict[GangKey, Roster] = {}
+        #: Says until when, in monotonic seconds, it is believed that a deleted pod goes.
+        self._expected_until = expected_until
+        self._leaving: dict[PodUid, float] = {}
+        #: Those of whom it is believed no more; replaced as a whole.
+        self.stuck: frozenset[PodUid] = frozenset()
 
     def get(self, uid: PodUid) -> Pod | None:
         """Give a pod as last seen."""
@@ -47,6 +69,15 @@ class Pods:
     def roster(self, key: GangKey) -> Roster | None:
         """Give the members of a gang."""
         return self._rosters.get(key)
+
+    def give_up(self, now: float) -> None:
+        """Expect those no more, at the monotonic moment *now*, who should have left long ago."""
+        overdue = [uid for uid, until in self._leaving.items() if until <= now]
+        for uid in overdue:
+            del self._leaving[uid]
+            self._rooms.give_up(self._pods[uid].node, self._pods[uid].shape)
+        if overdue:
+            self.stuck = self.stuck.union(overdue)
 
     def told(self, dialect: str | None) -> list[tuple[str, str]]:
         """Name every pod; they come in one dialect only."""
@@ -82,6 +113,8 @@ class Pods:
         if old is None:
             return
         self._account(old, None)
+        self._leaving.pop(uid, None)
+        self.stuck = self.stuck - {uid}
         self._leave(old)
         news.changed = True
         if old.ours:
@@ -96,7 +129,10 @@ class Pods:
         news.pods.append((pod.uid, pod))
 
     def _account(self, old: Pod | None, new: Pod | None) -> None:
-        before, after = _occupancy(old), _occupancy(new)
+        before, after = self._occupancy(old), self._occupancy(new)
+        if after is not None and after[2] and new is not None:
+            until = self._expected_until(new)
+            self._leaving[new.uid] = min(until, self._leaving.get(new.uid, until))
         if before == after:
             return
         # Taking up comes first: a reader in between sees too little room, never too much.
@@ -129,9 +165,9 @@ class Pods:
             self._misfits.forget(membership.key)
         self._gangs.touch((membership.key,))
 
-
-def _occupancy(pod: Pod | None) -> tuple[str, int, bool] | None:
-    """Tell where a pod takes up room, as what shape, and whether it is on its way out."""
-    if pod is None or not pod.node or pod.status in FINISHED_SET:
-        return None
-    return (pod.node, id(pod.shape), pod.status is Status.RELEASING)
+    def _occupancy(self, pod: Pod | None) -> tuple[str, int, bool] | None:
+        """Tell where a pod takes up room, as what shape, and whether it is on its way out."""
+        if pod is None or not pod.node or pod.status in FINISHED_SET:
+            return None
+        is_leaving = pod.status is Status.RELEASING and pod.uid not in self.stuck
+        return (pod.node, id(pod.shape), is_leaving)

@@ -108,6 +108,10 @@ class Rooms:
         self._count(node, shape, -1, releasing)
         self._tidy(node)
 
+    def give_up(self, node: str, shape: Shape) -> None:
+        """Expect the room of a pod no more that was on its way out and is there still."""
+        self._arrays.releasing[self._slot(node)] -= self._vector(shape)
+
     def _count(self, node: str, shape: Shape, step: int, releasing: bool) -> None:
         slot = self._slot(node)
         vector = step * self._vector(shape)

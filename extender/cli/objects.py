@@ -66,7 +66,7 @@ class Objects:
     def snapshot(self, now: float | None = None) -> Snapshot:
         """Give the cluster as the objects describe it, by default when the newest was made."""
         moment = now if now is not None else max(map(_created, self.changes), default=0.0)
-        cluster = Cluster(_Stopped(moment))
+        cluster = Cluster(_Stopped(moment), seen_s=0)
         for change in self.changes:
             cluster.apply(change)
         return cluster.snapshot(moment)

@@ -1,7 +1,7 @@
 """Carries out the plan's evictions: whole sets, one at a time for each gang that needs room.
 
 Rule 1: a set goes out whole or not at all. If one victim may not go, none of them would help, so
-the objection is remembered, the pod gets a reprieve, and the next plan chooses otherwise.
+the objection is remembered, the pod gets a reprieve, and a next plan, at once, chooses otherwise.
 Rule 2: while a set is on its way, nothing more is asked for the same gang: plans made before the
 victims are seen to leave would ask for others in their place.
 Rule 3: `carry_out` and `protect` belong to the planning thread and never wait.
@@ -11,42 +11,36 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from extender.evictions import safety
 from extender.evictions.notices import Notices, reason_for
-from extender.evictions.reprieves import Reprieves
+from extender.evictions.reprieves import Reprieves, covering
 from extender.evictions.safety import Victim
+from extender.evictions.sets import VictimSet
 from extender.logs import event
 from extender.metrics import Metrics
 from extender.model.gang import GangKey
-from extender.model.pod import SEATED_SET, PodUid
-from extender.model.snapshot import Snapshot
+from extender.model.pod import PodUid
+from extender.model.snapshot import DisruptionBudget, Snapshot
 from extender.plan.decision import Eviction, Plan
 from extender.ports import Announcer, Clock, Evictor, EvictOrder, EvictOutcome, EvictResult
 from extender.reporting.journal import Journal
+from extender.timing.pause import Pause
 
 log = logging.getLogger(__name__)
 
-#: How long a pod is left alone after a budget forbade its eviction.
-BLOCKED_S = 30.0
+#: How long a pod is left alone after the API server would not let it go.
+BLOCKED = Pause(30.0, 600.0)
 #: The same after a check of ours, or an API server that did not answer.
-REFUSED_S = 5.0
-#: A victim that was not seen to leave by then is no longer waited for.
+REFUSED = Pause(5.0, 300.0)
+#: A victim that was let go and is not seen to leave by then is taken for one that stays.
 UNSEEN_S = 60.0
-#: The same when nobody is really asked to leave; it is then reported again.
+#: Without asking anybody, the same set is reported again after this long.
 DRY_RUN_S = 3600.0
-
-
-@dataclass(slots=True)
-class _Set:
-    """The victims of one gang that have not been seen to leave, each with its own gang."""
-
-    ordered_at: float
-    open: dict[PodUid, GangKey]
 
 
 class Dispatch:
@@ -71,8 +65,9 @@ class Dispatch:
         self._listeners: list[Callable[[], None]] = []
         self._reprieves = reprieves or Reprieves()
         self._dry_run = dry_run
-        self._unseen_s = DRY_RUN_S if dry_run else UNSEEN_S
-        self._sets: dict[GangKey, _Set] = {}
+        self._sets: dict[GangKey, VictimSet] = {}
+        #: When the sets of a dry run were reported.
+        self._reported: dict[GangKey, float] = {}
         # Outcomes come back in the evictor's threads.
         self._lock = threading.Lock()
 
@@ -83,57 +78,77 @@ class Dispatch:
     def protect(self, snapshot: Snapshot) -> Snapshot:
         """Give *snapshot* with the pods that must be left alone for now."""
         with self._lock:
-            protected = self._reprieves.protected(snapshot, self._journal.running_since)
+            protected = self._reprieves.protected(
+                snapshot, self._journal.running_since, self._clock.monotonic()
+            )
         return replace(snapshot, protected=protected) if protected else snapshot
 
     def carry_out(self, snapshot: Snapshot, plan: Plan) -> None:
         """Send the evictions of *plan* that are not on their way already."""
+        sets, objected = [], False
         with self._lock:
             self._look_who_left(snapshot)
-            ordered = [
-                victim
-                for beneficiary, evictions in _by_beneficiary(plan.evictions).items()
-                if not self._is_on_its_way(beneficiary, evictions)
-                for victim in self._order(beneficiary, evictions, snapshot)
-            ]
+            for beneficiary, evictions in _by_beneficiary(plan.evictions).items():
+                if self._is_on_its_way(beneficiary, evictions):
+                    continue
+                victims = safety.find(evictions, snapshot)
+                if len(victims) < len(evictions):
+                    continue  # somebody left meanwhile; the next plan knows
+                if self._may_go(victims, snapshot):
+                    sets.append(self._order(beneficiary, victims, snapshot))
+                else:
+                    objected = True
         # An outcome may be there at once, and noting it takes the lock again.
-        self._send(ordered, snapshot)
+        for each in sets:
+            self._send(each)
+        if objected:
+            self._object()
 
     def _look_who_left(self, snapshot: Snapshot) -> None:
+        now = self._clock.monotonic()
         for beneficiary, each in list(self._sets.items()):
-            each.open = {
-                uid: key for uid, key in each.open.items() if _is_seated(uid, key, snapshot)
-            }
-            if not each.open or snapshot.now - each.ordered_at > self._unseen_s:
+            for victim in each.look(snapshot, now, UNSEEN_S):
+                self._leave_alone(victim, "it was let go and does not leave", REFUSED, "failed")
+                each.refused(victim)
+            if each.is_over or now - self._reported.get(beneficiary, now) > DRY_RUN_S:
                 del self._sets[beneficiary]
+                self._reported.pop(beneficiary, None)
 
     def _is_on_its_way(self, beneficiary: GangKey, evictions: Sequence[Eviction]) -> bool:
         if beneficiary in self._sets:
             return True
-        leaving = self._leaving()
-        return any(eviction.uid in leaving for eviction in evictions)
+        return not self._leaving().isdisjoint(eviction.uid for eviction in evictions)
 
     def _leaving(self) -> set[PodUid]:
         return {uid for each in self._sets.values() for uid in each.open}
 
-    def _order(
-        self, beneficiary: GangKey, evictions: Sequence[Eviction], snapshot: Snapshot
-    ) -> list[Victim]:
-        """Note a set as on its way and give its victims; none when it may not go out."""
-        victims = safety.find(evictions, snapshot)
-        if len(victims) < len(evictions):
-            return []  # somebody left meanwhile; the next plan knows
-        refused = safety.objections(victims, snapshot, self._leaving())
+    def _may_go(self, victims: Mapping[PodUid, Victim], snapshot: Snapshot) -> bool:
+        now = self._clock.monotonic()
+        if any(self._reprieves.spares(victim.pod, now) for victim in victims.values()):
+            return False  # refused while this plan was made
+        leaving = self._leaving()
+        refused = safety.objections(victims, snapshot, leaving)
         for uid, why in refused.items():
-            self._leave_alone(victims[uid], why, REFUSED_S, "refused")
-        if refused:
-            return []
-        opened = {uid: victim.gang.key for uid, victim in victims.items()}
-        self._sets[beneficiary] = _Set(snapshot.now, opened)
-        self._tell(beneficiary, list(victims.values()), snapshot)
-        return list(victims.values())
+            self._leave_alone(victims[uid], why, REFUSED, "refused", snapshot.budgets)
+        for budget in safety.exhausted(victims, snapshot, leaving) if refused else ():
+            why = f"PodDisruptionBudget {budget.namespace}/{budget.name} allows nobody to leave"
+            self._reprieves.forbid(budget, why, REFUSED, now)
+        return not refused
 
-    def _tell(self, beneficiary: GangKey, victims: Sequence[Victim], snapshot: Snapshot) -> None:
+    def _order(
+        self, beneficiary: GangKey, victims: Mapping[PodUid, Victim], snapshot: Snapshot
+    ) -> VictimSet:
+        """Note a set as on its way."""
+        budgets = safety.budgets_near(victims.values(), snapshot)
+        guarded = {uid for uid, each in victims.items() if any(covering(each.pod, budgets))}
+        ordered = VictimSet(beneficiary, victims, snapshot, guarded)
+        self._sets[beneficiary] = ordered
+        if self._dry_run:
+            self._reported[beneficiary] = self._clock.monotonic()
+        return ordered
+
+    def _tell(self, one: VictimSet, victims: Sequence[Victim]) -> None:
+        snapshot, beneficiary = one.snapshot, one.beneficiary
         notices = Notices(snapshot, beneficiary, victims, dry_run=self._dry_run)
         for key, text in notices.lines():
             self._journal.tell(key, snapshot.now, snapshot.generation, notices.word, text)
@@ -141,39 +156,78 @@ class Dispatch:
             self._announcer.announce(notice)
         event(log, logging.INFO, notices.sentence, gang=beneficiary, **notices.facts())
 
-    def _send(self, victims: Sequence[Victim], snapshot: Snapshot) -> None:
+    def _send(self, one: VictimSet) -> None:
+        """Send what of a set may go out by now; called again with every answer."""
         if self._dry_run:
-            for victim in victims:
+            self._tell(one, one.victims)
+            for victim in one.victims:
                 self._count(victim, "dry-run")
             return
         with self._lock:
-            for key in {victim.gang.key for victim in victims}:
-                self._reprieves.made_to_leave(key, snapshot.now)
-        outcomes = self._evictor.evict([_order_for(victim, snapshot) for victim in victims])
-        for victim, outcome in zip(victims, outcomes, strict=True):
-            outcome.add_done_callback(partial(self._done, victim))
+            if not one.begin_to_send():
+                return  # whoever is sending will see what has changed
+        while wave := self._next_wave(one):
+            self._tell(one, wave)
+            outcomes = self._evictor.evict([_order_for(each, one.snapshot) for each in wave])
+            for victim, outcome in zip(wave, outcomes, strict=True):
+                with self._lock:
+                    one.sent(victim, outcome)
+                outcome.add_done_callback(partial(self._done, one, victim))
 
-    def _done(self, victim: Victim, future: Future[EvictOutcome]) -> None:
-        outcome = _outcome_of(future)
-        if outcome.result in (EvictResult.LEAVING, EvictResult.GONE):
-            self._count(victim, "evicted")
-            return
-        blocked = outcome.result is EvictResult.BLOCKED
+    def _next_wave(self, one: VictimSet) -> list[Victim]:
         with self._lock:
-            seconds = BLOCKED_S if blocked else REFUSED_S
-            self._leave_alone(victim, outcome.message, seconds, outcome.result.value)
-            known = self._sets.get(victim.eviction.beneficiary)
-            if known is not None:
-                known.open.pop(victim.pod.uid, None)
+            return one.next_wave()
+
+    def _done(self, one: VictimSet, victim: Victim, future: Future[EvictOutcome]) -> None:
+        outcome, stays = _outcome_of(future), False
+        to_call_back: list[Future[EvictOutcome]] = []
+        with self._lock:
+            if outcome is None:
+                one.forget(victim.pod.uid)
+                one.withdraw()
+            elif outcome.result in (EvictResult.LEAVING, EvictResult.GONE):
+                now = self._clock.monotonic()
+                if one.agreed(victim, now):
+                    self._reprieves.made_to_leave(victim.gang.key, now)
+                self._count(victim, "evicted")
+            else:
+                stays = True
+                pause = BLOCKED if outcome.result is EvictResult.BLOCKED else REFUSED
+                budgets, result = one.snapshot.budgets, outcome.result.value
+                self._leave_alone(victim, outcome.message, pause, result, budgets)
+                if outcome.result is EvictResult.BLOCKED:
+                    self._forbid(victim, outcome.message, budgets)
+                to_call_back = one.refused(victim)
+        for other in to_call_back:
+            other.cancel()
+        if stays:
+            self._object()
+        self._send(one)
+
+    def _forbid(self, victim: Victim, why: str, budgets: Sequence[DisruptionBudget]) -> None:
+        """Leave all others alone too that the same budget covers; with several, who can tell?"""
+        about = list(covering(victim.pod, budgets))
+        if len(about) == 1:
+            self._reprieves.forbid(about[0], why, BLOCKED, self._clock.monotonic())
+
+    def _object(self) -> None:
         for listener in self._listeners:
             listener()
 
-    def _leave_alone(self, victim: Victim, why: str, seconds: float, outcome: str) -> None:
+    def _leave_alone(
+        self,
+        victim: Victim,
+        why: str,
+        pause: Pause,
+        outcome: str,
+        budgets: Sequence[DisruptionBudget] = (),
+    ) -> None:
         now = self._clock.now()
-        self._reprieves.grant(victim.pod.uid, why, now + seconds)
+        self._reprieves.grant(victim.pod, why, pause, self._clock.monotonic(), budgets)
         self._count(victim, outcome)
         text = f"{victim.pod.key} stays: {why}"
-        self._journal.tell(victim.eviction.beneficiary, now, 0, "VictimStays", text)
+        for key in (victim.eviction.beneficiary, victim.gang.key):
+            self._journal.tell(key, now, 0, "VictimStays", text)
         event(
             log,
             logging.WARNING,
@@ -194,13 +248,6 @@ def _by_beneficiary(evictions: Sequence[Eviction]) -> dict[GangKey, list[Evictio
     return sets
 
 
-def _is_seated(uid: PodUid, key: GangKey, snapshot: Snapshot) -> bool:
-    gang = snapshot.gangs.get(key)
-    return gang is not None and any(
-        pod.uid == uid and pod.status in SEATED_SET for pod in gang.pods
-    )
-
-
 def _order_for(victim: Victim, snapshot: Snapshot) -> EvictOrder:
     pod = victim.pod
     return EvictOrder(
@@ -208,11 +255,12 @@ def _order_for(victim: Victim, snapshot: Snapshot) -> EvictOrder:
     )
 
 
-def _outcome_of(future: Future[EvictOutcome]) -> EvictOutcome:
+def _outcome_of(future: Future[EvictOutcome]) -> EvictOutcome | None:
+    """Give what became of an order, None when it was called back before anybody was asked."""
     try:
         return future.result()
     except CancelledError:
-        return EvictOutcome(EvictResult.FAILED, "we are shutting down")
+        return None
     except Exception as error:
         log.exception("eviction failed")
         return EvictOutcome(EvictResult.FAILED, str(error))

@@ -1,32 +1,47 @@
-"""Who is left alone for a while, and why: what a budget forbade, and gangs that only just started.
+"""Who is left alone for a while, and why: whoever may not leave, and gangs that only just started.
 
-A gang that was made to leave and has started again is left alone longer each time: whatever
-makes queues take turns at the same room, they do so ever more slowly, instead of wasting work.
+A pod that may not leave is left alone longer each time it is found out: however many of its kind
+there are, the search for others who may comes to an end. Where one budget forbids it, all pods that
+budget covers are left alone with it, and all that is over as soon as the budget gives in. A gang
+that was made to leave and has started again is left alone longer each time too: whatever makes
+queues take turns at the same room, they do so ever more slowly, instead of wasting work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 from cachetools import FIFOCache
 
-from extender.model.gang import GangKey
-from extender.model.pod import SEATED_SET, PodUid
-from extender.model.snapshot import Snapshot
+from extender.model.gang import Gang, GangKey
+from extender.model.pod import SEATED_SET, Pod, PodUid
+from extender.model.snapshot import DisruptionBudget, Snapshot
+from extender.plan.plugins.pdb import selects
 from extender.timing.pause import Pause
+
+K = TypeVar("K")
 
 #: A gang is never protected longer than this after its start.
 LONGEST_S = 600.0
 #: What happened to a gang this long ago is forgotten.
 MEMORY_S = 3600.0
+#: So long after a pod was left alone for the last time it is forgotten that it ever was.
+FORGET_S = 600.0
 _GANGS = 10_000
+_PODS = 100_000
+_BUDGETS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Reprieve:
+class _Refusal:
     why: str
     until: float
+    times: int
+    #: The budgets that cover the pod, as they were.
+    budgets: tuple[DisruptionBudget, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +51,45 @@ class _Past:
 
 
 class Reprieves:
-    """Remembers what was granted and who had to leave; told the time, never asks for it."""
+    """Remembers who may not leave and who had to; told the monotonic time, never asks for it."""
 
     def __init__(self, *, min_run_s: float = 0.0, rerun_s: float = 60.0) -> None:
         self._min_run_s = min_run_s
         self._rerun = Pause(rerun_s, LONGEST_S)
-        self._granted: dict[PodUid, _Reprieve] = {}
+        self._refused: FIFOCache[PodUid, _Refusal] = FIFOCache(_PODS)
+        #: The same for everybody a budget covers, by its name.
+        self._forbidden: FIFOCache[str, _Refusal] = FIFOCache(_BUDGETS)
         #: Those made to leave last at the end.
         self._past: FIFOCache[GangKey, _Past] = FIFOCache(_GANGS)
 
-    def grant(self, uid: PodUid, why: str, until: float) -> None:
-        """Leave a pod alone until then."""
-        self._granted[uid] = _Reprieve(why, until)
+    def grant(
+        self,
+        pod: Pod,
+        why: str,
+        pause: Pause,
+        now: float,
+        budgets: Iterable[DisruptionBudget] = (),
+    ) -> None:
+        """Leave a pod alone for the *pause* due to it, or until one of *budgets* gives in."""
+        earlier = self._refused.pop(pod.uid, None)
+        about = tuple(covering(pod, budgets))
+        self._refused[pod.uid] = _next(earlier, why, pause, now, about)
+
+    def forbid(self, budget: DisruptionBudget, why: str, pause: Pause, now: float) -> None:
+        """Leave all that *budget* covers alone, for the *pause* due to it or until it gives in."""
+        earlier = self._forbidden.pop(_name(budget), None)
+        if earlier is not None and now < earlier.until:
+            self._forbidden[_name(budget)] = earlier  # one of many that were asked at once
+            return
+        self._forbidden[_name(budget)] = _next(earlier, why, pause, now, (budget,))
+
+    def spares(self, pod: Pod, now: float) -> bool:
+        """Ask whether a pod is left alone at *now* because it may not leave."""
+        refusal = self._refused.get(pod.uid)
+        if refusal is not None and now < refusal.until:
+            return True
+        forbidden = (each.budgets for each in self._forbidden.values() if now < each.until)
+        return any(any(covering(pod, budgets)) for budgets in forbidden)
 
     def made_to_leave(self, key: GangKey, now: float) -> None:
         """Remember that a gang lost members to somebody else."""
@@ -62,11 +104,17 @@ class Reprieves:
         return max(self._min_run_s, self._rerun.after(past.times))
 
     def protected(
-        self, snapshot: Snapshot, running_since: Callable[[GangKey], float | None]
+        self, snapshot: Snapshot, running_since: Callable[[GangKey], float | None], now: float
     ) -> dict[PodUid, str]:
-        """Name the pods to leave alone now, each with the reason."""
-        self._forget(snapshot.now)
-        protected = {uid: granted.why for uid, granted in self._granted.items()}
+        """Name the pods to leave alone at *now*, each with the reason."""
+        self._forget(now)
+        _look_at_budgets(self._refused, snapshot, now)
+        _look_at_budgets(self._forbidden, snapshot, now)
+        protected = {uid: each.why for uid, each in self._refused.items() if now < each.until}
+        for each in self._forbidden.values():
+            if now < each.until:
+                covered = dict.fromkeys(_covered(each.budgets[0], snapshot), each.why)
+                protected = covered | protected
         for key in snapshot.gangs if self._min_run_s > 0 else tuple(self._past):
             since = running_since(key)
             if since is not None and key in snapshot.gangs:
@@ -75,14 +123,69 @@ class Reprieves:
 
     def _young(self, snapshot: Snapshot, key: GangKey, since: float) -> dict[PodUid, str]:
         allowed = self.undisturbed_s(key)
-        if snapshot.now - since >= allowed:
+        # A start in the future means that the clock on the wall was set back.
+        if not 0 <= snapshot.now - since < allowed:
             return {}
         why = f"{key} may run {allowed:g} s undisturbed after its start"
         gang = snapshot.gangs[key]
         return {pod.uid: why for pod in gang.pods if pod.status in SEATED_SET}
 
     def _forget(self, now: float) -> None:
-        for uid in [uid for uid, each in self._granted.items() if each.until <= now]:
-            del self._granted[uid]
+        _drop_old(self._refused, now)
+        _drop_old(self._forbidden, now)
         while self._past and next(iter(self._past.values())).at < now - MEMORY_S:
             self._past.popitem()
+
+
+def covering(pod: Pod, budgets: Iterable[DisruptionBudget]) -> Iterable[DisruptionBudget]:
+    """Give those of *budgets* that have a say about *pod*."""
+    return (
+        each
+        for each in budgets
+        if each.namespace == pod.namespace and selects(each.selector, pod.labels)
+    )
+
+
+def _next(
+    earlier: _Refusal | None,
+    why: str,
+    pause: Pause,
+    now: float,
+    budgets: tuple[DisruptionBudget, ...],
+) -> _Refusal:
+    times = earlier.times + 1 if earlier else 1
+    return _Refusal(why, now + pause.after(times), times, budgets)
+
+
+def _look_at_budgets(refusals: MutableMapping[K, _Refusal], snapshot: Snapshot, now: float) -> None:
+    """End what rests on a budget that allows more by now, or is gone."""
+    held = [(key, each) for key, each in refusals.items() if each.budgets and now < each.until]
+    if not held:
+        return
+    allowed = {_name(budget): budget.allowed for budget in snapshot.budgets}
+    for key, each in held:
+        if any(allowed.get(_name(b), b.allowed + 1) > b.allowed for b in each.budgets):
+            refusals[key] = replace(each, until=now)
+
+
+def _drop_old(refusals: MutableMapping[K, _Refusal], now: float) -> None:
+    for key in [key for key, each in refusals.items() if each.until + FORGET_S <= now]:
+        del refusals[key]
+
+
+def _covered(budget: DisruptionBudget, snapshot: Snapshot) -> Iterator[PodUid]:
+    """Name the pods on nodes that *budget* covers; remembered until a gang changes."""
+
+    def of(gang: Gang) -> tuple[PodUid, ...]:
+        seated = (pod for pod in gang.pods if pod.status in SEATED_SET)
+        return tuple(pod.uid for pod in seated if any(covering(pod, (budget,))))
+
+    for gang in snapshot.gangs.values():
+        if gang.group.namespace == budget.namespace:
+            yield from gang.memo.recall(
+                ("covered", budget.name), partial(of, gang), about=budget.selector
+            )
+
+
+def _name(budget: DisruptionBudget) -> str:
+    return f"{budget.namespace}/{budget.name}"

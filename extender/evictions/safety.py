@@ -10,10 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from extender.model.gang import Gang
-from extender.model.pod import ALLOCATED_SET, READY_SET, SEATED_SET, Pod, PodUid
+from extender.model.pod import ALLOCATED_SET, SEATED_SET, Pod, PodUid, Status
 from extender.model.snapshot import DisruptionBudget, Snapshot
 from extender.plan.decision import Eviction
-from extender.plan.plugins.pdb import selects
+from extender.plan.plugins.pdb import covers
+
+_FIRM = SEATED_SET | {Status.SUCCEEDED}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,9 +51,27 @@ def objections(
     for gang, asked in _by_gang(victims.values()):
         if why := _tear(gang, {pod.uid for pod in asked} | leaving):
             said.update(dict.fromkeys((pod.uid for pod in asked), why))
-    for budget in snapshot.budgets:
-        said.update(_forbidden(budget, victims.values()))
+    for budget in budgets_near(victims.values(), snapshot):
+        said.update(_forbidden(budget, victims.values(), snapshot, leaving))
     return said
+
+
+def exhausted(
+    victims: Mapping[PodUid, Victim], snapshot: Snapshot, leaving: Set[PodUid] = frozenset()
+) -> list[DisruptionBudget]:
+    """List the budgets that cover some of *victims* and allow nobody at all."""
+    return [
+        budget
+        for budget in budgets_near(victims.values(), snapshot)
+        if any(_counts(budget, victim.pod) for victim in victims.values())
+        and budget.allowed <= _asked_of(budget, snapshot, leaving)
+    ]
+
+
+def budgets_near(victims: Iterable[Victim], snapshot: Snapshot) -> list[DisruptionBudget]:
+    """List the budgets of the namespaces that *victims* are in."""
+    namespaces = {victim.pod.namespace for victim in victims}
+    return [budget for budget in snapshot.budgets if budget.namespace in namespaces]
 
 
 def _objection(victim: Victim, snapshot: Snapshot) -> str:
@@ -94,7 +114,8 @@ def _tear(gang: Gang, gone: Set[PodUid]) -> str:
     stays = [pod for pod in gang.pods if pod.uid not in gone]
     if not any(pod.status in ALLOCATED_SET for pod in stays):
         return ""
-    ready = [pod for pod in stays if pod.status in READY_SET]
+    # Promised members do not count: a promise may lapse.
+    ready = [pod for pod in stays if pod.status in _FIRM]
     group = gang.group
     if len(ready) < group.min_member:
         return f"{len(ready)} of {group.min_member} needed members of {gang.key} would be left"
@@ -105,18 +126,35 @@ def _tear(gang: Gang, gone: Set[PodUid]) -> str:
     return ""
 
 
-def _forbidden(budget: DisruptionBudget, victims: Iterable[Victim]) -> dict[PodUid, str]:
-    counted = [
-        victim.pod.uid
-        for victim in victims
-        if victim.pod.namespace == budget.namespace
-        and victim.pod.name not in budget.disrupted
-        and selects(budget.selector, victim.pod.labels)
-    ]
-    if len(counted) <= budget.allowed:
+def _asked_of(budget: DisruptionBudget, snapshot: Snapshot, leaving: Set[PodUid]) -> int:
+    """Count the pods that were asked to leave and that *budget* does not show yet."""
+    return sum(
+        pod.uid in leaving and pod.status in SEATED_SET and _counts(budget, pod)
+        for gang in (snapshot.gangs.values() if leaving else ())
+        if gang.group.namespace == budget.namespace
+        for pod in gang.pods
+    )
+
+
+def _forbidden(
+    budget: DisruptionBudget,
+    victims: Iterable[Victim],
+    snapshot: Snapshot,
+    leaving: Set[PodUid],
+) -> dict[PodUid, str]:
+    """Name the victims beyond what *budget* allows; the others are no worse than any."""
+    counted = [victim.pod.uid for victim in victims if _counts(budget, victim.pod)]
+    if not counted:
+        return {}
+    left = max(0, budget.allowed - _asked_of(budget, snapshot, leaving))
+    if len(counted) <= left:
         return {}
     why = (
-        f"PodDisruptionBudget {budget.namespace}/{budget.name} allows {budget.allowed}"
+        f"PodDisruptionBudget {budget.namespace}/{budget.name} allows {left}"
         f" disruptions, not {len(counted)}"
     )
-    return dict.fromkeys(counted, why)
+    return dict.fromkeys(counted[left:], why)
+
+
+def _counts(budget: DisruptionBudget, pod: Pod) -> bool:
+    return pod.namespace == budget.namespace and covers(budget, pod)

@@ -126,6 +126,8 @@ class Pod:
     priority_class: str = ""
     #: Seconds since the epoch.
     created: float = 0.0
+    #: When it is to be gone, if it was deleted (RELEASING); in the same seconds.
+    leaves_by: float = 0.0
     #: Has scheduling gates: kube-scheduler will not look at it.
     gated: bool = False
     preemptable: bool = True

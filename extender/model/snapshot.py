@@ -40,5 +40,7 @@ class Snapshot:
     #: Pods that must not be asked to leave now, and why (a phrase for people): a budget forbade
     #: it, or their gang has only just started.
     protected: Mapping[PodUid, str] = field(default_factory=dict)
+    #: Pods that should have left long ago and did not; their room is not on its way.
+    stuck: frozenset[PodUid] = frozenset()
     #: Nodes on which kube-scheduler would not have pods of a shape a moment ago.
     misfits: Mapping[Shape, frozenset[str]] = field(default_factory=dict)

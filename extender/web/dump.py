@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from extender.cache.pods import STUCK_S
 from extender.model.dialect import VERSIONS
 from extender.model.gang import SHADOW, Gang
 from extender.model.node import Node
@@ -49,7 +50,7 @@ def _objects(snapshot: Snapshot) -> Iterator[Object]:
         if gang.group.dialect:
             yield _group(gang)
         for pod in gang.pods:
-            yield _pod(pod, gang)
+            yield _pod(pod, gang, _leaves_by(pod, snapshot))
     for budget in snapshot.budgets:
         yield _budget(budget)
 
@@ -146,12 +147,19 @@ def _group(gang: Gang) -> Object:
     }
 
 
-def _pod(pod: Pod, gang: Gang) -> Object:
+def _leaves_by(pod: Pod, snapshot: Snapshot) -> float:
+    """Say when a deleted pod is to be gone, so that who is stuck here is stuck there."""
+    if pod.uid in snapshot.stuck:
+        return min(pod.leaves_by, snapshot.now - 2 * STUCK_S)
+    return max(pod.leaves_by, snapshot.now)
+
+
+def _pod(pod: Pod, gang: Gang, leaves_by: float) -> Object:
     shape = pod.shape
     about = _metadata(pod.name, pod.namespace, pod.uid, pod.created, _marks(pod, gang))
     about["labels"] = dict(pod.labels)
     if pod.status is Status.RELEASING:
-        about["deletionTimestamp"] = about["creationTimestamp"]
+        about["deletionTimestamp"] = time(leaves_by)
     owner, colon, name = gang.group.name.partition(SHADOW)
     if colon and owner not in ("pod", "native"):
         about["ownerReferences"] = [{"kind": owner, "name": name, "controller": True}]

@@ -92,6 +92,7 @@ def snapshot(
     now: float = NOW,
     generation: int = 1,
     nodes: NodeTable | None = None,
+    stuck: frozenset[PodUid] = frozenset(),
 ) -> Snapshot:
     return Snapshot(
         generation=generation,
@@ -100,6 +101,7 @@ def snapshot(
         gangs={each.key: each for each in sorted(gangs, key=lambda each: each.key)},
         queues={queue.name: queue for queue in queues},
         budgets=tuple(budgets),
+        stuck=stuck,
     )
 
 
@@ -197,6 +199,28 @@ class RecordingEvictor:
 
     def names(self) -> list[str]:
         return [order.name for order in self.orders]
+
+
+class SlowEvictor(RecordingEvictor):
+    """Answers when a test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.futures: dict[str, Future[EvictOutcome]] = {}
+
+    def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
+        self.orders += orders
+        made: list[Future[EvictOutcome]] = [Future() for _ in orders]
+        self.futures |= {order.name: future for order, future in zip(orders, made, strict=True)}
+        return made
+
+    def answer(self, *names: str, result: EvictResult = EvictResult.LEAVING) -> None:
+        """Answer about these pods, or about everybody."""
+        for name in names or tuple(self.unanswered()):
+            self.futures[name].set_result(EvictOutcome(result, "the API server says so"))
+
+    def unanswered(self) -> list[str]:
+        return [name for name, future in self.futures.items() if not future.done()]
 
 
 class RecordingWriter:

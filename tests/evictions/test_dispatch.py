@@ -2,68 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
-
-from extender.evictions.dispatch import BLOCKED_S, REFUSED_S, UNSEEN_S, Dispatch
-from extender.evictions.reprieves import Reprieves
-from extender.metrics import Metrics
-from extender.model.gang import Gang, GangKey
+from extender.evictions.dispatch import BLOCKED, REFUSED, UNSEEN_S
+from extender.model.gang import GangKey
 from extender.model.pod import PodUid, Status
-from extender.model.snapshot import Snapshot
-from extender.plan.decision import Eviction, Plan
+from extender.plan.decision import Plan
 from extender.ports import EvictOutcome, EvictResult
-from extender.reporting.journal import Journal
-from tests.evictions.scene import (
-    RecordingAnnouncer,
-    RecordingEvictor,
-    VirtualClock,
-    budget,
-    evictions,
-    gang,
-    pod,
-    snapshot,
-    verdict,
-)
-
-NEEDY = gang("needy", 2, status=Status.PENDING, queue="right")
-OLD = gang("old", 2)
-
-
-@dataclass
-class Bench:
-    """Dispatch with everything around them recorded."""
-
-    dry_run: bool = False
-    evictor: RecordingEvictor = field(default_factory=RecordingEvictor)
-    announcer: RecordingAnnouncer = field(default_factory=RecordingAnnouncer)
-    journal: Journal = field(default_factory=Journal)
-    metrics: Metrics = field(default_factory=Metrics)
-    clock: VirtualClock = field(default_factory=VirtualClock)
-    pokes: int = 0
-
-    def __post_init__(self) -> None:
-        self.dispatch = Dispatch(
-            evictor=self.evictor,
-            announcer=self.announcer,
-            journal=self.journal,
-            metrics=self.metrics,
-            clock=self.clock,
-            reprieves=Reprieves(rerun_s=60),
-            dry_run=self.dry_run,
-        )
-        self.dispatch.on_objection(self._poke)
-
-    def _poke(self) -> None:
-        self.pokes += 1
-
-    def carry_out(self, *gangs: Gang, wanted: list[Eviction], **seen: Any) -> Snapshot:
-        now = snapshot(*gangs, now=self.clock.now(), **seen)
-        self.dispatch.carry_out(now, Plan(evictions=tuple(wanted)))
-        return now
-
-    def counted(self, action: str, outcome: str) -> float:
-        return self.metrics.evictions.labels(action, outcome)._value.get()
+from tests.evictions.bench import NEEDY, OLD, Bench
+from tests.evictions.scene import budget, evictions, gang, pod, snapshot, verdict
 
 
 def test_a_set_goes_out_once_although_every_plan_names_it() -> None:
@@ -85,22 +30,44 @@ def test_other_victims_are_not_asked_for_while_a_set_is_on_its_way() -> None:
     assert bench.evictor.names() == ["old-0", "old-1"]
 
 
-def test_the_next_set_may_go_once_the_first_is_seen_to_leave() -> None:
+def test_the_next_set_may_go_once_the_first_is_gone_and_not_while_it_leaves() -> None:
     bench = Bench()
     other = gang("other", 2)
     bench.carry_out(OLD, other, NEEDY, wanted=evictions(OLD))
-    bench.carry_out(gang("old", 2, status=Status.RELEASING), other, NEEDY, wanted=evictions(other))
+    for _ in range(10):
+        bench.clock.pass_(60)
+        leaving = gang("old", 2, status=Status.RELEASING)
+        bench.carry_out(leaving, other, NEEDY, wanted=evictions(other))
+    assert bench.evictor.names() == ["old-0", "old-1"]
+
+    bench.carry_out(other, NEEDY, wanted=evictions(other))
+    assert bench.evictor.names() == ["old-0", "old-1", "other-0", "other-1"]
+
+
+def test_a_set_ends_with_a_pod_that_will_never_go() -> None:
+    bench = Bench()
+    other = gang("other", 2)
+    bench.carry_out(OLD, other, NEEDY, wanted=evictions(OLD))
+    leaving = gang("old", 2, status=Status.RELEASING)
+    stuck = frozenset(pod.uid for pod in leaving.pods)
+    bench.carry_out(leaving, other, NEEDY, wanted=evictions(other), stuck=stuck)
 
     assert bench.evictor.names() == ["old-0", "old-1", "other-0", "other-1"]
 
 
-def test_a_set_that_nobody_sees_leave_does_not_block_for_ever() -> None:
+def test_victims_that_were_let_go_and_do_not_leave_are_left_alone_and_others_chosen() -> None:
     bench = Bench()
-    bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
+    other = gang("other", 2)
+    bench.carry_out(OLD, other, NEEDY, wanted=evictions(OLD))
     bench.clock.pass_(UNSEEN_S + 1)
-    bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
+    bench.carry_out(OLD, other, NEEDY, wanted=evictions(OLD))
 
-    assert len(bench.evictor.orders) == 4
+    assert bench.evictor.names() == ["old-0", "old-1"], "not again at once"
+    assert bench.protected() == {"old-0", "old-1"}
+    assert bench.pokes == 1
+
+    bench.carry_out(OLD, other, NEEDY, wanted=evictions(other))
+    assert bench.evictor.names() == ["old-0", "old-1", "other-0", "other-1"]
 
 
 def test_nobody_is_asked_to_leave_for_two_gangs_at_once() -> None:
@@ -130,11 +97,12 @@ def test_a_set_with_one_victim_that_may_not_go_does_not_go_at_all_and_the_plan_h
     seen = bench.carry_out(OLD, guarded, NEEDY, wanted=wanted, budgets=[budget("db", 0, app="db")])
 
     assert bench.evictor.orders == []
+    assert bench.pokes == 1, "at once, not when something happens to change"
     assert bench.counted("reclaim", "refused") == 1
     assert bench.dispatch.protect(seen).protected == {
         PodUid("uid-guarded-0"): "PodDisruptionBudget a/db allows 0 disruptions, not 1"
     }
-    bench.clock.pass_(REFUSED_S)
+    bench.clock.pass_(REFUSED.first_s)
     assert bench.dispatch.protect(snapshot(now=bench.clock.now())).protected == {}
 
 
@@ -146,18 +114,18 @@ def test_a_blocked_victim_is_spared_and_another_plan_is_asked_for() -> None:
     assert bench.pokes == 1
     assert bench.dispatch.protect(seen).protected == {PodUid("uid-old-1"): "the budget says no"}
     assert bench.counted("reclaim", "blocked") == 1
-    bench.clock.pass_(BLOCKED_S)
+    bench.clock.pass_(BLOCKED.first_s)
     assert bench.dispatch.protect(snapshot(now=bench.clock.now())).protected == {}
 
 
-def test_the_rest_of_a_set_is_awaited_after_one_was_blocked() -> None:
+def test_after_a_refusal_others_are_chosen_as_soon_as_the_rest_is_seen_to_leave() -> None:
     bench = Bench()
     other = gang("other", 2)
     bench.evictor.outcomes["old-1"] = EvictOutcome(EvictResult.BLOCKED, "no")
     bench.carry_out(OLD, other, NEEDY, wanted=evictions(OLD))
     bench.carry_out(OLD, other, NEEDY, wanted=evictions(other))
-    left = gang("old", [pod("old-1")])
-    bench.carry_out(left, other, NEEDY, wanted=evictions(other))
+    half = gang("old", [pod("old-0", Status.RELEASING), pod("old-1")])
+    bench.carry_out(half, other, NEEDY, wanted=evictions(other))
 
     assert bench.evictor.names() == ["old-0", "old-1", "other-0", "other-1"]
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from extender.evictions import safety
-from extender.model.gang import Gang
-from extender.model.pod import Pod, Status
+from extender.model.gang import Gang, GangKey
+from extender.model.pod import Pod, PodUid, Status
 from extender.model.queue import Queue
 from extender.model.snapshot import DisruptionBudget
 from tests.evictions.scene import budget, evictions, gang, pod, snapshot
@@ -52,6 +54,17 @@ def test_a_role_is_never_left_with_fewer_members_than_it_needs() -> None:
     torn = gang("old", members, min_member=2, min_by_role={"chief": 1, "hand": 1})
 
     assert objections(torn, only=1) == {"0 of 1 needed chief members of a/old would be left"}
+
+
+def test_a_promise_does_not_stand_for_a_member_that_leaves() -> None:
+    chiefs = [pod("old-0", role="chief"), pod("old-1", Status.ALLOCATED, role="chief")]
+    torn = gang("old", [*chiefs, pod("old-2")], min_member=2, min_by_role={"chief": 1})
+
+    assert objections(torn, only=1) == {"1 of 2 needed members of a/old would be left"}
+    assert objections(gang("old", [*torn.pods, pod("old-3")], min_member=2,
+                           min_by_role={"chief": 1}), only=1) == {
+        "0 of 1 needed chief members of a/old would be left"
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -108,3 +121,28 @@ def test_a_disruption_budget_is_counted_over_the_whole_set() -> None:
         "PodDisruptionBudget a/web allows 2 disruptions, not 3"
     }
     assert objections(gang("old", members), budgets=(budget("db", 0, app="db"),)) == set()
+
+
+def test_only_those_beyond_a_budget_are_held_against_it() -> None:
+    members = [pod(f"old-{index}", labels={"app": "web"}) for index in range(3)]
+    seen = snapshot(
+        gang("old", members, min_member=0), NEEDY, budgets=[budget("web", 1, app="web")]
+    )
+    asked = safety.find(evictions(seen.gangs[GangKey("a/old")]), seen)
+
+    assert set(safety.objections(asked, seen)) == {"uid-old-1", "uid-old-2"}
+
+
+def test_those_asked_before_count_against_a_budget_until_it_shows_them() -> None:
+    members = [pod(f"old-{index}", labels={"app": "web"}) for index in range(3)]
+    old = gang("old", members, min_member=0)
+
+    def forbidden(web: DisruptionBudget, leaving: set[str]) -> int:
+        seen = snapshot(old, NEEDY, budgets=[web])
+        asked = safety.find(evictions(old, only=1), seen)
+        return len(safety.objections(asked, seen, {PodUid(f"uid-{name}") for name in leaving}))
+
+    assert forbidden(budget("web", 2, app="web"), {"old-1"}) == 0
+    assert forbidden(budget("web", 2, app="web"), {"old-1", "old-2"}) == 1
+    shown = replace(budget("web", 1, app="web"), disrupted=frozenset({"old-1", "old-2"}))
+    assert forbidden(shown, {"old-1", "old-2"}) == 0

@@ -92,6 +92,36 @@ def test_the_more_important_takes_the_place_of_the_less_important_once() -> None
     assert evicted == len(town.evicted) == 12
 
 
+def test_a_restart_in_the_middle_of_a_set_asks_for_no_more_than_were_needed() -> None:
+    town = full_town()
+    town.submit(Job("r", "right", 16))
+    town.takes = 8  # two of four gangs; then we die
+    town.pass_seconds(1)
+    assert len(town.evicted) == 8
+
+    town.takes = None
+    town.restart()
+    town.pass_seconds(HOUR, every=5)
+
+    assert len(town.evicted) == 16
+    assert (town.used("left"), town.running()["r"]) == (16, 16)
+
+
+def test_a_victim_that_never_goes_is_waited_for_and_then_another_leaves_in_its_place() -> None:
+    town = full_town(finalized={"l7"})
+    town.submit(Job("vip", "left", 10, priority=100))
+    town.pass_seconds(60)
+    assert len(town.evicted) == 12, "one set, and no more while all of it may still go"
+    assert town.running()["vip"] == 0
+
+    town.pass_seconds(30)
+    assert town.running()["vip"] == 10
+    evicted = len(town.evicted)
+    town.pass_seconds(HOUR, every=5)
+
+    assert len(town.evicted) == evicted
+
+
 jobs = st.builds(
     lambda number, queue, members, surplus, cpu, priority: Job(
         f"j{number}", queue, members + surplus, members, cpu, priority

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from extender.cache.pods import STUCK_S
 from extender.evictions.dispatch import Dispatch
 from extender.metrics import Metrics
 from extender.model.dialect import VOLCANO
@@ -61,12 +62,21 @@ class Town:
     clock: VirtualClock = field(default_factory=VirtualClock)
     #: (when, gang) of every eviction.
     evicted: list[tuple[float, str]] = field(default_factory=list)
+    #: Jobs whose pods never go: somebody's finalizer keeps them.
+    finalized: set[str] = field(default_factory=set)
+    #: The API server takes no more evictions than this.
+    takes: int | None = None
 
     def __post_init__(self) -> None:
         self._phases: dict[str, Phase] = {}
         self._owner: dict[PodUid, str] = {}
         self._made = 0
+        self._told_at: dict[PodUid, float] = {}
         self._shapes: dict[int, Shape] = {}
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin anew, with nothing remembered."""
         self.journal = Journal()
         self.dispatch = Dispatch(
             evictor=self,
@@ -87,11 +97,18 @@ class Town:
 
     def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
         """Play the API server: a pod that is asked to leave begins to stop."""
-        for order in orders:
-            self.pods[order.uid] = replace(self.pods[order.uid], status=Status.RELEASING)
+        return [self._evict(order) for order in orders]
+
+    def _evict(self, order: EvictOrder) -> Future[EvictOutcome]:
+        if self.takes is not None and len(self.evicted) >= self.takes:
+            return Future()
+        owner = self._owner[order.uid]
+        self.pods[order.uid] = replace(self.pods[order.uid], status=Status.RELEASING)
+        if owner not in self.finalized:
             self.stopping[order.uid] = self.clock.now() + GRACE_S
-            self.evicted.append((self.clock.now() - NOW, self._owner[order.uid]))
-        return [settled(EvictOutcome(EvictResult.LEAVING)) for _ in orders]
+        self._told_at[order.uid] = self.clock.now()
+        self.evicted.append((self.clock.now() - NOW, owner))
+        return settled(EvictOutcome(EvictResult.LEAVING))
 
     def pass_seconds(self, seconds: int, every: int = 1) -> None:
         """Let time pass, with a cycle every so many seconds."""
@@ -124,12 +141,17 @@ class Town:
 
     def snapshot(self) -> Snapshot:
         table = node_table(self.cpus)
+        given_up = self.clock.now() - GRACE_S - STUCK_S
+        stuck = frozenset(
+            uid for uid, at in self._told_at.items() if at <= given_up and uid in self.pods
+        )
         for pod in self.pods.values():
             if pod.status in OCCUPYING_SET:
                 row = table.facts.index[pod.node]
                 need = np.array([pod.requests.amount(name) for name in DIMENSIONS])
                 table.used[row] += need
-                table.releasing[row] += need if pod.status is Status.RELEASING else 0
+                is_leaving = pod.status is Status.RELEASING and pod.uid not in stuck
+                table.releasing[row] += need if is_leaving else 0
         gangs = {gang.key: gang for gang in self._gangs()}
         return Snapshot(
             generation=int(self.clock.now() - NOW) + 1,
@@ -138,6 +160,7 @@ class Town:
             gangs=dict(sorted(gangs.items())),
             queues={queue.name: queue for queue in self.queues},
             budgets=tuple(self.budgets),
+            stuck=stuck,
         )
 
     def _gangs(self) -> Iterator[Gang]:
@@ -165,7 +188,11 @@ class Town:
             if until <= self.clock.now():
                 del self.stopping[uid]
                 self.pods.pop(uid, None)
-        alive = Counter(self._owner[uid] for uid in self.pods)
+        alive = Counter(
+            self._owner[uid]
+            for uid, pod in self.pods.items()
+            if uid not in self._told_at or uid in self.stopping
+        )
         for name, job in self.jobs.items():
             for _ in range(job.members - alive[name]):
                 self._make_pod(job)

@@ -35,6 +35,17 @@ def test_a_sibling_that_is_not_needed_may_stay_unschedulable():
     assert desk.cause_of(1) is None
 
 
+def test_the_only_sibling_of_a_needed_role_is_needed_however_many_others_there_are():
+    desk = a_gang_of(4, min_member=3)
+    desk.world.add_group(3, roles={"ps": 1})
+    desk.world.add_pod("ps", role="ps")
+    for number in range(3):
+        desk.arrives(f"w-{number}")
+    refused(desk, "ps")
+
+    assert desk.cause_of(1) is Cause.SIBLING_UNSCHEDULABLE
+
+
 def test_a_sibling_that_we_refused_ourselves_is_not_lost():
     desk = a_gang_of(2)
     desk.arrives("w-0")

@@ -79,3 +79,10 @@ def test_what_a_gang_remembers_of_its_budgets_is_forgotten_when_they_change() ->
 
 def test_without_budgets_and_reprieves_nothing_is_said() -> None:
     assert note(full(guarded(), VIP)) == ""
+
+
+def test_pods_that_should_have_left_long_ago_are_named() -> None:
+    stuck = frozenset({PodUid("uid-old-0"), PodUid("uid-of-another-scheduler")})
+    hanging = gang("old", [pod("old-0", Status.RELEASING, node="n0")], phase=Phase.RUNNING)
+
+    assert note(full(hanging, VIP, stuck=stuck)) == "; 2 pods should have left long ago: a/old-0"

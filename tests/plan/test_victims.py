@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 
+import pytest
+
 from extender.model.gang import Gang
+from extender.model.pod import Status
 from extender.model.snapshot import Snapshot
 from extender.plan.planner import make_plan
-from tests.builders import amounts, cluster, gang, node
+from tests.builders import amounts, cluster, gang, node, pod, shape
+from tests.evictions.scene import budget
 
 
 def preemption(chance: random.Random) -> Snapshot:
@@ -81,9 +86,9 @@ def _slots(before: Snapshot, gone: set[str], wish: Gang) -> int:
     need = wish.pods[0].requests
     free = {each.name: each.allocatable for each in before.nodes.nodes}
     for each in before.gangs.values():
-        for pod in each.pods:
-            if pod.node and pod.uid not in gone:
-                free[pod.node] = free[pod.node] - pod.requests
+        for member in each.pods:
+            if member.node and member.uid not in gone:
+                free[member.node] = free[member.node] - member.requests
     return sum(
         max(0, min(room.amount(name) // amount for name, amount in need.items() if amount))
         for room in free.values()
@@ -114,3 +119,83 @@ def test_whoever_can_be_helped_is_helped() -> None:
         helped = bool(plan.tickets["a/high"]) if "a/high" in plan.tickets else False
 
         assert helped == possible
+
+
+def with_roles(key: str, *members: tuple[str, Status], **minima: int) -> Gang:
+    """A gang of two members at least, on n1; each is told by its role and how far it is."""
+    name = key.partition("/")[2]
+    pods = [
+        pod(f"{name}-{number}", shape(cpu=1), on="n1", role=role, status=status)
+        for number, (role, status) in enumerate(members)
+    ]
+    return gang(key, pods=pods, on=["n1"], least=2, group={"min_by_role": minima})
+
+
+def leavers(running: Gang, cpus: int) -> set[str]:
+    """Name who leaves a full n1 when a more important pod wants *cpus* of it."""
+    vip = gang("a/vip", 1, cpu=cpus, priority=10)
+    full = cluster([node("n1", cpu=len(running.pods))], [running, vip])
+    return {each.name for each in make_plan(full).evictions}
+
+
+RUNS, PROMISED = Status.RUNNING, Status.ALLOCATED
+
+
+def test_the_only_member_of_a_needed_role_leaves_with_all_others_or_not_at_all() -> None:
+    workers = [("worker", RUNS)] * 3
+    train = with_roles("a/train", *workers, ("ps", RUNS), ps=1, worker=1)
+
+    for cpus in (1, 2):
+        assert len(leavers(train, cpus)) == cpus
+        assert "train-3" not in leavers(train, cpus)
+    assert len(leavers(train, 3)) == 4
+
+
+def test_a_promise_does_not_stand_for_the_only_member_of_a_role() -> None:
+    """It may lapse, and then nobody would be there."""
+    train = with_roles(
+        "a/train", ("ps", PROMISED), ("worker", RUNS), ("worker", RUNS), ("ps", RUNS), ps=1
+    )
+
+    assert leavers(train, 1) == {"train-2"}
+
+
+def test_gangs_that_may_not_leave_do_not_hide_the_one_that_may() -> None:
+    """Only so many of one queue and priority are looked at; they must be such as could leave."""
+    names = [f"n{number}" for number in range(40)]
+    old = [
+        gang(
+            f"a/old{number}", 1, on=[name], cpu=4, created=float(number),
+            each={"preemptable": number == 0},
+        )
+        for number, name in enumerate(names)
+    ]  # fmt: skip
+    vip = gang("a/vip", 1, cpu=4, priority=10, created=99.0)
+    full = cluster([node(name) for name in names], [*old, vip])
+
+    assert [each.name for each in make_plan(full).evictions] == ["old0-0"]
+
+    spared = {member.uid: "it may not" for each in old[1:] for member in each.pods}
+    willing = [replace(each, pods=(replace(each.pods[0], preemptable=True),)) for each in old]
+    full = cluster([node(name) for name in names], [*willing, vip], protected=spared)
+    assert [each.name for each in make_plan(full).evictions] == ["old0-0"]
+
+
+@pytest.mark.parametrize("allowed", [0, 1])
+def test_gangs_that_a_budget_keeps_do_not_hide_the_one_that_may_leave(allowed: int) -> None:
+    names = [f"n{number}" for number in range(40)]
+    old = [
+        gang(
+            f"a/old{number}", 2, on=[name, name], cpu=2, created=float(number),
+            each={"labels": {"app": f"db{number}" if number else "free"}},
+        )
+        for number, name in enumerate(names)
+    ]  # fmt: skip
+    budgets = [
+        replace(budget(f"db{number}", allowed, app=f"db{number}"), namespace="a")
+        for number in range(1, 40)
+    ]
+    vip = gang("a/vip", 1, cpu=4, priority=10, created=99.0)
+    full = cluster([node(name) for name in names], [*old, vip], budgets=budgets)
+
+    assert {each.name for each in make_plan(full).evictions} == {"old0-0", "old0-1"}

@@ -56,8 +56,9 @@ def _are_enough(group: PodGroup, coming: Collection[str], seated: Seats) -> bool
 
 def is_within_reach(assembly: Assembly, facts: Facts) -> bool:
     """Ask whether the members that exist could still be enough."""
-    hopeful = sum(may_come(pod, assembly) for pod in facts.pods_of(assembly.key))
-    return hopeful >= assembly.group.min_member
+    hopeful = [pod.role for pod in facts.pods_of(assembly.key) if may_come(pod, assembly)]
+    nobody = Seats(0, dict.fromkeys(assembly.group.role_minima, 0))
+    return _are_enough(assembly.group, hopeful, nobody)
 
 
 def may_come(pod: Pod, assembly: Assembly) -> bool:

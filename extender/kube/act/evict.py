@@ -37,6 +37,8 @@ class ApiEvictor(PacedCalls):
 
     def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
         """Send *orders* and give one future for each, in order."""
+        if self._stopping.is_set():
+            return [_called_back() for _ in orders]
         return [self._workers.submit(self._carry_out, order) for order in orders]
 
     def _carry_out(self, order: EvictOrder) -> EvictOutcome:
@@ -122,6 +124,12 @@ class ApiEvictor(PacedCalls):
         except ApiError:
             return True
         return pods.uid(body) == order.uid
+
+
+def _called_back() -> Future[EvictOutcome]:
+    future: Future[EvictOutcome] = Future()
+    future.cancel()
+    return future
 
 
 def _said(error: ApiError) -> str:

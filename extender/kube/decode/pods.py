@@ -17,7 +17,8 @@ from extender.errors import BadQuantity, MalformedCall
 from extender.kube.decode.codec import OddMeta
 from extender.kube.decode.membership import membership_of
 from extender.kube.decode.raw import Labels, RawMarks, RawPod, RawPodSpec, RawPodStatus
-from extender.kube.decode.shapes import ONE_POD, Shapes
+from extender.kube.decode.requests import ONE_POD
+from extender.kube.decode.shapes import Shapes
 from extender.model.gang import SHADOW, GangKey, Membership
 from extender.model.pod import NO_LABELS, Pod, PodUid, Shape, Status
 
@@ -108,6 +109,7 @@ def to_pod(raw: RawPod, *, schedulers: frozenset[str]) -> tuple[Pod, Membership]
             priority=_priority(spec, marks),
             priority_class=intern(spec.priority_class_name) if spec.priority_class_name else "",
             created=meta.created,
+            leaves_by=meta.leaves_by,
             gated=bool(spec.scheduling_gates),
             preemptable=_is_true(_mark(marks.preemptable, labels, _PREEMPTABLE)),
             may_preempt=spec.preemption_policy != "Never",

@@ -72,9 +72,14 @@ class RawMeta(_AnyMeta, rename="camel", gc=False):
 class RawPodMeta(_AnyMeta, rename="camel", gc=False):
     """metadata of a pod."""
 
-    deletion_timestamp: str | None = None
+    deletion_timestamp: datetime | None = None
     annotations: RawMarks | None = None
     owner_references: tuple[RawOwner, ...] | None = None
+
+    @property
+    def leaves_by(self) -> float:
+        """Give when a deleted pod is to be gone; Kubernetes adds its grace to the deletion."""
+        return self.deletion_timestamp.timestamp() if self.deletion_timestamp else 0.0
 
 
 class RawResources(msgspec.Struct, frozen=True, gc=False):
@@ -216,6 +221,12 @@ class RawPodStatus(msgspec.Struct, rename="camel", gc=False):
     nominated_node_name: str | None = None
     conditions: tuple[RawPodCondition, ...] | None = None
     container_statuses: tuple[RawContainerStatus, ...] | None = None
+    init_container_statuses: tuple[RawContainerStatus, ...] | None = None
+    #: Of the pod as a whole, from 1.36 on.
+    allocated_resources: Quantities | None = None
+    resources: RawResources | None = None
+    #: Before 1.33, how far a resize is; later a condition says it.
+    resize: str | None = None
 
 
 class RawPod(msgspec.Struct, gc=False):

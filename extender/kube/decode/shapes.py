@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from itertools import chain
 
-from extender.errors import BadQuantity
 from extender.kube.decode.raw import (
     Quantities,
     RawContainer,
@@ -21,14 +20,12 @@ from extender.kube.decode.raw import (
     RawResources,
     RawToleration,
 )
+from extender.kube.decode.requests import requests_of, resize_of
 from extender.model.pod import HostPort, NodeTerm, Requirement, Shape, Toleration
-from extender.model.quantity import LARGEST
-from extender.model.resources import NOTHING, PODS, Resources
 
 #: More different shapes than any cluster has; when they are reached, the memory starts afresh.
 _REMEMBERED = 50_000
 
-ONE_POD = Resources({PODS: 1})
 _ANY_ADDRESS = "0.0.0.0"  # noqa: S104 (Kubernetes' word for any address; nothing listens here)
 
 
@@ -65,7 +62,7 @@ def _as_written(pod: RawPod, ours: bool) -> Hashable:
         tuple([_needs(container) for container in spec.init_containers or ()]),
         _items(spec.overhead),
         _amounts(spec.resources),
-        _resized(pod),
+        resize_of(pod),
     )
     if not ours:
         return needs
@@ -97,25 +94,8 @@ def _content(shape: Shape) -> Hashable:
     )
 
 
-def _resized(pod: RawPod) -> Hashable:
-    """Tell what the kubelet really gives, where a resize in place makes it differ from the spec."""
-    given = pod.status.container_statuses
-    if not given:
-        return None
-    asked = {each.name: each.resources for each in pod.spec.containers or ()}
-    differing = []
-    for status in given:
-        resources = asked.get(status.name)
-        requests = (resources and resources.requests) or None
-        actual = (status.resources and status.resources.requests) or None
-        allocated = status.allocated_resources or None
-        if (actual and actual != requests) or (allocated and allocated != requests):
-            differing.append((status.name, _items(actual), _items(allocated)))
-    return tuple(differing) or None
-
-
 def _read(pod: RawPod, ours: bool) -> Shape:
-    requests, host_ports = _requests(pod), _host_ports(pod)
+    requests, host_ports = requests_of(pod), _host_ports(pod)
     if not ours:
         return Shape(requests=requests, host_ports=host_ports)
     spec = pod.spec
@@ -132,69 +112,6 @@ def _read(pod: RawPod, ours: bool) -> Shape:
 
 def _toleration(raw: RawToleration) -> Toleration:
     return Toleration(raw.key or "", raw.operator or "Equal", raw.value or "", raw.effect or "")
-
-
-def _requests(pod: RawPod) -> Resources:
-    spec = pod.spec
-    given = {status.name: status for status in pod.status.container_statuses or ()}
-    containers = []
-    for container in spec.containers or ():
-        amounts = _parse(container.resources)
-        status = given.get(container.name)
-        if status is not None:
-            # kube-scheduler counts the most of what is asked, allocated and actually given.
-            amounts = amounts.at_least(_quantities(status.allocated_resources))
-            amounts = amounts.at_least(_parse(status.resources))
-        containers.append(amounts)
-    total = pod_requests(
-        containers,
-        [
-            (_parse(each.resources), each.restart_policy == "Always")
-            for each in spec.init_containers or ()
-        ],
-        _quantities(spec.overhead),
-        _parse(spec.resources),
-    )
-    return Resources({name: min(amount, LARGEST) for name, amount in total.items() if amount})
-
-
-def pod_requests(
-    containers: Sequence[Resources],
-    init: Sequence[tuple[Resources, bool]] = (),
-    overhead: Resources = NOTHING,
-    pod_level: Resources = NOTHING,
-) -> Resources:
-    """Add up a pod as kube-scheduler does, `pods: 1` included.
-
-    *init* is in the order of the pod's spec; the flag says that the container is a sidecar
-    (`restartPolicy: Always`), which keeps running beside everything that starts after it. Plain
-    init containers run alone, so only the most demanding moment counts. A resource named at
-    *pod_level* replaces what the containers add up to.
-    """
-    running, peak = NOTHING, NOTHING
-    for amounts, is_sidecar in init:
-        peak = peak.at_least(running + amounts)
-        if is_sidecar:
-            running = running + amounts
-    needed = sum(containers, running).at_least(peak)
-    return Resources({**needed, **pod_level}) + overhead + ONE_POD
-
-
-def _parse(resources: RawResources | None) -> Resources:
-    """Read requests; a limit without a request is one, as the API server's defaults make it."""
-    if resources is None:
-        return NOTHING
-    return _quantities({**(resources.limits or {}), **(resources.requests or {})})
-
-
-def _quantities(quantities: Quantities | None) -> Resources:
-    if not quantities:
-        return NOTHING
-    amounts = Resources.parse(quantities)
-    for name, amount in amounts.items():
-        if amount < 0:
-            raise BadQuantity(quantities[name])
-    return amounts
 
 
 def _host_ports(pod: RawPod) -> tuple[HostPort, ...]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from extender.plan.room.state import GangState
-from extender.plan.victims.units import Unit, by_gang
+from extender.plan.victims.units import Unit, by_gang, firm_by_role
 
 #: So many sets are tried at most; a handful of victims among a dozen is well within it.
 _TRIES = 1500
@@ -66,11 +67,12 @@ def go_together(units: Sequence[Unit]) -> bool:
 def _keeps_minimum(gang: GangState, own: Sequence[Unit]) -> bool:
     if gang.firm - len(own) < gang.min_member:
         return False
-    for role, least in gang.role_minima.items():
-        gone = sum(unit.members[0].pod.role == role for unit in own)
-        if gone and gang.ready_by_role.get(role, 0) - gone < least:
-            return False
-    return True
+    if not gang.role_minima:
+        return True
+    gone, have = Counter(unit.members[0].pod.role for unit in own), firm_by_role(gang)
+    return all(
+        have[role] - gone[role] >= least for role, least in gang.role_minima.items() if gone[role]
+    )
 
 
 def _solves(puzzle: Puzzle, chosen: Sequence[int]) -> bool:

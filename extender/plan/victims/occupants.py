@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator
 from heapq import merge
 from itertools import chain, islice
 
-from extender.model.gang import GangKey
+from extender.model.gang import Gang, GangKey
 from extender.model.node import Amounts
 from extender.model.pod import SEATED_SET, PodUid, Status
+from extender.model.snapshot import DisruptionBudget
 from extender.plan.opinions import Key
 from extender.plan.plugin import Candidate
+from extender.plan.plugins.pdb import covers
 from extender.plan.room.state import GangState
 from extender.plan.room.trials import Rows
 from extender.plan.session import Session
@@ -39,6 +41,10 @@ class Occupants:
         #: What pods free that leave together, by who they are.
         self.frees: dict[tuple[PodUid, ...], tuple[Rows, Amounts]] = {}
         self._sorted: dict[tuple[str, int], list[GangState]] = {}
+        self._leave: dict[GangKey, tuple[bool, bool]] = {}
+        self._budgets: dict[str, list[DisruptionBudget]] = {}
+        for budget in session.snapshot.budgets:
+            self._budgets.setdefault(budget.namespace, []).append(budget)
         self._askable: dict[tuple[GangKey, bool, bool], list[Candidate]] = {}
         for key, gang in session.snapshot.gangs.items():
             if gang.seated and gang.queue in session.queues and gang.problem is None:
@@ -51,11 +57,36 @@ class Occupants:
         each only the first ones are given: more of the same make no choice better.
         """
         groups = [
-            islice((gang for gang in self._last_first(group) if gang.firm > 0), _MOST_OF_A_GROUP)
+            islice(filter(self._can_give, self._last_first(group)), _MOST_OF_A_GROUP)
             for group, keys in self._by_group.items()
             if not spares(self.state(keys[0]))
         ]
         return merge(*groups, key=self.order, reverse=True)
+
+    def _can_give(self, gang: GangState) -> bool:
+        """Ask whether somebody of *gang* could leave, alone or all together.
+
+        Those who cannot must not take the place of those who can among the first ones.
+        """
+        if gang.firm <= 0:
+            return False
+        alone, together = self._may_leave(gang.gang)
+        return together or (alone and gang.firm > gang.min_member)
+
+    def _may_leave(self, gang: Gang) -> tuple[bool, bool]:
+        """Ask whether marks, reprieves and budgets let some of *gang* leave, and whether all."""
+        known = self._leave.get(gang.key)
+        if known is None:
+            protected = self._session.snapshot.protected
+            budgets = self._budgets.get(gang.group.namespace, ())
+            seated = [pod for pod in gang.pods if pod.status in SEATED_SET]
+            free = [pod for pod in seated if pod.preemptable and pod.uid not in protected]
+            kept = [(each.allowed, sum(covers(each, pod) for pod in free)) for each in budgets]
+            closed = [each for each in budgets if each.allowed <= 0]
+            alone = any(not any(covers(each, pod) for each in closed) for pod in free)
+            together = len(free) == len(seated) and all(few >= count for few, count in kept)
+            known = self._leave[gang.key] = (alone, together)
+        return known
 
     def _last_first(self, group: tuple[str, int]) -> list[GangState]:
         known = self._sorted.get(group)

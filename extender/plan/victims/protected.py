@@ -1,4 +1,4 @@
-"""Who could make room for a gang but is left alone, and why: budgets, and reprieves."""
+"""Who could make room for a gang and does not: left alone for a reason, or stuck on the way out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from extender.plan.plugins.pdb import covers
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
 
-#: So many reasons are named; the first holds for most pods.
+#: So many reasons, or pods, are named; the first reason holds for most pods.
 _NAMED = 2
 
 
@@ -26,12 +26,19 @@ class Protected:
         for budget in snapshot.budgets:
             self._budgets.setdefault(budget.namespace, []).append(budget)
         self._is_empty = not snapshot.budgets and not snapshot.protected
+        self._stuck: str | None = None
         #: (queue, priority) -> why -> pods.
         self._counts: dict[tuple[str, int], Counter[str]] | None = None
 
     def note(self, gang: GangState) -> str:
-        """Say how many pods that could leave for *gang* are left alone; empty when none."""
-        if self._is_empty or not self._session.is_starving(gang):
+        """Say who could make room for *gang* and does not; empty when nobody."""
+        if not self._session.is_starving(gang):
+            return ""
+        return self._left_alone(gang) + self._stuck_ones()
+
+    def _left_alone(self, gang: GangState) -> str:
+        """Say how many pods that could leave for *gang* are left alone."""
+        if self._is_empty:
             return ""
         total: Counter[str] = Counter()
         for (queue, priority), counts in self._by_place().items():
@@ -42,6 +49,19 @@ class Protected:
             for why, count in total.most_common(_NAMED)
         ]
         return f"; left alone: {', '.join(named)}" if named else ""
+
+    def _stuck_ones(self) -> str:
+        """Name pods that should have left long ago: nobody waits for them, but people can help."""
+        stuck = self._session.snapshot.stuck
+        if not stuck:
+            return ""
+        if self._stuck is None:
+            gangs = self._session.snapshot.gangs.values()
+            names = [pod.key for gang in gangs for pod in gang.pods if pod.uid in stuck]
+            count = "1 pod" if len(stuck) == 1 else f"{len(stuck)} pods"
+            named = ", ".join(sorted(names)[:_NAMED])
+            self._stuck = f"; {count} should have left long ago" + (f": {named}" if named else "")
+        return self._stuck
 
     def _could_leave(self, queue: str, priority: int, gang: GangState) -> bool:
         if queue == gang.queue.name:

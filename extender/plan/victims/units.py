@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from extender.model.node import Amounts
-from extender.model.pod import PodUid
+from extender.model.pod import SEATED_SET, Pod, PodUid, Status
 from extender.plan.demand import Demand
 from extender.plan.plugin import Candidate
 from extender.plan.room.state import GangState
@@ -50,6 +51,20 @@ def by_gang(units: Iterable[Unit]) -> dict[str, list[Unit]]:
     for unit in units:
         groups.setdefault(unit.gang.key, []).append(unit)
     return groups
+
+
+def firm_by_role(gang: GangState) -> Counter[str]:
+    """Count the members of each role that depend on no promise, if *gang* needs any role."""
+    if not gang.role_minima:
+        return Counter()
+    if gang.evicted:
+        return _firm(gang.gang.pods, gang.evicted)
+    return gang.gang.memo.recall("firm by role", lambda: _firm(gang.gang.pods, ()))
+
+
+def _firm(pods: Iterable[Pod], gone: Container[PodUid]) -> Counter[str]:
+    firm = SEATED_SET | {Status.SUCCEEDED}
+    return Counter(pod.role for pod in pods if pod.status in firm and pod.uid not in gone)
 
 
 class Units:
@@ -115,12 +130,11 @@ class Units:
         """List the members of which *gang* can lose some, the least important first."""
         if self._is_busy(gang) or gang.firm <= gang.min_member:
             return []
-        have = gang.ready_by_role
+        have, minima = firm_by_role(gang), gang.role_minima
         return [
             one
             for one in self._left(gang)
-            if have.get(one.pod.role, 0) > gang.role_minima.get(one.pod.role, 0)
-            or not gang.role_minima
+            if not minima or have[one.pod.role] > minima.get(one.pod.role, 0)
         ]
 
     def whole(self, gang: GangState) -> Unit | None:

@@ -125,3 +125,12 @@ def test_a_pod_that_cannot_be_marked_is_evicted_all_the_same() -> None:
     outcome, _, _ = evict(mark=[(500, {"message": "try later"})])
 
     assert outcome.result is EvictResult.LEAVING
+
+
+def test_nobody_is_asked_any_more_once_we_are_stopping() -> None:
+    api = ApiDouble({})
+    evictor = ApiEvictor(cast(Access, api))
+    evictor.stop()
+
+    assert evictor.evict([ORDER])[0].cancelled()
+    assert api.asked == []

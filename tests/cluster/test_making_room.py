@@ -1,0 +1,324 @@
+"""Making room without harm, on the real API server: nobody leaves in vain, nobody waits in vain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from extender.plan.policy import policies
+
+from . import objects, telling
+from .api import Api, Object
+from .components import http_json
+from .conftest import GangScheduler, Pool
+from .control_plane import ControlPlane
+from .test_make_room import alive, budget, set_budget
+from .test_status import gang, wait_until_running
+from .waiting import wait_for
+
+Nodes = Callable[..., Pool]
+Create = Callable[..., list[Object]]
+
+#: Of the pair that most tests share, and of pairs of a test's own.
+SCHEDULER = "room-scheduler"
+OWN = "own-room-scheduler"
+#: So soon after its grace a pod is given up here.
+STUCK_S = 2
+#: What must come true comes true so soon after the last change.
+SOON_S = 5
+ROLE = "volcano.sh/task-spec"
+
+
+@contextmanager
+def running_pair(
+    plane: ControlPlane, *arguments: str, scheduler_name: str
+) -> Iterator[GangScheduler]:
+    name = f"--scheduler-name={scheduler_name}"
+    with (
+        plane.extender(name, *arguments) as extender,
+        plane.scheduler(plane.scheduler_config(extender, name)) as scheduler,
+    ):
+        yield GangScheduler(extender, scheduler)
+
+
+@pytest.fixture(scope="module")
+def pair(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GangScheduler]:
+    """A pair whose plans know of no budgets (Volcano's installer leaves the plugin out too)."""
+    policy = tmp_path_factory.mktemp("policy") / "policy.yaml"
+    policy.write_text(policies.DEFAULT_TEXT.replace("  - name: pdb\n", ""))
+    options = (f"--config={policy}", f"--stuck-s={STUCK_S}")
+    with running_pair(plane, *options, scheduler_name=SCHEDULER) as made:
+        yield made
+
+
+@pytest.fixture
+def urgent(namespace: str, create: Create) -> str:
+    """A PriorityClass above all others."""
+    name = f"urgent-{namespace}"
+    create(objects.priority_class(name, 1000))
+    return name
+
+
+def run(api: Api, name: str, namespace: str, count: int, pool: Pool, **rest: Any) -> None:
+    """Create a gang and wait until it runs."""
+    gang(api, name, namespace, count, pool, **{"scheduler": SCHEDULER, **rest})
+    wait_until_running(api, name, namespace, count)
+
+
+def demand(
+    api: Api,
+    name: str,
+    namespace: str,
+    count: int,
+    pool: Pool,
+    priority: str,
+    scheduler: str = SCHEDULER,
+) -> None:
+    """Create a gang that others have to leave for."""
+    api.create(objects.pod_group(name, namespace, count, priorityClassName=priority))
+    rest = {"priority": priority, "node_selector": pool.selector, "scheduler": scheduler}
+    api.create(*objects.pods(count, name, namespace, gang=name, **rest))
+
+
+def wait_until_seen(pair: GangScheduler, kind: str, name: str, **facts: Any) -> None:
+    """Wait until a plan was made that saw an object with these facts in its status."""
+
+    def seen() -> bool:
+        listed = http_json("GET", f"{pair.extender.ops_url}/api/v1/snapshot")
+        assert listed is not None
+        return any(
+            each["kind"] == kind
+            and each["metadata"]["name"] == name
+            and facts.items() <= each["status"].items()
+            for each in listed["items"]
+        )
+
+    wait_for(seen, 15, f"the extender has seen {kind} {name} with {facts}")
+
+
+def stays(pair: GangScheduler, namespace: str, name: str) -> list[str]:
+    """Give what the story of a gang says of victims that did not leave."""
+    story = telling.over_http(pair.extender, namespace, name)["story"]
+    return [line["text"] for line in story if line["word"] == "VictimStays"]
+
+
+# Refusals
+
+
+@pytest.mark.parametrize("guarded", ["one", "two"])
+def test_when_the_first_choice_may_not_leave_another_does_at_once(
+    plane: ControlPlane,
+    api: Api,
+    pair: GangScheduler,
+    namespace: str,
+    nodes: Nodes,
+    urgent: str,
+    guarded: str,
+) -> None:
+    pool = nodes(2, cpu="4")
+    for name in ("one", "two"):
+        run(api, name, namespace, 4, pool, labels={"app": name})
+    api.create(budget("keep", namespace, {"app": guarded}, minimum=4))
+    set_budget(api, "keep", namespace, allowed=0)
+    wait_until_seen(pair, "PodDisruptionBudget", "keep", disruptionsAllowed=0)
+
+    with plane.binds(namespace) as binds:
+        demand(api, "vip", namespace, 4, pool, urgent)
+        binds.wait_for(4, SOON_S, prefix="vip")
+
+    assert alive(api, namespace)[guarded] == 4
+
+
+def test_a_budget_that_gives_in_is_used_at_once(
+    plane: ControlPlane,
+    api: Api,
+    pair: GangScheduler,
+    namespace: str,
+    nodes: Nodes,
+    urgent: str,
+) -> None:
+    pool = nodes(1, cpu="4")
+    run(api, "guarded", namespace, 4, pool, labels={"app": "db"})
+    api.create(budget("keep", namespace, {"app": "db"}, minimum=4))
+    set_budget(api, "keep", namespace, allowed=0)
+    wait_until_seen(pair, "PodDisruptionBudget", "keep", disruptionsAllowed=0)
+    demand(api, "vip", namespace, 4, pool, urgent)
+    wait_until_waiting(pair, namespace, "vip", "NotEnoughRoom")
+    told = telling.over_http(pair.extender, namespace, "vip")["message"]
+    assert f"PodDisruptionBudget {namespace}/keep allows 0 disruptions" in told
+
+    with plane.binds(namespace) as binds:
+        set_budget(api, "keep", namespace, allowed=4)
+        binds.wait_for(4, SOON_S, prefix="vip")
+
+
+def test_nobody_leaves_in_vain_beside_a_victim_the_api_server_refuses(
+    plane: ControlPlane,
+    api: Api,
+    pair: GangScheduler,
+    namespace: str,
+    nodes: Nodes,
+    urgent: str,
+) -> None:
+    pool = nodes(2, cpu="4")
+    run(api, "free", namespace, 4, pool)
+    run(api, "guarded", namespace, 4, pool, labels={"app": "db"})
+    api.create(budget("stale", namespace, {"app": "db"}, minimum=0))
+    # The disruption controller has not seen its latest version: the Eviction API says 429.
+    set_budget(api, "stale", namespace, allowed=4, lag=-1)
+    wait_until_seen(pair, "PodDisruptionBudget", "stale", disruptionsAllowed=4)
+
+    with plane.binds(namespace) as binds:
+        demand(api, "vip", namespace, 8, pool, urgent)
+        wait_for(lambda: stays(pair, namespace, "vip"), 15, "the API server has refused")
+        assert alive(api, namespace) == {"free": 4, "guarded": 4}
+
+        # Nobody is asked again who was refused, and another gang finds room without them.
+        demand(api, "second", namespace, 4, pool, urgent)
+        binds.wait_for(4, SOON_S, prefix="second")
+    assert alive(api, namespace) == {"guarded": 4, "second": 4}
+
+
+# Sets
+
+
+def test_a_restart_in_the_middle_of_a_slow_set_asks_for_nobody_else(
+    plane: ControlPlane, api: Api, namespace: str, nodes: Nodes, urgent: str
+) -> None:
+    pool = nodes(4, cpu="4")
+    with running_pair(plane, scheduler_name=OWN) as pair, plane.binds(namespace) as binds:
+        for number in range(8):
+            run(api, f"small{number}", namespace, 2, pool, stop_seconds=6, scheduler=OWN)
+        demand(api, "vip", namespace, 8, pool, urgent, OWN)
+        wait_for(
+            lambda: sum(alive(api, namespace, "small").values()) < 16, 10, "somebody is leaving"
+        )
+        pair.extender.kill()
+        pair.extender.start()
+        binds.wait_for(8, 6 + 2 * SOON_S, prefix="vip")
+
+        left = alive(api, namespace, "small")
+        assert set(left.values()) == {2}
+        assert sum(left.values()) == 8
+
+
+# Pods that do not go
+
+
+def test_a_pod_stuck_in_terminating_keeps_nobody_from_idle_room(
+    plane: ControlPlane, api: Api, pair: GangScheduler, namespace: str, nodes: Nodes
+) -> None:
+    pool = nodes(3, cpu="4")
+    rest: dict[str, Any] = {"cpu": "4", "scheduler": SCHEDULER}
+    hangs = {"stop_seconds": 3600, "terminationGracePeriodSeconds": 1}
+    run(api, "hanging", namespace, 1, pool, cpu="4", **hangs)
+    with plane.binds(namespace) as binds:
+        api.delete("pods", "hanging-0", namespace)
+        gang(api, "large", namespace, 3, pool, **rest)
+        wait_until_waiting(pair, namespace, "large", "WaitingForVictims")
+        gang(api, "small", namespace, 1, pool, **rest)
+        binds.wait_for(1, 1 + STUCK_S + SOON_S, prefix="small")
+        assert telling.over_http(pair.extender, namespace, "large")["reason"] == "NotEnoughRoom"
+
+        # When it goes after all, its room is used like any other.
+        api.delete("pods", "hanging-0", namespace, grace_seconds=0)
+        api.delete("pods", "small-0", namespace, grace_seconds=0)
+        binds.wait_for(3, SOON_S, prefix="large")
+
+
+def wait_until_waiting(pair: GangScheduler, namespace: str, name: str, reason: str) -> None:
+    def said() -> str:
+        return str(telling.over_http(pair.extender, namespace, name)["reason"])
+
+    wait_for(lambda: said() == reason, 10, f"{name} waits: {reason}", seeing=said)
+
+
+# Roles
+
+
+def test_kube_scheduler_may_not_preempt_the_only_member_of_a_needed_role(
+    plane: ControlPlane, api: Api, namespace: str, nodes: Nodes, urgent: str
+) -> None:
+    pool = nodes(2, cpu="3")
+    chosen, other = ({"kubernetes.io/hostname": name} for name in pool.names)
+    train: dict[str, Any] = {"gang": "train", "scheduler": OWN}
+    # Nobody but kube-scheduler evicts here.
+    with running_pair(plane, "--dry-run", scheduler_name=OWN) as pair:
+        api.create(
+            objects.pod_group("train", namespace, 2, minTaskMember={"ps": 1, "worker": 1}),
+            objects.pod(
+                "train-ps",
+                namespace,
+                cpu="3",
+                annotations={ROLE: "ps"},
+                node_selector=chosen,
+                **train,
+            ),
+            *objects.pods(
+                3, "train-w", namespace, annotations={ROLE: "worker"}, node_selector=other, **train
+            ),
+        )
+        wait_until_running(api, "train", namespace, 4)
+        rest: dict[str, Any] = {"priority": urgent, "scheduler": OWN}
+        api.create(objects.pod("alone", namespace, cpu="3", node_selector=chosen, **rest))
+        answers = "gang_extender_hook_answers_total"
+        wait_for(
+            lambda: pair.extender.metric(answers, verb="preempt", outcome="vetoed"),
+            10,
+            "kube-scheduler has tried to preempt and was told no",
+        )
+        assert alive(api, namespace) == {"train": 1, "train-w": 3}
+
+        # One of three workers is enough for the gang.
+        with plane.binds(namespace) as binds:
+            api.create(objects.pod("beside", namespace, cpu="2", node_selector=other, **rest))
+            binds.wait_for(1, 2 * SOON_S, prefix="beside")
+        assert alive(api, namespace)["train-w"] == 1
+
+
+# Resizes
+
+
+def test_a_resize_counts_as_kube_scheduler_counts_it(
+    plane: ControlPlane, api: Api, pair: GangScheduler, namespace: str, nodes: Nodes
+) -> None:
+    pool = nodes(1, cpu="4")
+    run(api, "grower", namespace, 1, pool)
+    ask_for_more(api, namespace, "3")
+    report(api, namespace, pending("Deferred"))
+
+    with plane.binds(namespace) as binds:
+        # A resize that waits keeps its claim, …
+        gang(api, "three", namespace, 3, pool, scheduler=SCHEDULER)
+        wait_until_waiting(pair, namespace, "three", "NotEnoughRoom")
+        # … and one that can never happen claims nothing.
+        report(api, namespace, pending("Infeasible"))
+        binds.wait_for(3, SOON_S, prefix="three")
+
+
+def ask_for_more(api: Api, namespace: str, cpu: str) -> None:
+    """Resize a running pod; only where a kubelet tells what the containers have is that allowed."""
+    report(api, namespace)
+    asked = {"requests": {"cpu": cpu, "memory": "64Mi"}}
+    spec = {"containers": [{"name": "main", "resources": asked}]}
+    merge(api, namespace, "resize", {"spec": spec})
+
+
+def report(api: Api, namespace: str, *conditions: Object) -> None:
+    """Play the kubelet that says what becomes of a resize: nothing so far."""
+    has = {"cpu": "1", "memory": "64Mi"}
+    main = {"name": "main", "allocatedResources": has, "resources": {"requests": has}}
+    status = {"conditions": list(conditions), "containerStatuses": [main]}
+    merge(api, namespace, "status", {"status": status})
+
+
+def pending(reason: str) -> Object:
+    return {"type": "PodResizePending", "status": "True", "reason": reason}
+
+
+def merge(api: Api, namespace: str, part: str, change: Object) -> None:
+    path = f"/api/v1/namespaces/{namespace}/pods/grower-0/{part}"
+    api.request("PATCH", path, change, media_type="application/strategic-merge-patch+json")

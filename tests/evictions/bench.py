@@ -1,0 +1,77 @@
+"""Dispatch with everything around it recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from extender.evictions.dispatch import Dispatch
+from extender.evictions.reprieves import Reprieves
+from extender.metrics import Metrics
+from extender.model.gang import Gang, GangKey
+from extender.model.pod import Status
+from extender.model.snapshot import Snapshot
+from extender.plan.decision import Eviction, Plan
+from extender.reporting.journal import Journal
+from tests.evictions.scene import (
+    RecordingAnnouncer,
+    RecordingEvictor,
+    VirtualClock,
+    gang,
+    snapshot,
+)
+
+NEEDY = gang("needy", 2, status=Status.PENDING, queue="right")
+OLD = gang("old", 2)
+
+
+@dataclass
+class Bench:
+    """Carries out what a test wants, as if a plan had said so."""
+
+    dry_run: bool = False
+    evictor: RecordingEvictor = field(default_factory=RecordingEvictor)
+    announcer: RecordingAnnouncer = field(default_factory=RecordingAnnouncer)
+    journal: Journal = field(default_factory=Journal)
+    metrics: Metrics = field(default_factory=Metrics)
+    clock: VirtualClock = field(default_factory=VirtualClock)
+    pokes: int = 0
+
+    def __post_init__(self) -> None:
+        self.dispatch = Dispatch(
+            evictor=self.evictor,
+            announcer=self.announcer,
+            journal=self.journal,
+            metrics=self.metrics,
+            clock=self.clock,
+            reprieves=Reprieves(rerun_s=60),
+            dry_run=self.dry_run,
+        )
+        self.dispatch.on_objection(self._poke)
+
+    def _poke(self) -> None:
+        self.pokes += 1
+
+    def carry_out(self, *gangs: Gang, wanted: list[Eviction], **seen: Any) -> Snapshot:
+        now = snapshot(*gangs, now=self.clock.now(), **seen)
+        self.dispatch.carry_out(now, Plan(evictions=tuple(wanted)))
+        return now
+
+    def counted(self, action: str, outcome: str) -> float:
+        return self.metrics.evictions.labels(action, outcome)._value.get()
+
+    def protected(self, **facts: Any) -> set[str]:
+        """Name the pods that are left alone now."""
+        seen = snapshot(now=self.clock.now(), **facts)
+        return {uid.removeprefix("uid-") for uid in self.dispatch.protect(seen).protected}
+
+    def stories(self, key: str, word: str) -> list[str]:
+        """Give what was told of a gang under one word."""
+        return [line.text for line in self.journal.story(GangKey(key)) if line.word == word]
+
+
+def without(victim: Gang, gone: Iterable[str]) -> Gang:
+    """Give a gang of which some members are gone."""
+    left = [pod for pod in victim.pods if pod.name not in set(gone)]
+    return gang(victim.group.name, left, min_member=victim.group.min_member)
