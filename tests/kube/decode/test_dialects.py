@@ -51,6 +51,37 @@ def test_a_group_of_volcano_is_read_whole() -> None:
     assert (read.created, read.dialect, read.problem) == (1767225600.0, VOLCANO, "")
 
 
+def test_a_minimum_in_the_words_of_a_quota_is_read_in_those_of_a_node() -> None:
+    # Volcano's controllers count a pod as a ResourceQuota would and write every name of it.
+    written = {
+        "count/pods": "2",
+        "pods": "2",
+        "cpu": "2",
+        "requests.cpu": "2",
+        "limits.cpu": "4",
+        "memory": "2Gi",
+        "requests.memory": "2Gi",
+        "limits.memory": "2Gi",
+        "nvidia.com/gpu": "8",
+        "requests.nvidia.com/gpu": "8",
+    }
+    read = group(minResources=written).min_resources
+
+    assert read == Resources({"pods": 2, "cpu": 2000, "memory": 2 << 30, "nvidia.com/gpu": 8})
+
+
+def test_a_minimum_that_only_a_quota_would_know_is_what_is_requested() -> None:
+    asked = {"requests.cpu": "500m", "requests.example.com/device": "1", "limits.memory": "1Gi"}
+
+    assert group(minResources=asked).min_resources == Resources(
+        {"cpu": 500, "example.com/device": 1}
+    )
+
+
+def test_a_minimum_that_says_nothing_of_room_is_none() -> None:
+    assert group(minResources={"count/pods": "3", "limits.cpu": "1"}).min_resources is None
+
+
 def test_a_group_may_leave_everything_out() -> None:
     read = dialects.to_group(
         msgspec.convert({"metadata": {"name": "x"}}, dialects.RawGroup), COSCHEDULING
