@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import pytest
 import yaml
 
+from extender.settings import Settings
 from tests.test_readme import ROOT, commands
 
 from . import objects
@@ -88,6 +89,22 @@ def test_the_example_gang_starts(installed: Installed) -> None:
         "3 members are bound",
         seeing=lambda: f"on nodes {nodes()}; refused: {sorted(set(installed.refused()))}",
     )
+
+
+@pytest.mark.parametrize("scheduler", Settings().scheduler_name)
+def test_a_gang_of_every_scheduler_name_that_we_serve_starts(
+    installed: Installed, scheduler: str
+) -> None:
+    api, name = installed.plane.api, f"for-{scheduler}"
+    api.create(
+        objects.pod_group(name, "default", 2),
+        *objects.pods(2, name, "default", gang=name, scheduler=scheduler),
+    )
+
+    def nodes() -> list[str | None]:
+        return [objects.node_of(api.get("pods", f"{name}-{i}", "default")) for i in range(2)]
+
+    wait_for(lambda: all(nodes()), 30, "2 members are bound", seeing=nodes)
 
 
 def test_every_applied_probe_is_green(installed: Installed) -> None:
