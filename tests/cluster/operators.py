@@ -15,7 +15,6 @@ from . import objects
 from .api import Object
 
 COSCHEDULING = "scheduling.x-k8s.io/v1alpha1"
-COSCHEDULING_GROUPS = "podgroups.scheduling.x-k8s.io/v1alpha1"
 GROUP = objects.GROUP_NAME
 #: Of one pod here, as a ResourceQuota counts it; that is how Volcano counts.
 QUOTA_OF_A_POD = {
