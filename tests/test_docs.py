@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from extender.kube.decode import membership
 from extender.plan.policy import policies
+from extender.settings import Settings
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -22,6 +24,16 @@ def test_the_policy_of_the_manual_is_the_one_in_force_without_a_file() -> None:
     parsed = policies.parse(shown, "manual")
     assert parsed.actions == policies.DEFAULT.actions
     assert parsed.tiers == policies.DEFAULT.tiers
+
+
+def test_the_concepts_name_the_keys_of_groups_in_the_order_in_which_they_win() -> None:
+    text = (DOCS / "concepts.md").read_text().partition("## What a pod sets")[2]
+    named, _, rest = text.partition("Without any PodGroup")
+
+    assert tuple(re.findall(r"`([^`]+)`", named)) == membership._GROUP_KEYS
+    ours = re.search(r"one of ours\n\(([^)]*)\)", rest)
+    assert ours is not None
+    assert tuple(re.findall(r"`([^`]+)`", ours[1])) == Settings().scheduler_name
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.stem)

@@ -23,6 +23,7 @@ from .control_plane import ControlPlane
 from .waiting import wait_for
 
 LEASES = "leases.coordination.k8s.io/v1"
+HOME = "gang-system"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,22 @@ def test_the_scheduler_leads_by_the_lease_that_its_configuration_names(
         30,
         "somebody leads",
     )
+
+
+def test_an_extender_has_no_lease_and_is_ready_without_one(installed: Installed) -> None:
+    extender, _ = installed.pod.containers
+    leases = [lease["metadata"]["name"] for lease in installed.plane.api.list(LEASES, HOME)]
+
+    assert leases == ["gang-scheduler"]
+    assert all(extender.probes().values())
+
+
+def test_the_account_of_the_pair_may_delete_pods_because_a_scheduler_may(
+    installed: Installed,
+) -> None:
+    asked = ("auth", "can-i", "delete", "pods", f"--as={installed.pod.user}")
+
+    assert installed.plane.kubectl(*asked).strip() == "yes"
 
 
 def test_the_pair_has_every_right_that_it_asks_for(installed: Installed) -> None:
