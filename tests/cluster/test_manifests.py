@@ -120,6 +120,16 @@ def test_a_pod_group_with_a_negative_minimum_is_refused_by_its_schema(
         plane.api.create(objects.pod_group("odd", namespace, -1))
 
 
+def test_our_crd_keeps_what_we_refuse_so_that_it_can_be_refused(
+    plane: ControlPlane, namespace: str
+) -> None:
+    asked = {"networkTopology": {"mode": "hard"}, "subGroupPolicy": [{"subGroupSize": 2}]}
+    plane.api.create(objects.pod_group("picky", namespace, 2, **asked))
+
+    kept = plane.api.get(objects.POD_GROUPS, "picky", namespace)["spec"]
+    assert {name: kept.get(name) for name in asked} == asked
+
+
 def test_the_extender_may_not_do_what_its_role_does_not_grant(
     plane: ControlPlane, namespace: str
 ) -> None:

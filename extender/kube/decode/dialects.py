@@ -42,6 +42,8 @@ class RawGroupSpec(msgspec.Struct, rename="camel", gc=False):
     min_resources: Quantities | None = None
     queue: str | None = None
     priority_class_name: str | None = None
+    network_topology: dict[str, Any] | None = None
+    sub_group_policy: list[Any] | None = None
 
 
 class RawGroupStatus(msgspec.Struct, gc=False):
@@ -100,6 +102,7 @@ def to_group(raw: RawGroup, dialect: str) -> PodGroup:
         problem = f"minMember is {spec.min_member}; write a number from 0 to 2147483647"
     if any(least < 0 for least in by_role.values()):
         problem = "a number in minTaskMember is negative"
+    problem = problem or _refusal(spec)
     return PodGroup(
         namespace=meta.namespace or "default",
         name=meta.name,
@@ -116,6 +119,14 @@ def to_group(raw: RawGroup, dialect: str) -> PodGroup:
         dialect=dialect,
         problem=problem and f"PodGroup {meta.namespace or 'default'}/{meta.name}: {problem}",
     )
+
+
+def _refusal(spec: RawGroupSpec) -> str:
+    """Complain about promises that we could not keep; to start without them would break them."""
+    topology = spec.network_topology
+    if topology and topology.get("mode") != "soft":  # hard is what Volcano fills in
+        return "networkTopology of mode hard cannot be kept here; leave it out or make it soft"
+    return "subGroupPolicy cannot be kept here; leave it out" if spec.sub_group_policy else ""
 
 
 def spoilt_group(meta: OddMeta, why: str, dialect: str) -> PodGroup:

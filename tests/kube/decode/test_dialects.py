@@ -117,10 +117,30 @@ def test_phases_are_read_in_volcanos_and_coschedulings_words(word: str, phase: P
             "minResources cannot be read: 'lots' is not a quantity",
         ),
         ({"minResources": {"cpu": "-1"}}, "an amount in minResources is negative"),
+        (
+            {"networkTopology": {"highestTierAllowed": 1}},
+            "networkTopology of mode hard cannot be kept here; leave it out or make it soft",
+        ),
+        (
+            {"subGroupPolicy": [{"name": "pair", "subGroupSize": 2}]},
+            "subGroupPolicy cannot be kept here; leave it out",
+        ),
     ],
 )
 def test_a_group_that_makes_no_sense_says_why(spec: dict[str, Any], complaint: str) -> None:
     assert complaint in group(**spec).problem
+
+
+@pytest.mark.parametrize(
+    "wishes",
+    [
+        {"networkTopology": {"mode": "soft", "highestTierAllowed": 1}},
+        {"networkTopology": None, "subGroupPolicy": None},
+        {"subGroupPolicy": []},
+    ],
+)
+def test_what_is_only_wished_for_keeps_no_group_from_starting(wishes: dict[str, Any]) -> None:
+    assert group(**wishes).problem == ""
 
 
 def test_a_queue_of_volcano_is_read_whole() -> None:
