@@ -19,11 +19,18 @@ def yaml_blocks(page: str) -> list[str]:
 
 
 def test_the_policy_of_the_manual_is_the_one_in_force_without_a_file() -> None:
-    (shown,) = yaml_blocks("configuration.md")
+    shown, _ = yaml_blocks("configuration.md")
 
     parsed = policies.parse(shown, "manual")
     assert parsed.actions == policies.DEFAULT.actions
     assert parsed.tiers == policies.DEFAULT.tiers
+
+
+def test_the_flat_file_of_the_manual_is_read() -> None:
+    _, flat = yaml_blocks("configuration.md")
+
+    (tier,) = policies.parse(flat, "manual").tiers
+    assert " ".join(option.name for option in tier) == "gang priority drf predicates proportion"
 
 
 def test_the_concepts_name_the_keys_of_groups_in_the_order_in_which_they_win() -> None:
