@@ -75,7 +75,7 @@ class Gate:
             if group is None or group.problem:
                 return _refused(offered, Reason.POD_GROUP_MISSING)
         queue, problem = self._cluster.queue_of(
-            pod.namespace, group.queue if group else member.queue
+            member.key, pod.namespace, group.queue if group else member.queue
         )
         if problem is not None:
             return _refused(offered, problem.reason)

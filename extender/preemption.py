@@ -111,7 +111,7 @@ class Preemption:
             victim, key = self._cluster.pod(uid), self._cluster.gang_of(uid)
             if victim is None or key is None or not victim.ours:
                 continue
-            queue = self._queue_of(key, victim.namespace, "")
+            queue = self._counted_in(key, victim.namespace)
             if queue != ours:
                 taken[queue] = taken.get(queue, NOTHING) + victim.requests
         if not taken:
@@ -133,7 +133,11 @@ class Preemption:
 
     def _queue_of(self, key: GangKey, namespace: str, named: str) -> str:
         group = self._cluster.group(key)
-        return self._cluster.queue_of(namespace, group.queue if group else named)[0]
+        return self._cluster.queue_of(key, namespace, group.queue if group else named)[0]
+
+    def _counted_in(self, key: GangKey, namespace: str) -> str:
+        group = self._cluster.group(key)
+        return self._cluster.counted_in(key, namespace, group.queue if group else "")
 
 
 def _stays_within_due(queue: QueueFigures | None, more: Resources) -> bool:

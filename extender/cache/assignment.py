@@ -3,6 +3,12 @@
 Tenants write PodGroups and pods; only administrators write Namespaces, Queues and
 PriorityClasses. So a namespace says which queues its gangs may name, and a gang that names
 another one is invalid instead of being quietly moved.
+
+Nobody escapes: whoever has a node counts in a queue, whatever is written or deleted later. A gang
+that runs stays in the queue in which it was started, which its pods themselves say (written by
+their bindings, so a restart of ours changes nothing). Pods can be edited by tenants, so that word
+counts only while the namespace may use that queue. Where it does not, what the group says now
+counts, then the home queue of the namespace, then the queue of last resort.
 """
 
 from __future__ import annotations
@@ -60,8 +66,36 @@ class QueueAssignment:
         """Give a queue that somebody wrote."""
         return self._queues.get(name)
 
-    def place(self, namespace: str, wanted: str) -> tuple[str, Problem | None]:
-        """Give the queue of a gang that wants *wanted* and, if it may not be there, the reason."""
+    def place(
+        self, namespace: str, wanted: str, started_in: str = ""
+    ) -> tuple[str, Problem | None]:
+        """Give the queue of a gang that wants *wanted* and, if it may not be there, the reason.
+
+        One that runs stays where it was *started_in*, whatever it wants by now.
+        """
+        queue, problem = self._place(namespace, wanted)
+        if started_in and self._may_count(namespace, started_in):
+            return started_in, problem
+        return queue, problem
+
+    def counted(self, namespace: str, queue: str) -> str:
+        """Give the queue in which room in use counts, if somebody says that it is *queue*."""
+        home = self._home(namespace, self._namespaces.get(namespace))
+        able = (each for each in (queue, home) if self._may_count(namespace, each))
+        return next(able, self._policy.default_queue)
+
+    def _may_count(self, namespace: str, queue: str) -> bool:
+        """Ask whether *queue* is there, and may be used by the namespace as far as we know."""
+        known = self._namespaces.get(namespace)
+        exists = (
+            queue in self._queues
+            or queue == self._policy.default_queue
+            or (self._policy.namespaces_are_queues and queue in self._namespaces)
+        )
+        is_allowed = known is None or queue == self._home(namespace, known) or known.allows(queue)
+        return exists and is_allowed
+
+    def _place(self, namespace: str, wanted: str) -> tuple[str, Problem | None]:
         known = self._namespaces.get(namespace)
         home = self._home(namespace, known)
         # The CRD fills in `default`, so that word is no choice of the tenant.

@@ -266,9 +266,21 @@ class Cluster:
         """Give a queue as last seen; None for one nobody wrote."""
         return self._policy.queue(name)
 
-    def queue_of(self, namespace: str, wanted: str) -> tuple[str, Problem | None]:
+    def queue_of(
+        self, key: GangKey | None, namespace: str, wanted: str
+    ) -> tuple[str, Problem | None]:
         """Give the queue of a gang that wants *wanted* and, if it may not be there, the reason."""
-        return self._policy.place(namespace, wanted)
+        roster = self._pods.roster(key) if key is not None else None
+        return self._policy.place(namespace, wanted, roster.started_in if roster else "")
+
+    def counted_in(self, key: GangKey | None, namespace: str, wanted: str) -> str:
+        """Give the queue in which whatever room a gang has counts, even if it may have none."""
+        return self._policy.counted(namespace, self.queue_of(key, namespace, wanted)[0])
+
+    def promised_in(self, uid: PodUid) -> str:
+        """Give the queue in which a pod was promised its room; empty when it was not."""
+        promise = self.inflight.of(uid)
+        return promise.queue if promise else ""
 
     def readiness(self) -> list[str]:
         """Say what keeps the mirror from being trusted; nothing when it can be."""

@@ -9,7 +9,7 @@ from extender.cache.assignment import QueueAssignment
 from extender.cache.inflight import Promise
 from extender.cache.roster import Roster
 from extender.model.gang import Gang, GangKey, PodGroup
-from extender.model.pod import FINISHED_SET, Pod, PodUid, Status
+from extender.model.pod import ALLOCATED_SET, FINISHED_SET, Pod, PodUid, Status
 from extender.model.reason import Problem, Reason
 
 
@@ -73,14 +73,17 @@ def assemble(
     if group is None:
         if not pods:
             return None
-        group = _missing(key, is_seen=roster is not None)
+        group = _missing(key, pods, is_seen=roster is not None)
     if written is None and all(pod.status in FINISHED_SET for pod in pods):
         return None
     if roster is None and written is None:
         # Only filter has seen its pods so far; it was let into the queue that was promised.
         queue, misplaced = next(iter(promises.values())).queue, None
     else:
-        queue, misplaced = policy.place(group.namespace, group.queue)
+        started_in = roster.started_in if roster else ""
+        queue, misplaced = policy.place(group.namespace, group.queue, started_in)
+    if any(pod.status in ALLOCATED_SET for pod in pods):
+        queue = policy.counted(group.namespace, queue)
     return Gang(
         group=group,
         pods=pods,
@@ -163,17 +166,22 @@ def _promised(pod: Pod, promise: Promise, before: tuple[Pod, Pod] | None) -> tup
         may_preempt=pod.may_preempt,
         ours=pod.ours,
         nominated=pod.nominated,
+        started_in=pod.started_in,
         labels=pod.labels,
         refusal=pod.refusal,
     )
 
 
-def _missing(key: GangKey, *, is_seen: bool) -> PodGroup:
-    """Stand in for a group nobody wrote; of a gang that only filter has seen it may still come."""
+def _missing(key: GangKey, pods: Iterable[Pod], *, is_seen: bool) -> PodGroup:
+    """Stand in for a group nobody wrote; of a gang that only filter has seen it may still come.
+
+    It is as old as its oldest pod: nobody gets in front of others by deleting a PodGroup.
+    """
     namespace, _, name = key.partition("/")
     mend = "create it, or set gang-extender.io/min-member on its pods"
     problem = f"PodGroup {key} does not exist; {mend}" if is_seen else ""
-    return PodGroup(namespace=namespace, name=name, problem=problem)
+    created = min((pod.created for pod in pods), default=0.0)
+    return PodGroup(namespace=namespace, name=name, created=created, problem=problem)
 
 
 def _problem(group: PodGroup, roster: Roster | None) -> Problem | None:

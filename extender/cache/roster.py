@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from extender.model.dialect import NATIVE, UNWRITTEN
 from extender.model.gang import Membership, PodGroup
-from extender.model.pod import SEATED_SET, VALID_SET, Pod, PodUid, Shape, Status
+from extender.model.pod import FINISHED_SET, SEATED_SET, VALID_SET, Pod, PodUid, Shape, Status
 
 _SEATED = SEATED_SET | {Status.SUCCEEDED}
 
@@ -14,19 +14,21 @@ _SEATED = SEATED_SET | {Status.SUCCEEDED}
 class Roster:
     """Who belongs to one gang.
 
-    One thread writes at a time. *seated*, *valid* and *made* are single references that any
-    thread may read.
+    One thread writes at a time. *seated*, *valid*, *made* and *started_in* are single references
+    that any thread may read.
     """
 
     __slots__ = (
         "_by_role",
         "_memberships",
         "_order",
+        "_started",
         "made",
         "own_shapes",
         "pods",
         "seated",
         "shown",
+        "started_in",
         "valid",
     )
 
@@ -38,11 +40,14 @@ class Roster:
         self.valid = 0
         #: The group its pods make by themselves; None when they name a PodGroup instead.
         self.made: PodGroup | None = None
+        #: The queue in which most of those on nodes were started; empty when nobody knows.
+        self.started_in = ""
         #: Promised members, each with how the last snapshot showed it; for the next one.
         self.shown: dict[PodUid, tuple[Pod, Pod]] = {}
         #: Its pods' shapes, each with a copy that is no other gang's, while some node is barred.
         self.own_shapes: dict[Shape, Shape] = {}
         self._by_role: dict[str, int] = {}
+        self._started: dict[str, int] = {}
         self._memberships: dict[Membership, int] = {}
         self._order: tuple[PodUid, ...] | None = None
 
@@ -59,7 +64,10 @@ class Roster:
     def update(self, old: Pod, new: Pod) -> None:
         """Replace a member by what it is now."""
         self.pods[new.uid] = new
-        if old.status is not new.status or old.role != new.role:
+        is_counted_alike = (
+            old.status is new.status and old.role == new.role and old.started_in == new.started_in
+        )
+        if not is_counted_alike:
             self._count(old, -1)
             self._count(new, 1)
 
@@ -104,6 +112,12 @@ class Roster:
             self.seated += step
         if pod.status in VALID_SET:
             self.valid += step
+        if pod.started_in and pod.status not in FINISHED_SET:
+            started = self._started
+            started[pod.started_in] = started.get(pod.started_in, 0) + step
+            # Of two alike the first by name: a restart must not change the answer.
+            known = sorted(name for name, count in started.items() if count > 0)
+            self.started_in = max(known, key=started.__getitem__, default="")
 
     def _make(self) -> None:
         """Read the group off the pods; where they differ, the most demanding one speaks."""

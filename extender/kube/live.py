@@ -47,7 +47,7 @@ def live_cluster(
             each.stop()
 
     return ClusterPorts(
-        binder=PipelinedBinder(pipeline, budget_s=limits.commit_s),
+        binder=PipelinedBinder(pipeline, budget_s=limits.commit_s, started_in=cluster.promised_in),
         groups=LiveGroups(pipeline),
         waker=PipelinedWaker(wake_ups, per_s=500, burst=1000),
         evictor=evictor,

@@ -11,7 +11,7 @@ from typing import NewType
 from extender.model.memo import Memo
 from extender.model.pod import ALLOCATED_SET, NO_LABELS, READY_SET, SEATED_SET, Pod, Status
 from extender.model.reason import Problem
-from extender.model.resources import Resources, total
+from extender.model.resources import NOTHING, Resources, total
 
 GangKey = NewType("GangKey", str)  # "namespace/name"
 
@@ -100,7 +100,8 @@ class Gang:
 
     group: PodGroup
     pods: tuple[Pod, ...] = ()
-    #: The queue it really belongs to, after namespace policy.
+    #: The queue it really belongs to, after namespace policy; what an invalid gang occupies counts
+    #: there too.
     queue: str = "default"
     priority: int = 0
     #: Why it cannot be considered at all; None when it can.
@@ -155,8 +156,8 @@ class Gang:
 
     @cached_property
     def is_torn(self) -> bool:
-        """Ask whether some members run, but too few of them."""
-        return self.seated > 0 and self.firm < self.group.min_member
+        """Ask whether some members run, but too few of them; an invalid gang waits for nobody."""
+        return self.problem is None and self.seated > 0 and self.firm < self.group.min_member
 
     @cached_property
     def allocated(self) -> Resources:
@@ -170,5 +171,7 @@ class Gang:
 
     @cached_property
     def pending(self) -> Resources:
-        """Add up what its pending members ask for (gated ones too)."""
+        """Add up what its pending members ask for, gated ones too; an invalid gang gets nothing."""
+        if self.problem is not None:
+            return NOTHING
         return total(pod.requests for pod in self.by_status.get(Status.PENDING, ()))

@@ -137,6 +137,8 @@ class Pod:
     ours: bool = True
     #: status.nominatedNodeName.
     nominated: str = ""
+    #: The queue it was bound in, as its binding says; empty without a node, or when nobody knows.
+    started_in: str = ""
     labels: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)
     #: What kube-scheduler said when it last found no node (PodScheduled is False, Unschedulable).
     #: It decides nothing, so it is no part of equality.

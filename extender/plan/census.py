@@ -37,7 +37,7 @@ class Census:
         if state is not None:
             return state
         gang = self.snapshot.gangs.get(key)
-        if gang is None or gang.queue not in self.queues or gang.problem is not None:
+        if gang is None or not _takes_part(gang) or gang.queue not in self.queues:
             return None
         state = self._states[key] = GangState(gang, self.queues[gang.queue])
         return state
@@ -47,10 +47,10 @@ class Census:
         by_queue: dict[str, list[Gang]] = {}
         for key, gang in self.snapshot.gangs.items():
             name = gang.queue
-            if gang.problem is not None or name not in queues:
+            if name not in queues or not _takes_part(gang):
                 continue
             by_queue.setdefault(name, []).append(gang)
-            if _contends(gang, now):
+            if gang.problem is None and _contends(gang, now):
                 contenders[key] = GangState(gang, queues[name])
         for name, gangs in sorted(by_queue.items()):
             self.busy[name] = queues[name]
@@ -67,7 +67,7 @@ def _add_up(queue: QueueUse, gangs: list[Gang]) -> None:
     # The part that gangs said they need at least.
     bound = total(gang.allocated - gang.allocated.beyond(least) for gang, least in stated)
     queue.elastic = allocated - bound
-    queue.inqueue = total(awaited(gang) for gang, _ in stated)
+    queue.inqueue = total(awaited(gang) for gang, _ in stated if gang.problem is None)
 
 
 def awaited(gang: Gang) -> Resources:
@@ -85,6 +85,11 @@ def without_gated(gang: Gang, amounts: Resources) -> Resources:
     """Leave out what gated members ask for: they will not come soon."""
     gated = sum((pod.requests for pod in gang.pods if pod.gated), NOTHING)
     return amounts.beyond(gated) if gated else amounts
+
+
+def _takes_part(gang: Gang) -> bool:
+    """Ask whether *gang* uses something or may want it; an invalid one wants nothing."""
+    return gang.problem is None or gang.on_nodes > 0
 
 
 def _contends(gang: Gang, now: float) -> bool:

@@ -151,8 +151,8 @@ class Session:
 
     def fits_due(self, gang: GangState) -> bool:
         """Ask whether what *gang* lost in this cycle would fit into its queue's due again."""
-        if not self.opinions.limit_queues:
-            return False
+        if not self.opinions.limit_queues or gang.gang.problem is not None:
+            return False  # an invalid gang does not start again
         lost = [pod for pod in gang.gang.pods if pod.uid in gang.evicted]
         now, self.round = self.round, Round.DUE
         allowed = self.opinions.allowance(gang, lost[0].shape)

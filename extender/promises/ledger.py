@@ -30,7 +30,6 @@ from extender.cache.inflight import SOMEWHERE, Promise, Stage
 from extender.cache.misfits import FITS_NOWHERE_S, PASSED_OVER_S
 from extender.model.gang import GangKey
 from extender.model.pod import Pod, PodUid
-from extender.model.reason import Problem
 from extender.plan.decision import Plan, Standing
 from extender.plan.room.node_match import tolerates
 from extender.ports import Clock, WakeOrder
@@ -292,14 +291,17 @@ class Ledger:
 
     def _is_allowed(self, pod: Pod, uid: PodUid) -> bool:
         """Ask whether the queue has room for a pod whose promise lapsed, or was made before us."""
-        queue, problem = self._queue_of(pod, uid)
+        queue, problem = self._cluster.queue_of(*self._wish_of(pod, uid))
         return problem is None and self.allowance.objection(queue, pod.requests) is None
 
-    def _queue_of(self, pod: Pod, uid: PodUid) -> tuple[str, Problem | None]:
-        gang, passer = self.gang_of(uid), self.answers.passer(uid)
+    def _wish_of(self, pod: Pod, uid: PodUid) -> tuple[GangKey | None, str, str]:
+        """Give a pod's gang, its namespace, and the queue that one of them names."""
+        passer = self.answers.passer(uid)
+        return self._wish(pod, self.gang_of(uid), passer.membership.queue if passer else "")
+
+    def _wish(self, pod: Pod, gang: GangKey | None, named: str) -> tuple[GangKey | None, str, str]:
         group = self._cluster.group(gang) if gang is not None else None
-        wanted = group.queue if group else passer.membership.queue if passer else ""
-        return self._cluster.queue_of(pod.namespace, wanted)
+        return gang, pod.namespace, group.queue if group else named
 
     def held(self, uid: PodUid, node: str) -> None:
         """Keep room for a pod whose bind waits."""
@@ -311,7 +313,7 @@ class Ledger:
             return
         pod, gang = self._pod(uid), self.gang_of(uid)
         if pod is not None and gang is not None:
-            queue, _ = self._queue_of(pod, uid)
+            queue = self._cluster.counted_in(*self._wish_of(pod, uid))
             self._write_down(pod, gang, node, queue, Stage.COMMITTING)
 
     def bound(self, uid: PodUid, node: str) -> None:

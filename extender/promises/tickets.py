@@ -174,7 +174,7 @@ class Tickets:
         known = self._cluster.group(key)
         if known is None or known.uid != group.uid or known.min_member != group.min_member:
             return False
-        queue, problem = self._cluster.queue_of(known.namespace, known.queue)
+        queue, problem = self._cluster.queue_of(known.key, known.namespace, known.queue)
         return queue == gang.queue and problem is None
 
     def _give(self, part: _Part) -> None:

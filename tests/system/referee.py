@@ -387,7 +387,8 @@ class Referee:
         seen = self._api.pods.get(uid)
         key = seen.membership.key if seen else gangs.get(uid)
         if seen is not None and seen.membership.named and key not in self._api.groups:
-            return ""  # without its PodGroup nobody can say whose it is
+            # Without its PodGroup it waits in no queue, but what it uses counts at home.
+            return DEFAULT_QUEUE if seen.pod.node or uid in gangs else ""
         return self._queues.get(key, DEFAULT_QUEUE) if key else DEFAULT_QUEUE
 
     def _line(self, name: str) -> list[str]:

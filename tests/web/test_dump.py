@@ -96,6 +96,7 @@ PICKY = Shape(
         pytest.param(pod("x-0", role="chief", preemptable=False, node="n0"), id="role"),
         pytest.param(pod("x-0", priority=7, may_preempt=False, node="n0"), id="priority"),
         pytest.param(pod("x-0", Status.RELEASING, node="n0", created=NOW - 9), id="leaving"),
+        pytest.param(pod("x-0", node="n0", started_in="default"), id="started"),
         pytest.param(pod("x-0", Status.SUCCEEDED, labels={"app": "db"}), id="done"),
     ],
 )
@@ -105,7 +106,7 @@ def test_a_pod_is_the_same_again(member: Any, tmp_path: Path) -> None:
     back = read_back(seen, tmp_path).gangs[gang("x").key].pods[0]
 
     same = ("uid", "name", "status", "role", "priority", "gated", "preemptable", "may_preempt")
-    for name in (*same, "labels", "created"):
+    for name in (*same, "labels", "created", "started_in"):
         assert getattr(back, name) == getattr(member, name), name
     for name in ("requests", "selector", "affinity", "preferred", "tolerations", "host_ports"):
         assert getattr(back.shape, name) == getattr(member.shape, name), name

@@ -2,7 +2,8 @@
 
 A binding is safe to repeat: its uid is a precondition, and a pod that has a node refuses
 another. So whenever an answer is missing or unclear, the pod itself is read, and it alone
-decides.
+decides. The API server copies a binding's annotations to its pod in the same step as the node: so
+the pod says for ever in which queue it was started.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ import msgspec
 from extender.kube.api.connection import Exchange, Reply
 from extender.kube.api.pipeline import Pipeline, pod_path
 from extender.kube.decode import pods
+from extender.kube.decode.membership import STARTED_IN
 from extender.kube.decode.raw import RawPod
 from extender.logs import event
+from extender.model.pod import PodUid
 from extender.ports import BindOrder, BindOutcome, BindResult, Settle
 from extender.timing.pause import Pause
 
@@ -86,8 +89,11 @@ class PipelinedBinder:
         *,
         budget_s: float = 10.0,
         chance: Callable[[], float] = random.random,
+        started_in: Callable[[PodUid], str] = lambda uid: "",
     ) -> None:
+        """*started_in* names the queue of a pod that is bound; empty when it is in none."""
         self._pipeline = pipeline
+        self._started_in = started_in
         self._budget_s = budget_s
         self._chance = chance
 
@@ -106,8 +112,11 @@ class PipelinedBinder:
 
     def _binding(self, errand: _Errand) -> Exchange:
         order = errand.order
+        metadata: dict[str, object] = {"name": order.name, "uid": order.uid}
+        if queue := self._started_in(order.uid):
+            metadata["annotations"] = {STARTED_IN: queue}
         binding = {
-            "metadata": {"name": order.name, "uid": order.uid},
+            "metadata": metadata,
             "target": {"name": order.node, "kind": "Node"},
             "kind": "Binding",
             "apiVersion": "v1",

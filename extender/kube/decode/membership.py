@@ -15,6 +15,8 @@ from extender.model.gang import SHADOW, GangKey, Membership
 GANG = "gang-extender.io/gang"
 MIN_MEMBER = "gang-extender.io/min-member"
 QUEUE = "scheduling.volcano.sh/queue-name"
+#: Written with the binding: the queue in which the pod was started.
+STARTED_IN = "gang-extender.io/started-in"
 
 _GROUP_KEYS = (
     GANG,

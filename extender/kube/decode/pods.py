@@ -115,6 +115,7 @@ def to_pod(raw: RawPod, *, schedulers: frozenset[str]) -> tuple[Pod, Membership]
             may_preempt=spec.preemption_policy != "Never",
             ours=ours,
             nominated=intern(status.nominated_node_name) if status.nominated_node_name else "",
+            started_in=intern(marks.started_in) if marks.started_in and spec.node_name else "",
             labels=_shared(tuple(labels.items())) if labels and ours else NO_LABELS,
             refusal=_refusal(status) if ours and not spec.node_name else "",
         ),

@@ -44,6 +44,7 @@ class RawMarks(msgspec.Struct, frozen=True, gc=False):
         name="pod-group.scheduling.sigs.k8s.io/min-available", default=None
     )
     queue: str | None = msgspec.field(name="scheduling.volcano.sh/queue-name", default=None)
+    started_in: str | None = msgspec.field(name="gang-extender.io/started-in", default=None)
     role: str | None = msgspec.field(name="volcano.sh/task-spec", default=None)
     task_priority: str | None = msgspec.field(name="volcano.sh/task-priority", default=None)
     preemptable: str | None = msgspec.field(name="volcano.sh/preemptable", default=None)

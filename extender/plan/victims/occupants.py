@@ -47,7 +47,7 @@ class Occupants:
             self._budgets.setdefault(budget.namespace, []).append(budget)
         self._askable: dict[tuple[GangKey, bool, bool], list[Candidate]] = {}
         for key, gang in session.snapshot.gangs.items():
-            if gang.seated and gang.queue in session.queues and gang.problem is None:
+            if gang.seated and gang.queue in session.queues:
                 self._by_group.setdefault((gang.queue, gang.priority), []).append(key)
 
     def leaving_order(self, spares: Callable[[GangState], bool]) -> Iterator[GangState]:

@@ -292,3 +292,20 @@ def test_no_message_has_counters_or_percent_signs():
     for outcome in [*messages, bind.TIMED_OUT, bind.UNKNOWN]:
         assert outcome.message
         assert not any(character in "%0123456789" for character in outcome.message)
+
+
+def test_a_binding_says_in_which_queue_its_pod_is_started():
+    async def scene() -> None:
+        async with loopback_server() as server, connected(server) as pipeline:
+            queues = {"uid-w-0": "gold"}
+            binder = PipelinedBinder(pipeline, started_in=lambda uid: queues.get(uid, ""))
+            server.add_pod("w-0")
+            server.add_pod("stranger")
+            await outcomes(binder, order("w-0"), order("stranger"))
+
+            said = {each.path.split("/")[6]: each.body["metadata"] for each in server.requests}
+            marks = said["w-0"]["annotations"]
+            assert marks == {"gang-extender.io/started-in": "gold"}
+            assert "annotations" not in said["stranger"]
+
+    play(scene())

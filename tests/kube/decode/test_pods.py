@@ -310,6 +310,18 @@ def test_what_kube_scheduler_said_of_a_waiting_pod_is_kept() -> None:
     assert read(thing).refusal == ""
 
 
+def test_a_pod_on_a_node_says_in_which_queue_it_was_started() -> None:
+    thing = make.pod("p", annotations={"gang-extender.io/started-in": "gold"}, node="n1")
+
+    assert read(thing).started_in == "gold"
+
+
+def test_nobody_believes_a_pod_without_a_node_that_it_was_started() -> None:
+    thing = make.pod("p", annotations={"gang-extender.io/started-in": "gold"})
+
+    assert read(thing).started_in == ""
+
+
 def test_a_tasks_own_priority_wins() -> None:
     thing = make.pod("p", annotations={"volcano.sh/task-priority": "9"})
     thing["spec"]["priority"] = 1
