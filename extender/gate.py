@@ -63,6 +63,8 @@ class Gate:
 
     def _answer(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
         if _passes_through(pod, member):
+            if pod.ours and not pod.node:
+                self._ledger.let_through(pod, member)
             return Filtered(offered)
         group = None
         if member.named:

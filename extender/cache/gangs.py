@@ -100,8 +100,8 @@ def _members(roster: Roster | None, promises: dict[PodUid, Promise]) -> tuple[Po
     else:
         pods = _with_promises(roster or Roster(), promises)
     if roster is not None and roster.is_native:
-        # Those without a node are kube-scheduler's own business.
-        pods = [pod for pod in pods if pod.node]
+        # Those that wait are kube-scheduler's own business.
+        pods = [pod for pod in pods if pod.status is not Status.PENDING]
     return tuple(pods)
 
 

@@ -7,6 +7,7 @@ one way out: seen bound, given back, or lapsed.
     the plan             its ticket is issued (`tickets`)                  TICKETED
     filter               a gang arrives (`arrivals`): the whole minimum    TICKETED
     filter               an ordinary pod, or a surplus member, passes      PASSED, SOMEWHERE
+    filter               one passes that asks nobody: critical, native     PASSED, SOMEWHERE
     bind                 it waits; its binding is sent; it is bound        HELD, COMMITTING, BOUND
     bind                 nobody knows what became of its binding           DOUBTED
 
@@ -28,7 +29,7 @@ from heapq import heappop, heappush
 from extender.cache.cluster import Cluster
 from extender.cache.inflight import SOMEWHERE, Promise, Stage
 from extender.cache.misfits import FITS_NOWHERE_S, PASSED_OVER_S
-from extender.model.gang import GangKey
+from extender.model.gang import GangKey, Membership
 from extender.model.pod import Pod, PodUid
 from extender.plan.decision import Plan, Standing
 from extender.plan.room.node_match import tolerates
@@ -146,6 +147,12 @@ class Ledger:
         self._look_later(pod.uid, now)
         if pod.refusal or self.answers.refused_at(pod.uid) is not None:
             self._called.append(pod.uid)
+
+    def let_through(self, pod: Pod, member: Membership) -> None:
+        """Count a pod that asks nobody: it may go anywhere, and its queue uses what it needs."""
+        if self._table.of(pod.uid) is None:
+            queue = self._cluster.counted_in(*self._wish(pod, member.key, member.queue))
+            self._write_down(pod, member.key, SOMEWHERE, queue, Stage.PASSED)
 
     def pass_by(
         self, pod: Pod, gang: GangKey, queue: str, offered: Sequence[str]
@@ -287,7 +294,13 @@ class Ledger:
             return True
         if not self.room.nodes_for(pod.shape, (node,)):
             return False
-        return known is not None or self._is_allowed(pod, uid)
+        return known is not None or self._is_native(uid) or self._is_allowed(pod, uid)
+
+    def _is_native(self, uid: PodUid) -> bool:
+        """Ask whether kube-scheduler itself assembles its gang: refusing one would tear it."""
+        seen, passer = self._cluster.seen(uid), self.answers.passer(uid)
+        member = seen[1] if seen else passer.membership if passer else None
+        return member is not None and member.native
 
     def _is_allowed(self, pod: Pod, uid: PodUid) -> bool:
         """Ask whether the queue has room for a pod whose promise lapsed, or was made before us."""

@@ -1,0 +1,118 @@
+"""A tenant's tricks on the real API server: whoever runs counts, whatever is written later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from . import objects, telling
+from .api import Api, Object
+from .components import http_json
+from .conftest import GangScheduler, Pool
+from .control_plane import ControlPlane
+from .test_make_room import alive
+from .test_making_room import running_pair
+from .test_status import gang, wait_until_running
+from .waiting import wait_for
+
+Nodes = Callable[..., Pool]
+Create = Callable[..., list[Object]]
+
+SCHEDULER = "strict-scheduler"
+STARTED_IN = "gang-extender.io/started-in"
+
+
+@pytest.fixture
+def pair(plane: ControlPlane) -> Iterator[GangScheduler]:
+    """A pair of its own, because its extender is started anew."""
+    with running_pair(plane, scheduler_name=SCHEDULER) as made:
+        yield made
+
+
+def cpus_used(pair: GangScheduler, queue: str) -> object:
+    """What a queue uses by the word of the extender."""
+    told = http_json("GET", f"{pair.extender.ops_url}/api/v1/queues") or ()
+    return next((each["allocated"].get("cpu") for each in told if each["name"] == queue), None)
+
+
+def wait_until_used(pair: GangScheduler, queue: str, cpus: str) -> None:
+    wait_for(
+        lambda: cpus_used(pair, queue) == cpus,
+        10,
+        f"queue {queue} uses {cpus} cpus",
+        seeing=lambda: http_json("GET", f"{pair.extender.ops_url}/api/v1/queues"),
+    )
+
+
+def wait_until_waiting(pair: GangScheduler, namespace: str, name: str, reason: str) -> None:
+    def said() -> str:
+        return str(telling.over_http(pair.extender, namespace, name)["reason"])
+
+    wait_for(lambda: said() == reason, 10, f"{name} waits: {reason}", seeing=said)
+
+
+def test_no_trick_with_its_pod_group_frees_what_a_gang_uses_nor_does_a_restart_of_ours(
+    plane: ControlPlane,
+    api: Api,
+    pair: GangScheduler,
+    namespace: str,
+    nodes: Nodes,
+    create: Create,
+) -> None:
+    pool = nodes(2, cpu="4")
+    small, other = f"small-{namespace}", f"other-{namespace}"
+    create(objects.queue(small, capability={"cpu": "2"}), objects.queue(other))
+    telling.wait_until_queue_is_known(pair.extender, other)
+    ours = {"scheduler": SCHEDULER, "queue": small}
+    gang(api, "first", namespace, 2, pool, **ours)
+    wait_until_running(api, "first", namespace, 2)
+    gang(api, "second", namespace, 2, pool, **ours)
+    wait_until_waiting(pair, namespace, "second", "QueueAtCapability")
+
+    with plane.binds(namespace) as binds:
+        api.patch(objects.POD_GROUPS, "first", {"spec": {"queue": other}}, namespace)
+        api.delete(objects.POD_GROUPS, "first", namespace)
+        wait_for(
+            lambda: telling.over_http(pair.extender, namespace, "first")["verdict"] == "invalid",
+            10,
+            "the extender misses the PodGroup",
+        )
+
+        assert cpus_used(pair, small) == "2"
+        assert cpus_used(pair, other) in (None, "0")
+        pair.extender.restart()
+        wait_until_used(pair, small, "2")
+        wait_until_waiting(pair, namespace, "second", "QueueAtCapability")
+        assert not binds.of("second")
+
+        for index in range(2):
+            api.delete("pods", f"first-{index}", namespace)
+        binds.wait_for(2, 15, prefix="second")
+    said = api.get("pods", "second-0", namespace)["metadata"]["annotations"]
+    assert said[STARTED_IN] == small
+
+
+def test_a_gang_without_its_pod_group_gives_back_what_another_queue_deserves(
+    plane: ControlPlane,
+    api: Api,
+    pair: GangScheduler,
+    namespace: str,
+    nodes: Nodes,
+    create: Create,
+) -> None:
+    pool = nodes(2, cpu="4")
+    theirs, ours = f"a-{namespace}", f"b-{namespace}"
+    create(objects.queue(theirs), objects.queue(ours))
+    telling.wait_until_queue_is_known(pair.extender, ours)
+    for number in range(4):
+        gang(api, f"lost{number}", namespace, 2, pool, queue=theirs, scheduler=SCHEDULER)
+    for number in range(4):
+        wait_until_running(api, f"lost{number}", namespace, 2)
+        api.delete(objects.POD_GROUPS, f"lost{number}", namespace)
+
+    with plane.binds(namespace) as binds:
+        gang(api, "due", namespace, 4, pool, queue=ours, scheduler=SCHEDULER)
+        binds.wait_for(4, 15, prefix="due")
+
+    assert sum(alive(api, namespace, "lost").values()) == 4
