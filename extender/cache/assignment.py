@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from extender.cache.catalog import Catalog
 from extender.model.dialect import WITHOUT_PRIORITY
@@ -22,6 +23,8 @@ from extender.model.gang import PodGroup
 from extender.model.pod import Pod
 from extender.model.queue import DEFAULT_QUEUE, Namespace, PriorityClass, Queue
 from extender.model.reason import Problem, Reason
+
+_CLASSES = "gang-extender.io/priority-classes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +35,16 @@ class QueuePolicy:
     default_queue: str = DEFAULT_QUEUE
     #: A namespace without a queue of its name is one by itself, with weight 1.
     namespaces_are_queues: bool = False
+
+
+class Rank(NamedTuple):
+    """The priority of a gang."""
+
+    value: int
+    #: Why it is not the one it asks for (a sentence), empty when it is.
+    remark: str = ""
+    #: Its class lets it make others leave.
+    may_preempt: bool = True
 
 
 class QueueAssignment:
@@ -109,15 +122,57 @@ class QueueAssignment:
             return wanted, _not_allowed(wanted, known)
         return wanted, self._missing(wanted, namespace)
 
-    def priority(self, group: PodGroup, pods: Iterable[Pod]) -> int:
-        """Give the value of its priority class; without the field, that of its foremost pod."""
+    def rank(self, group: PodGroup, pods: Iterable[Pod]) -> Rank:
+        """Give the value of its priority class; without the field, that of its foremost pod.
+
+        A class that its namespace may not use gives what nobody has to ask for; then a sentence
+        says so. Anybody may write any class into a PodGroup: unlike a pod's, nobody admits it.
+        """
         if group.dialect in WITHOUT_PRIORITY:
-            return max((pod.priority for pod in pods), default=0)
+            return self._foremost(group.namespace, pods)
         named = self._classes.get(group.priority_class) if group.priority_class else None
-        if named is not None:
-            return named.value
-        defaults = [each.value for each in self._classes if each.is_default]
-        return min(defaults, default=0)
+        if named is None:
+            return Rank(self._usual)
+        if not self._ranks(group.namespace, named.name):
+            return Rank(self._usual, self._no_class(group.namespace, named.name))
+        return Rank(named.value, may_preempt=named.may_preempt)
+
+    def _foremost(self, namespace: str, pods: Iterable[Pod]) -> Rank:
+        """Give the highest priority of *pods*: the API server admitted it, the list may not."""
+        known = self._namespaces.get(namespace)
+        listed = known.classes if known is not None else None
+        if listed is None:
+            return Rank(max((pod.priority for pod in pods), default=0))
+        granted, denied = [], set()
+        for pod in pods:
+            is_listed = not pod.priority_class or pod.priority_class in listed
+            granted.append(pod.priority if is_listed else min(pod.priority, self._usual))
+            if granted[-1] < pod.priority:
+                denied.add(pod.priority_class)
+        remark = self._no_class(namespace, min(denied)) if denied else ""
+        return Rank(max(granted, default=0), remark)
+
+    @property
+    def _usual(self) -> int:
+        """Give the priority of those who name no class."""
+        return min((each.value for each in self._classes if each.is_default), default=0)
+
+    def _ranks(self, namespace: str, priority_class: str) -> bool:
+        known = self._namespaces.get(namespace)
+        if known is None:
+            # Too new to be trusted with more than what nobody may limit.
+            return not self.knows_namespaces and Namespace(name=namespace).ranks(priority_class)
+        return known.ranks(priority_class)
+
+    def _no_class(self, namespace: str, priority_class: str) -> str:
+        known = self._namespaces.get(namespace)
+        says_nothing = f"priority class {priority_class} does not count in namespace {namespace}"
+        if known is None and self.knows_namespaces:
+            return f"{says_nothing}, which has not been seen yet"
+        if known is None or known.classes is None:
+            return f"{says_nothing}; its annotation {_CLASSES} would have to list it"
+        allowed = ", ".join(sorted(known.classes)) or "none"
+        return f"{says_nothing}; its annotation {_CLASSES} allows {allowed}"
 
     def _home(self, name: str, namespace: Namespace | None) -> str:
         if namespace is not None and namespace.queue:

@@ -84,12 +84,16 @@ def assemble(
         queue, misplaced = policy.place(group.namespace, group.queue, started_in)
     if any(pod.status in ALLOCATED_SET for pod in pods):
         queue = policy.counted(group.namespace, queue)
+    rank = policy.rank(group, pods)
+    if not rank.may_preempt:
+        pods = tuple(map(_without_claims, pods))
     return Gang(
         group=group,
         pods=pods,
         queue=queue,
-        priority=policy.priority(group, pods),
+        priority=rank.value,
         problem=_problem(group, roster) or misplaced,
+        remark=rank.remark,
         backing_off_until=backing_off_until,
     )
 
@@ -158,6 +162,7 @@ def _promised(pod: Pod, promise: Promise, before: tuple[Pod, Pod] | None) -> tup
         node=promise.node,
         role=pod.role,
         priority=pod.priority,
+        task_priority=pod.task_priority,
         priority_class=pod.priority_class,
         created=pod.created,
         leaves_by=pod.leaves_by,
@@ -170,6 +175,11 @@ def _promised(pod: Pod, promise: Promise, before: tuple[Pod, Pod] | None) -> tup
         labels=pod.labels,
         refusal=pod.refusal,
     )
+
+
+def _without_claims(pod: Pod) -> Pod:
+    is_free = pod.status is not Status.PENDING or not pod.may_preempt
+    return pod if is_free else replace(pod, may_preempt=False)
 
 
 def _missing(key: GangKey, pods: Iterable[Pod], *, is_seen: bool) -> PodGroup:

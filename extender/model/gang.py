@@ -106,6 +106,8 @@ class Gang:
     priority: int = 0
     #: Why it cannot be considered at all; None when it can.
     problem: Problem | None = None
+    #: What else people should know of it (a sentence), told with every verdict; mostly empty.
+    remark: str = ""
     #: Seconds since the epoch until which it must not be tried again; 0 when it may.
     backing_off_until: float = 0.0
     #: A place for answers that depend on nothing but this gang, such as the order of its tasks.

@@ -122,7 +122,10 @@ class Pod:
     #: Where it is, or (ALLOCATED, BINDING) where it is about to be; empty when nowhere.
     node: str = ""
     role: str = ""
+    #: As the API server admitted it.
     priority: int = 0
+    #: What its author wrote instead, for the order within its gang alone.
+    task_priority: int | None = None
     priority_class: str = ""
     #: Seconds since the epoch.
     created: float = 0.0
@@ -148,6 +151,11 @@ class Pod:
     def key(self) -> str:
         """Give `namespace/name`, for people; the machine uses *uid*."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def rank(self) -> int:
+        """Its priority among the members of its gang."""
+        return self.priority if self.task_priority is None else self.task_priority
 
     @property
     def is_critical(self) -> bool:

@@ -11,6 +11,10 @@ from extender.model.resources import NOTHING, Resources
 
 DEFAULT_QUEUE = "default"
 ROOT_QUEUE = "root"
+#: Where the cluster's own pods live, and how the names of the priority classes begin that
+#: Kubernetes keeps for them: nobody can create another such class.
+SYSTEM_NAMESPACE = "kube-system"
+SYSTEM_CLASSES = "system-"
 
 
 class QueueState(Enum):
@@ -52,10 +56,22 @@ class Namespace:
     queue: str = ""
     #: The queues its gangs may name; None when it may name any.
     allowed: frozenset[str] | None = None
+    #: The priority classes that count for its gangs; None when all but the system's own do.
+    classes: frozenset[str] | None = None
 
     def allows(self, queue: str) -> bool:
         """Ask whether its gangs may name *queue*."""
         return self.allowed is None or queue in self.allowed
+
+    def ranks(self, priority_class: str) -> bool:
+        """Ask whether a PodGroup here may have *priority_class*.
+
+        The system's own classes are for what keeps the cluster alive: they count where that
+        lives, or where administrators list them by name.
+        """
+        if self.classes is not None:
+            return priority_class in self.classes
+        return self.name == SYSTEM_NAMESPACE or not priority_class.startswith(SYSTEM_CLASSES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,3 +82,5 @@ class PriorityClass:
     value: int = 0
     #: The one for those who name none.
     is_default: bool = False
+    #: preemptionPolicy is not Never.
+    may_preempt: bool = True

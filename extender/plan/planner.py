@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import replace
 from itertools import chain
 from math import floor
 
-from extender.model.gang import GangKey
+from extender.model.gang import Gang, GangKey
 from extender.model.resources import NOTHING, Resources
 from extender.model.snapshot import Snapshot
 from extender.plan.actions.allocate import allocate
@@ -16,7 +17,7 @@ from extender.plan.actions.claims import preempt, reclaim
 from extender.plan.actions.enqueue import enqueue
 from extender.plan.arithmetic import Vector
 from extender.plan.census import Census
-from extender.plan.decision import Eviction, Plan, QueueFigures, Ticket
+from extender.plan.decision import Eviction, Plan, QueueFigures, Ticket, Verdict
 from extender.plan.policy import policies
 from extender.plan.policy.options import VOLCANO, Policy
 from extender.plan.queues.open_queues import open_queues
@@ -58,7 +59,7 @@ def make_plan(
 
 
 def _written_down(session: Session) -> Plan:
-    verdicts = Verdicts(session).all()
+    verdicts = _remarked(Verdicts(session).all(), session.snapshot.gangs)
     return Plan(
         generation=session.snapshot.generation,
         verdicts=verdicts,
@@ -70,6 +71,17 @@ def _written_down(session: Session) -> Plan:
         total=session.total,
         fences=_fences(session),
     )
+
+
+def _remarked(
+    verdicts: dict[GangKey, Verdict], gangs: Mapping[GangKey, Gang]
+) -> dict[GangKey, Verdict]:
+    """Tell with each verdict what else people should know of its gang."""
+    for key, gang in gangs.items():
+        if gang.remark:
+            said = verdicts[key]
+            verdicts[key] = replace(said, message=f"{said.message}; {gang.remark}")
+    return verdicts
 
 
 def _tickets(session: Session) -> dict[GangKey, Ticket]:

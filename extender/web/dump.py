@@ -197,6 +197,8 @@ def _marks(pod: Pod, gang: Gang) -> dict[str, str]:
         marks["volcano.sh/task-spec"] = pod.role
     if not pod.preemptable:
         marks["volcano.sh/preemptable"] = "false"
+    if pod.task_priority is not None:
+        marks["volcano.sh/task-priority"] = str(pod.task_priority)
     if pod.started_in:
         marks["gang-extender.io/started-in"] = pod.started_in
     return marks

@@ -116,3 +116,38 @@ def test_a_gang_without_its_pod_group_gives_back_what_another_queue_deserves(
         binds.wait_for(4, 15, prefix="due")
 
     assert sum(alive(api, namespace, "lost").values()) == 4
+
+
+def test_a_tenant_gets_no_priority_by_the_name_of_a_system_class_and_reads_why(
+    api: Api, pair: GangScheduler, namespace: str, nodes: Nodes, create: Create
+) -> None:
+    pool = nodes(1, cpu="2")
+    usual = f"usual-{namespace}"
+    create(objects.priority_class(usual, 100))
+    ours = {"scheduler": SCHEDULER, "node_selector": pool.selector}
+    api.create(objects.pod_group("first", namespace, 2, priorityClassName=usual))
+    api.create(*objects.pods(2, "first", namespace, gang="first", **ours))
+    wait_until_running(api, "first", namespace, 2)
+
+    api.create(
+        objects.pod_group("greedy", namespace, 2, priorityClassName="system-cluster-critical")
+    )
+    api.create(*objects.pods(2, "greedy", namespace, gang="greedy", **ours))
+    told = telling.wait_until_said(api, pair.extender, namespace, "greedy", "NotEnoughRoom")
+
+    assert told["priority"] == 0
+    why = f"priority class system-cluster-critical does not count in namespace {namespace}"
+    assert why in told["message"]
+    said = telling.in_condition(api, namespace, "greedy")
+    assert said is not None
+    assert why in said.message
+    assert alive(api, namespace) == {"first": 2}
+
+    listed = {"gang-extender.io/priority-classes": "system-cluster-critical"}
+    api.patch("namespaces", namespace, {"metadata": {"annotations": listed}})
+    wait_for(
+        lambda: alive(api, namespace)["greedy"] == 2,
+        15,
+        "the class counts where administrators list it",
+        seeing=lambda: telling.over_http(pair.extender, namespace, "greedy"),
+    )

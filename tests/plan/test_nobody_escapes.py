@@ -69,3 +69,12 @@ def test_an_invalid_gang_with_too_few_members_is_not_the_last_to_leave() -> None
 
     assert torn.is_torn
     assert not replace(torn, problem=MISSING).is_torn
+
+
+def test_what_people_should_know_of_a_gang_is_told_with_its_verdict() -> None:
+    waiting = replace(gang("a/large", 9, cpu=1), remark="priority class high does not count")
+    running = replace(gang("a/small", 1, on=["n1"], cpu=1), remark="and so on")
+    plan = make_plan(cluster(nodes(1), [waiting, running]))
+
+    assert plan.verdicts["a/large"].message.endswith("; priority class high does not count")
+    assert plan.verdicts["a/small"].message == "1 of at least 1 members run; and so on"

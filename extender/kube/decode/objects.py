@@ -19,6 +19,7 @@ from extender.model.snapshot import DisruptionBudget
 #: Namespace annotations; only administrators can write them.
 HOME_QUEUE = "scheduling.volcano.sh/queue-name"
 ALLOWED_QUEUES = "gang-extender.io/queues"
+ALLOWED_CLASSES = "gang-extender.io/priority-classes"
 
 
 class RawTaint(msgspec.Struct, gc=False):
@@ -63,6 +64,7 @@ class RawPriorityClass(msgspec.Struct, rename="camel", gc=False):
     metadata: RawMeta
     value: int = 0
     global_default: bool | None = None
+    preemption_policy: str | None = None
 
 
 class RawSelector(msgspec.Struct, rename="camel", gc=False):
@@ -122,20 +124,28 @@ def _readable(quantities: Mapping[str, str | int | float]) -> Resources:
 def to_namespace(raw: RawNamespace) -> Namespace:
     """Read a namespace and the policy written on it."""
     annotations = raw.metadata.annotations or {}
-    allowed = annotations.get(ALLOWED_QUEUES)
     return Namespace(
         name=raw.metadata.name,
         queue=annotations.get(HOME_QUEUE, "").strip(),
-        allowed=None
-        if allowed is None
-        else frozenset(name.strip() for name in allowed.split(",") if name.strip()),
+        allowed=_names(annotations.get(ALLOWED_QUEUES)),
+        classes=_names(annotations.get(ALLOWED_CLASSES)),
     )
+
+
+def _names(written: str | None) -> frozenset[str] | None:
+    """Read a list with commas; an empty one names nothing, none at all is None."""
+    if written is None:
+        return None
+    return frozenset(name.strip() for name in written.split(",") if name.strip())
 
 
 def to_priority_class(raw: RawPriorityClass) -> PriorityClass:
     """Read a priority class."""
     return PriorityClass(
-        name=raw.metadata.name, value=raw.value, is_default=bool(raw.global_default)
+        name=raw.metadata.name,
+        value=raw.value,
+        is_default=bool(raw.global_default),
+        may_preempt=raw.preemption_policy != "Never",
     )
 
 

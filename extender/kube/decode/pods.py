@@ -16,7 +16,7 @@ import msgspec
 from extender.errors import BadQuantity, MalformedCall
 from extender.kube.decode.codec import OddMeta
 from extender.kube.decode.membership import membership_of
-from extender.kube.decode.raw import Labels, RawMarks, RawPod, RawPodSpec, RawPodStatus
+from extender.kube.decode.raw import Labels, RawMarks, RawPod, RawPodStatus
 from extender.kube.decode.requests import ONE_POD
 from extender.kube.decode.shapes import Shapes
 from extender.model.gang import SHADOW, GangKey, Membership
@@ -106,7 +106,8 @@ def to_pod(raw: RawPod, *, schedulers: frozenset[str]) -> tuple[Pod, Membership]
             status=_status(raw),
             node=intern(spec.node_name) if spec.node_name else "",
             role=_mark(marks.role, labels, _ROLE),
-            priority=_priority(spec, marks),
+            priority=spec.priority or 0,
+            task_priority=_task_priority(marks),
             priority_class=intern(spec.priority_class_name) if spec.priority_class_name else "",
             created=meta.created,
             leaves_by=meta.leaves_by,
@@ -134,13 +135,13 @@ def _status(raw: RawPod) -> Status:
     return status
 
 
-def _priority(spec: RawPodSpec, marks: RawMarks) -> int:
+def _task_priority(marks: RawMarks) -> int | None:
     if marks.task_priority:
         try:
             return int(marks.task_priority[:11])
         except ValueError:
             pass
-    return spec.priority or 0
+    return None
 
 
 def _mark(annotation: str | None, labels: Labels | None, key: str) -> str:

@@ -22,7 +22,7 @@ class Priority(Plugin):
 
     def task_order(self, pod: Pod) -> int:
         """Put higher priority first."""
-        return -pod.priority
+        return -pod.rank
 
     def gang_starving(self, gang: GangState) -> bool:
         """Ask whether any member is without a node."""
@@ -34,7 +34,7 @@ class Priority(Plugin):
             candidate
             for candidate in candidates
             if (
-                candidate.pod.priority < claim.pod.priority
+                candidate.pod.rank < claim.pod.rank
                 if candidate.gang is claim.gang
                 else candidate.gang.gang.priority < claim.gang.gang.priority
             )

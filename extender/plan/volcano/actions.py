@@ -192,7 +192,7 @@ class NodeByNode:
 
 
 def _harm(victims: Sequence[Candidate]) -> tuple[int, int, int, float]:
-    priorities = [victim.pod.priority for victim in victims]
+    priorities = [victim.pod.rank for victim in victims]
     highest = max(priorities)
-    youngest = min(v.pod.created for v in victims if v.pod.priority == highest)
+    youngest = min(v.pod.created for v in victims if v.pod.rank == highest)
     return (highest, sum(p + 2**31 for p in priorities), len(victims), -youngest)

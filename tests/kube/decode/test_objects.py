@@ -49,6 +49,7 @@ def test_a_namespace_carries_its_queues() -> None:
     annotations = {
         "scheduling.volcano.sh/queue-name": " gold ",
         "gang-extender.io/queues": "gold, silver,,",
+        "gang-extender.io/priority-classes": " high,low ",
         "other": "x",
     }
     raw = msgspec.convert(
@@ -56,7 +57,10 @@ def test_a_namespace_carries_its_queues() -> None:
     )
 
     assert objects.to_namespace(raw) == Namespace(
-        name="a", queue="gold", allowed=frozenset({"gold", "silver"})
+        name="a",
+        queue="gold",
+        allowed=frozenset({"gold", "silver"}),
+        classes=frozenset({"high", "low"}),
     )
 
 
@@ -110,3 +114,10 @@ def test_a_budget_knows_whom_it_has_counted() -> None:
     read = objects.to_budget(msgspec.convert(thing, objects.RawBudget))
 
     assert (read.allowed, read.disrupted) == (2, frozenset({"p"}))
+
+
+def test_a_priority_class_may_forbid_to_make_others_leave() -> None:
+    thing = {"metadata": {"name": "patient"}, "value": 9, "preemptionPolicy": "Never"}
+    raw = msgspec.convert(thing, objects.RawPriorityClass)
+
+    assert not objects.to_priority_class(raw).may_preempt

@@ -322,15 +322,15 @@ def test_nobody_believes_a_pod_without_a_node_that_it_was_started() -> None:
     assert read(thing).started_in == ""
 
 
-def test_a_tasks_own_priority_wins() -> None:
+def test_a_tasks_own_priority_wins_within_its_gang_alone() -> None:
     thing = make.pod("p", annotations={"volcano.sh/task-priority": "9"})
     thing["spec"]["priority"] = 1
 
-    assert read(thing).priority == 9
+    assert (read(thing).rank, read(thing).priority) == (9, 1)
 
     thing["metadata"]["annotations"] = {"volcano.sh/task-priority": "urgent"}
 
-    assert read(thing).priority == 1
+    assert (read(thing).rank, read(thing).priority) == (1, 1)
 
 
 @pytest.mark.parametrize(

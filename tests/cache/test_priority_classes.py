@@ -1,0 +1,131 @@
+"""Nobody gets a priority by writing its name: which classes count for a namespace's gangs."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.cache.cluster import Cluster
+from extender.model.gang import Gang, GangKey, PodGroup
+from extender.model.queue import Namespace, PriorityClass
+from tests.cache.building import COSCHEDULING, GANG, NOW, VOLCANO, cluster, group, lone, pod
+
+CLASSES = (
+    PriorityClass(name="system-cluster-critical", value=2_000_000_000),
+    PriorityClass(name="high", value=900),
+    PriorityClass(name="low", value=-5),
+    PriorityClass(name="usual", value=10, is_default=True),
+)
+
+
+def gang_of(made: Cluster) -> Gang:
+    return made.snapshot(NOW).gangs[GANG]
+
+
+def limited(*names: str) -> Namespace:
+    return Namespace(name="a", classes=frozenset(names))
+
+
+def test_a_system_class_gives_a_tenants_pod_group_no_priority_and_it_is_told_why() -> None:
+    made = cluster(*CLASSES, Namespace(name="a"), group(priority_class="system-cluster-critical"))
+
+    assert gang_of(made).priority == 10
+    assert gang_of(made).remark == (
+        "priority class system-cluster-critical does not count in namespace a;"
+        " its annotation gang-extender.io/priority-classes would have to list it"
+    )
+
+
+def test_without_a_default_class_it_has_no_priority_at_all() -> None:
+    made = cluster(CLASSES[0], group(priority_class="system-cluster-critical"))
+
+    assert gang_of(made).priority == 0
+
+
+def test_a_system_class_counts_in_the_namespace_of_the_system() -> None:
+    ours = PodGroup(
+        namespace="kube-system", name="dns", priority_class=CLASSES[0].name, dialect=VOLCANO
+    )
+    made = cluster(*CLASSES, Namespace(name="kube-system"), ours)
+    found = made.snapshot(NOW).gangs[GangKey("kube-system/dns")]
+
+    assert (found.priority, found.remark) == (2_000_000_000, "")
+
+
+def test_a_system_class_counts_where_administrators_list_it() -> None:
+    made = cluster(
+        *CLASSES,
+        limited("system-cluster-critical"),
+        group(priority_class="system-cluster-critical"),
+    )
+
+    assert (gang_of(made).priority, gang_of(made).remark) == (2_000_000_000, "")
+
+
+def test_any_other_class_counts_where_nobody_says_anything() -> None:
+    made = cluster(*CLASSES, Namespace(name="a"), group(priority_class="high"))
+
+    assert (gang_of(made).priority, gang_of(made).remark) == (900, "")
+
+
+def test_a_namespace_may_be_limited_to_a_list_of_classes() -> None:
+    made = cluster(*CLASSES, limited("low", "usual"), group(priority_class="high"))
+
+    assert gang_of(made).priority == 10
+    assert gang_of(made).remark == (
+        "priority class high does not count in namespace a;"
+        " its annotation gang-extender.io/priority-classes allows low, usual"
+    )
+
+
+def test_an_empty_list_allows_none() -> None:
+    made = cluster(*CLASSES, limited(), group(priority_class="high"))
+
+    assert gang_of(made).remark.endswith("allows none")
+
+
+def test_a_namespace_not_seen_yet_has_no_class() -> None:
+    made = cluster(*CLASSES, group(priority_class="high"))
+    made.require_namespaces()
+
+    assert gang_of(made).priority == 10
+    assert "has not been seen yet" in gang_of(made).remark
+
+
+@pytest.mark.parametrize("written", ["", "unknown"])
+def test_who_names_no_class_or_none_that_exists_hears_nothing(written: str) -> None:
+    made = cluster(*CLASSES, limited("low"), group(priority_class=written))
+
+    assert (gang_of(made).priority, gang_of(made).remark) == (10, "")
+
+
+def test_the_list_holds_for_pods_that_speak_for_their_gang_too() -> None:
+    made = cluster(
+        *CLASSES,
+        limited("low"),
+        group(dialect=COSCHEDULING),
+        pod("w-0", priority=900, priority_class="high"),
+        pod("w-1", priority=-5, priority_class="low"),
+    )
+
+    assert gang_of(made).priority == 10
+    assert "priority class high does not count" in gang_of(made).remark
+
+
+def test_what_the_api_server_gave_a_pod_counts_where_there_is_no_list() -> None:
+    made = cluster(*CLASSES, lone("x", priority=900, priority_class="high"))
+
+    assert made.snapshot(NOW).gangs[GangKey("a/pod:x")].priority == 900
+
+
+def test_a_pod_gives_its_gang_no_priority_by_an_annotation() -> None:
+    made = cluster(lone("x", priority=3, task_priority=2_000_000_000))
+
+    assert made.snapshot(NOW).gangs[GangKey("a/pod:x")].priority == 3
+
+
+def test_a_class_that_makes_nobody_leave_lets_its_gangs_make_nobody_leave() -> None:
+    patient = PriorityClass(name="patient", value=900, may_preempt=False)
+    made = cluster(patient, group(priority_class="patient"), pod("w-0"), pod("w-1", on="n1"))
+
+    assert gang_of(made).priority == 900
+    assert [each.may_preempt for each in gang_of(made).pods] == [False, True]
