@@ -10,7 +10,7 @@ from math import floor
 from extender.model.gang import GangKey
 from extender.model.resources import NOTHING, Resources
 from extender.model.snapshot import Snapshot
-from extender.plan.actions.allocate import allocate
+from extender.plan.actions.allocate import allocate, lend
 from extender.plan.actions.backfill import backfill
 from extender.plan.actions.claims import preempt, reclaim
 from extender.plan.actions.enqueue import enqueue
@@ -51,10 +51,25 @@ def make_plan(
     """
     with closing(Session(Census(snapshot), policy)) as session:
         actions = _VOLCANOS if policy.rules is VOLCANO else _OURS
-        for name in policy.actions:
+        lender = _lender(policy)
+        for place, name in enumerate(policy.actions):
             with around(name):
                 actions[name](session)
+                if place == lender:
+                    lend(session)
         return _written_down(session)
+
+
+def _lender(policy: Policy) -> int | None:
+    """Give the place of the action after which room is lent; None when none is.
+
+    Whoever has less than their due has had room handed out and taken back for them by then. But
+    nobody should have to leave in favour of a gang that could start in room that is idle, so
+    preempt comes after it.
+    """
+    if "allocate" not in policy.actions or not policy.rules.may_overshoot:
+        return None
+    return max(at for at, name in enumerate(policy.actions) if name in ("allocate", "reclaim"))
 
 
 def _written_down(session: Session) -> Plan:

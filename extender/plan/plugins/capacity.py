@@ -74,7 +74,7 @@ class Capacity(Plugin):
         It may when others within theirs have been served, or make room for itself if it has no
         due at all; otherwise whoever it displaces would come back before it.
         """
-        if self.session.round is Round.REST:
+        if self.session.round in (Round.REST, Round.LENT):
             return False
         return self.session.round is Round.DUE or bool(self.deserved(queue))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from extender.model.gang import Gang, Phase
@@ -120,6 +121,21 @@ class GangState:
             return self.allocated - self.gang.allocated
         counts = Counter(pod.shape for pod, _ in self.placed[: self.committed])
         return sum((shape.requests * number for shape, number in counts.items()), NOTHING)
+
+    def needed(self, tasks: Sequence[Pod], lacking: int) -> list[Pod]:
+        """Choose the *tasks* that bring it to its minimum, roles that lack some first."""
+        if not self.role_minima:
+            return list(tasks[: max(0, lacking)])
+        coming = Counter(pod.role for pod, _ in self.pipelined)
+        short = Counter(self.role_minima) - self.ready_by_role - coming
+        chosen, others = [], []
+        for pod in tasks:
+            if short[pod.role] > 0:
+                short[pod.role] -= 1
+                chosen.append(pod)
+            else:
+                others.append(pod)
+        return chosen + others[: max(0, lacking - len(chosen))]
 
     def let_in(self) -> None:
         """Let it into its queue, if it is not there yet."""

@@ -1,0 +1,229 @@
+"""No idle room: what nobody else can use is used, and whatever stands idle does so for a reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from extender.model.gang import Gang
+from extender.model.queue import Queue
+from extender.model.reason import Problem, Reason
+from extender.model.resources import CPU
+from extender.model.snapshot import Snapshot
+from extender.plan.decision import Plan, Standing
+from extender.plan.planner import make_plan
+from extender.plan.policy import policies
+from tests.builders import amounts, carried_out, cluster, gang, node, nodes, pod, queue, shape
+
+STARTED = (Reason.ADMITTED, Reason.RUNNING)
+VOLCANO = policies.parse(f"{policies.DEFAULT_TEXT}\ncompatibility: volcano\n")
+
+
+def small(count: int, queue: str, **rest: Any) -> list[Gang]:
+    """Make gangs of one cpu each."""
+    return [gang(f"a/{queue}-{number}", 1, queue=queue, cpu=1, **rest) for number in range(count)]
+
+
+def started(plan: Plan, prefix: str) -> int:
+    return sum(
+        bool(ticket.placements)
+        for key, ticket in plan.tickets.items()
+        if key.startswith(f"a/{prefix}")
+    )
+
+
+def at_rest(state: Snapshot) -> tuple[Snapshot, Plan]:
+    """Carry plans out until nothing changes."""
+    for _ in range(40):
+        plan = make_plan(state)
+        if not plan.evictions and not any(t.placements for t in plan.tickets.values()):
+            return state, plan
+        state = carried_out(state, plan)
+    raise AssertionError("still moving after 40 plans")
+
+
+def gated(key: str) -> Gang:
+    pods = [pod(f"gated-{n}", shape(cpu=1), gated=n > 0) for n in range(8)]
+    return gang(key, pods=pods, queue="stuck")
+
+
+#: Gangs that can never start, or not now, and how their queue is meant to be.
+UNSTARTABLE: dict[str, tuple[Gang, Queue]] = {
+    "larger than the cluster": (gang("a/g", 16, queue="stuck", cpu=1), queue("stuck")),
+    "a member larger than any node": (gang("a/g", 1, queue="stuck", cpu=6), queue("stuck")),
+    "incomplete": (gang("a/g", 4, least=6, queue="stuck", cpu=1), queue("stuck")),
+    "short of a role": (
+        gang("a/g", 4, queue="stuck", cpu=1, group={"min_by_role": {"ps": 1}}),
+        queue("stuck"),
+    ),
+    "gated": (gated("a/g"), queue("stuck")),
+    "backing off": (
+        replace(gang("a/g", 8, queue="stuck", cpu=1), backing_off_until=1e9),
+        queue("stuck"),
+    ),
+    "above its own ceiling": (
+        gang("a/g", 8, queue="stuck", cpu=1),
+        queue("stuck", capability=amounts(cpu=6)),
+    ),
+    "in a closed queue": (gang("a/g", 8, queue="stuck", cpu=1), queue("stuck", state="Closed")),
+    "in an unknown queue": (gang("a/g", 8, queue="nowhere", cpu=1), queue("stuck")),
+    "invalid": (
+        replace(
+            gang("a/g", 8, queue="stuck", cpu=1),
+            problem=Problem(Reason.POD_GROUP_MISSING, "the PodGroup cannot be read"),
+        ),
+        queue("stuck"),
+    ),
+    "its minResources above its ceiling": (
+        gang("a/g", 4, queue="stuck", cpu=1, group={"min_resources": amounts(cpu=7)}),
+        queue("stuck", capability=amounts(cpu=6)),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", UNSTARTABLE)
+def test_a_gang_that_cannot_start_claims_nothing_of_the_division(kind: str) -> None:
+    stuck, its_queue = UNSTARTABLE[kind]
+    before = cluster(nodes(2), [stuck, *small(8, "busy")], [its_queue, queue("busy")])
+
+    plan = make_plan(before)
+
+    assert plan.verdicts[stuck.key].standing in (Standing.WAITING, Standing.INVALID)
+    assert plan.queues["busy"].deserved[CPU] == 8000
+    assert plan.queues["stuck"].deserved.amount(CPU) == 0
+    assert started(plan, "busy") == 8
+
+
+def test_a_gang_above_the_ceiling_of_an_ancestor_claims_nothing() -> None:
+    tree = [
+        queue("family", capability=amounts(cpu=6)),
+        queue("stuck", parent="family"),
+        queue("busy"),
+    ]
+    big = gang("a/g", 8, queue="stuck", cpu=1)
+
+    plan = make_plan(cluster(nodes(2), [big, *small(8, "busy")], tree))
+
+    assert plan.queues["busy"].deserved[CPU] == 8000
+    assert "queue family uses 0 of at most 6 cpu" in plan.verdicts[big.key].message
+
+
+def test_a_gang_above_its_ceiling_is_told_of_the_ceiling_not_of_the_due() -> None:
+    big = gang("a/g", 8, queue="stuck", cpu=1)
+    queues = [queue("stuck", capability=amounts(cpu=6)), queue("busy")]
+
+    _, plan = at_rest(cluster(nodes(2), [big, *small(8, "busy")], queues))
+
+    assert plan.verdicts[big.key].reason is Reason.QUEUE_AT_CAPABILITY
+    assert plan.verdicts[big.key].message == (
+        "queue stuck uses 0 of at most 6 cpu; 8 more would exceed it"
+    )
+
+
+def test_a_member_beyond_the_minimum_that_fits_no_node_claims_nothing() -> None:
+    pods = [
+        pod("w-0", shape(cpu=1), on="n1"),
+        *(pod(f"w-{n}", shape(cpu=6)) for n in range(1, 4)),
+    ]
+    elastic = gang("a/w", pods=pods, least=1, on=["n1"], queue="stuck")
+
+    plan = make_plan(
+        cluster(nodes(2), [elastic, *small(8, "busy")], [queue("stuck"), queue("busy")])
+    )
+
+    assert plan.queues["stuck"].deserved[CPU] == 1000
+    assert started(plan, "busy") == 7
+
+
+def test_what_nobody_below_their_due_can_use_is_lent() -> None:
+    """Half of the cluster is due to a gang that fits no node as they are filled now."""
+    waits = gang("a/waits", 1, queue="left", cpu=4)
+    strangers = {"n1": amounts(cpu=1), "n2": amounts(cpu=1)}
+    before = cluster(
+        nodes(2), [waits, *small(8, "right")], [queue("left"), queue("right")], strangers=strangers
+    )
+
+    plan = make_plan(before)
+
+    assert plan.queues["right"].deserved[CPU] == 4000
+    assert started(plan, "right") == 6
+
+
+def test_volcanos_way_lends_nothing() -> None:
+    stuck = gang("a/g", 16, queue="stuck", cpu=1)
+    before = cluster(nodes(2), [stuck, *small(8, "busy")], [queue("stuck"), queue("busy")])
+
+    plan = make_plan(before, VOLCANO)
+
+    assert plan.queues["busy"].deserved[CPU] == 4000
+    assert started(plan, "busy") == 4
+
+
+def test_what_is_lent_goes_to_the_queue_with_the_smallest_part_of_its_due_first() -> None:
+    """Six cpus are idle; two of three queues can use them, one has twice the weight."""
+    waits = gang("a/waits", 1, queue="left", cpu=8)
+    gangs = [waits, *small(12, "one"), *small(12, "two")]
+    queues = [queue("left", 3), queue("one", 1), queue("two", 2)]
+    members = [node("n1", cpu=6), node("n2", cpu=6), node("n3", cpu=8)]
+    strangers = {"n3": amounts(cpu=8)}
+
+    plan = make_plan(cluster(members, gangs, queues, strangers=strangers))
+
+    assert started(plan, "one") + started(plan, "two") == 12
+    assert started(plan, "one") == 4
+
+
+def test_a_queue_without_weight_borrows_after_all_others() -> None:
+    waits = gang("a/waits", 1, queue="left", cpu=8)
+    members = [node("n1", cpu=6), node("n2", cpu=8)]
+    gangs = [waits, *small(8, "none"), *small(8, "some")]
+    queues = [queue("left", 2), queue("none", 0), queue("some", 1)]
+
+    plan = make_plan(cluster(members, gangs, queues, strangers={"n2": amounts(cpu=8)}))
+
+    assert started(plan, "some") == 6
+    assert started(plan, "none") == 0
+
+
+def crowd(*queues: Queue) -> Snapshot:
+    """Eight of ten cpus are idle; a gang of `left` is due half of them and fits no node now."""
+    pinned = [gang(f"a/pinned-{n}", 1, on=[f"n{n}"], queue="pinned", cpu=1) for n in (1, 2)]
+    waits = gang("a/waits", 1, queue="left", cpu=5)
+    others = [each for q in queues if q.name != "kept" for each in small(8, q.name)]
+    standing = [queue("left", 3), queue("pinned", reclaimable=False)]
+    return cluster(nodes(2, cpu=5), [*pinned, waits, *others], [*standing, *queues])
+
+
+def test_what_is_lent_stays_below_ceilings() -> None:
+    plan = make_plan(crowd(queue("right", capability=amounts(cpu=3)), queue("more")))
+
+    assert started(plan, "right") == 3
+    assert started(plan, "more") == 5
+
+
+def test_what_is_lent_leaves_guarantees_alone() -> None:
+    plan = make_plan(crowd(queue("kept", guarantee=amounts(cpu=2)), queue("more")))
+
+    assert started(plan, "more") == 6
+    waiting = [v for v in plan.verdicts.values() if v.queue == "more" and v.reason not in STARTED]
+    assert {verdict.reason for verdict in waiting} == {Reason.QUEUE_AT_CAPABILITY}
+    assert "guaranteed to other queues" in waiting[0].message
+
+
+def test_a_queue_that_lends_its_guarantee_lets_others_use_it() -> None:
+    plan = make_plan(crowd(queue("kept", guarantee=amounts(cpu=2), lends=True), queue("more")))
+
+    assert started(plan, "more") == 8
+
+
+def test_a_guarantee_that_was_lent_is_taken_back_when_it_is_wanted() -> None:
+    queues = [queue("kept", guarantee=amounts(cpu=4), lends=True), queue("more", 9)]
+    state, _ = at_rest(cluster(nodes(2), small(8, "more"), queues))
+    wanting = [*state.gangs.values(), *small(4, "kept")]
+
+    state, plan = at_rest(cluster(state.nodes.nodes, wanting, queues))
+
+    assert plan.queues["kept"].allocated[CPU] == 4000
+    assert plan.queues["more"].allocated[CPU] == 4000
