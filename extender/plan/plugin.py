@@ -67,6 +67,8 @@ class Round(Enum):
     LENT = "lent"
     #: Gangs for which others may have to leave.
     CLAIMS = "claims"
+    #: More important gangs, for which others of their queue may have to leave.
+    SWAPS = "swaps"
 
 
 @dataclass(frozen=True, slots=True)

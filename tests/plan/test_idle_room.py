@@ -15,6 +15,7 @@ from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan, Standing
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
+from extender.plan.policy.options import Policy
 from tests.builders import amounts, carried_out, cluster, gang, node, nodes, pod, queue, shape
 
 STARTED = (Reason.ADMITTED, Reason.RUNNING)
@@ -34,10 +35,10 @@ def started(plan: Plan, prefix: str) -> int:
     )
 
 
-def at_rest(state: Snapshot) -> tuple[Snapshot, Plan]:
+def at_rest(state: Snapshot, policy: Policy = policies.DEFAULT) -> tuple[Snapshot, Plan]:
     """Carry plans out until nothing changes."""
     for _ in range(40):
-        plan = make_plan(state)
+        plan = make_plan(state, policy)
         if not plan.evictions and not any(t.placements for t in plan.tickets.values()):
             return state, plan
         state = carried_out(state, plan)
@@ -227,3 +228,105 @@ def test_a_guarantee_that_was_lent_is_taken_back_when_it_is_wanted() -> None:
 
     assert plan.queues["kept"].allocated[CPU] == 4000
     assert plan.queues["more"].allocated[CPU] == 4000
+
+
+def evicted(plan: Plan) -> set[str]:
+    return {order.name.rpartition("-")[0] for order in plan.evictions}
+
+
+def test_what_was_lent_is_taken_back_before_what_is_due_even_if_more_pods_leave() -> None:
+    own = [gang(f"a/own-{n}", 1, on=["n1"], queue="left", cpu=2, created=n) for n in (0, 1)]
+    young = [
+        gang("a/third", 2, on=["n2"] * 2, queue="left", cpu=1, created=2),
+        gang("a/lent", 2, on=["n2"] * 2, queue="left", cpu=1, created=3),
+    ]
+    claim = gang("a/claim", 1, queue="right", cpu=2)
+
+    plan = make_plan(cluster(nodes(2), [*own, *young, claim], [queue("left"), queue("right")]))
+
+    assert plan.queues["left"].deserved[CPU] == 6000
+    assert evicted(plan) == {"lent"}
+
+
+def test_an_important_gang_of_a_queue_stands_on_its_due_whenever_it_came() -> None:
+    old = gang("a/old", 2, on=["n1"] * 2, queue="left", cpu=2, created=0)
+    important = gang("a/important", 2, on=["n2"] * 2, queue="left", cpu=2, created=5, priority=9)
+    claim = gang("a/claim", 1, queue="right", cpu=4)
+
+    plan = make_plan(cluster(nodes(2), [old, important, claim], [queue("left"), queue("right")]))
+
+    assert evicted(plan) == {"old"}
+
+
+def test_what_is_due_is_taken_where_nothing_lent_would_help() -> None:
+    """Only the older gang of the queue sits where the claimant can go."""
+    members = [node("n1", labels={"disk": "ssd"}), node("n2")]
+    old = gang("a/old", 1, on=["n1"], queue="left", cpu=4, created=0)
+    young = gang("a/young", 1, on=["n2"], queue="left", cpu=4, created=5)
+    claim = gang("a/claim", 1, queue="right", cpu=4, selector=(("disk", "ssd"),))
+
+    plan = make_plan(cluster(members, [old, young, claim], [queue("left"), queue("right")]))
+
+    assert evicted(plan) == {"old"}
+
+
+@pytest.mark.parametrize("kind", UNSTARTABLE)
+def test_a_gang_that_cannot_start_takes_nothing_back(kind: str) -> None:
+    stuck, its_queue = UNSTARTABLE[kind]
+    running = [gang(f"a/busy-{n}", 1, on=[f"n{1 + n % 2}"], queue="busy", cpu=1) for n in range(8)]
+
+    plan = make_plan(cluster(nodes(2), [stuck, *running], [its_queue, queue("busy")]))
+
+    assert plan.evictions == ()
+
+
+def test_lent_room_goes_back_once_and_stays_where_it_went() -> None:
+    queues = [queue("left"), queue("right")]
+    state, _ = at_rest(cluster(nodes(2), small(8, "left"), queues))
+    state = cluster(state.nodes.nodes, [*state.gangs.values(), *small(8, "right")], queues)
+
+    left: list[int] = []
+    for _ in range(4):
+        plan = make_plan(state)
+        left.append(len(plan.evictions))
+        state = carried_out(state, plan)
+
+    assert left == [4, 0, 0, 0]
+    assert {name: f.allocated.amount(CPU) for name, f in plan.queues.items()} == {
+        "default": 0,
+        "left": 4000,
+        "right": 4000,
+    }
+
+
+@pytest.mark.parametrize("plugin", ["proportion", "capacity"])
+def test_an_important_gang_replaces_only_as_much_of_what_was_borrowed_as_it_needs(
+    plugin: str,
+) -> None:
+    policy = policies.parse(policies.DEFAULT_TEXT.replace("name: proportion", f"name: {plugin}"))
+    state = crowd(queue("more", deserved=amounts(cpu=2)))
+    state, _ = at_rest(state, policy)
+    important = gang("a/important", 1, queue="more", cpu=1, priority=9)
+    state = cluster(state.nodes.nodes, [*state.gangs.values(), important], state.queues.values())
+
+    plan = make_plan(state, policy)
+    _, after = at_rest(state, policy)
+
+    assert len(plan.evictions) == 1
+    assert after.verdicts[important.key].standing is Standing.RUNNING
+    assert after.queues["more"].allocated[CPU] == 8000
+
+
+def test_nobody_leaves_for_an_important_gang_that_can_borrow_idle_room() -> None:
+    """Its queue has its due, nobody else can use what is idle, and the gang needs no more."""
+    pinned = gang("a/pinned", 1, on=["n2"], queue="pinned", cpu=1)
+    waits = gang("a/waits", 1, queue="left", cpu=4, selector=(("b", "2"),))
+    runs = [gang(f"a/runs-{n}", 1, on=["n1"], queue="more", cpu=1) for n in range(3)]
+    important = gang("a/important", 1, queue="more", cpu=1, priority=9)
+    members = [node("n1"), node("n2", labels={"b": "2"})]
+    queues = [queue("left", 9), queue("pinned", reclaimable=False), queue("more")]
+
+    plan = make_plan(cluster(members, [pinned, waits, *runs, important], queues))
+
+    assert plan.evictions == ()
+    assert plan.verdicts[important.key].standing is Standing.ADMITTED

@@ -153,6 +153,9 @@ class Proportion(Plugin):
             due, others = self.deserved(queue), queue.allocated - gang.trying
             if all(others.amount(n) < due.get(n, 0) for n, a in asked.items() if a > 0):
                 return quota.UNBOUNDED
+        if self.session.round is Round.SWAPS:
+            limit = queue.swaps(self.deserved(queue), gang, asked)
+            return quota.allowed(queue.name, queue.allocated, limit, asked, quota.over_deserved)
         return self._within_due(queue, asked)
 
     def _divide(self, queues: Mapping[str, QueueUse]) -> dict[str, Vector]:

@@ -11,6 +11,7 @@ from extender.model.pod import READY_SET, Pod, PodUid
 from extender.model.queue import Queue
 from extender.model.reason import Problem
 from extender.model.resources import NOTHING, Resources
+from extender.plan.arithmetic import Vector
 from extender.plan.queues.quota import Quota, upwards
 
 
@@ -28,6 +29,8 @@ class QueueUse:
     inqueue: Resources = NOTHING
     #: Used by gangs beyond what they need at least.
     elastic: Resources = NOTHING
+    #: What its own gangs used when they began to replace each other.
+    before: Resources = NOTHING
     #: Its place in the tree of ceilings and guarantees; None where nobody limits queues.
     quota: Quota | None = None
     name: str = field(init=False)
@@ -49,6 +52,16 @@ class QueueUse:
         if ours == theirs:
             return ""
         return f"queue {self.name} has priority {ours}, {other.name} {theirs}"
+
+    def swaps(self, due: Vector, gang: GangState, asked: Resources) -> Vector:
+        """Give the due; or what it used before, if it keeps as much as its due without *gang*.
+
+        Below its due others of the queue could start before *gang*, in the room it was given.
+        """
+        others = self.allocated - gang.trying
+        if any(others.amount(name) < due.get(name, 0) for name, a in asked.items() if a > 0):
+            return due
+        return self.before.at_least(Resources({name: int(a) for name, a in due.items()}))
 
     @property
     def with_children(self) -> Resources:
