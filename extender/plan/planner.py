@@ -8,7 +8,7 @@ from itertools import chain
 from math import floor
 
 from extender.model.gang import GangKey
-from extender.model.resources import NOTHING, Resources
+from extender.model.resources import NOTHING, PODS, Resources
 from extender.model.snapshot import Snapshot
 from extender.plan.actions.allocate import allocate, lend
 from extender.plan.actions.backfill import backfill
@@ -22,6 +22,7 @@ from extender.plan.policy.options import VOLCANO, Policy
 from extender.plan.queues.open_queues import open_queues
 from extender.plan.room.state import QueueUse
 from extender.plan.session import Session
+from extender.plan.verdict.kept import idle, kept
 from extender.plan.verdict.verdicts import Verdicts
 from extender.plan.volcano import actions as volcanos
 
@@ -83,6 +84,8 @@ def _written_down(session: Session) -> Plan:
         open_queues=open_queues(session, verdicts),
         stakes=session.stakes,
         total=session.total,
+        idle=idle(session),
+        kept=kept(session),
         fences=_fences(session),
     )
 
@@ -152,6 +155,7 @@ def _figures(session: Session, queue: QueueUse, used: Resources) -> QueueFigures
         deserved=_whole(due) if due is not None else NOTHING,
         allocated=used,
         requested=queue.requested,
+        borrowed=used.without(PODS).beyond(_whole(due)).positive() if due is not None else NOTHING,
         share=session.maths.share(used, due) if due is not None else 0.0,
         overused=due is not None
         and any(not session.maths.within({name: used.amount(name)}, due) for name in due),

@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 
 from extender.model.gang import Gang
+from extender.model.pod import Status
 from extender.model.queue import Queue
 from extender.model.reason import Problem, Reason
 from extender.model.resources import CPU
 from extender.model.snapshot import Snapshot
-from extender.plan.decision import Plan, Standing
+from extender.plan.decision import Plan, Standing, Verdict
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.plan.policy.options import Policy
+from extender.plan.verdict.explain import explain
 from tests.builders import amounts, carried_out, cluster, gang, node, nodes, pod, queue, shape
 
 STARTED = (Reason.ADMITTED, Reason.RUNNING)
@@ -330,3 +332,61 @@ def test_nobody_leaves_for_an_important_gang_that_can_borrow_idle_room() -> None
 
     assert plan.evictions == ()
     assert plan.verdicts[important.key].standing is Standing.ADMITTED
+
+
+def words(plan: Plan) -> list[str]:
+    return [each.words for each in plan.kept]
+
+
+def test_the_plan_says_what_a_queue_has_borrowed() -> None:
+    _, plan = at_rest(crowd(queue("more")))
+
+    assert plan.queues["more"].allocated[CPU] == 8000
+    assert plan.queues["more"].borrowed[CPU] == 8000 - plan.queues["more"].deserved[CPU]
+    assert plan.queues["pinned"].borrowed.amount(CPU) == 0
+
+
+def test_idle_room_that_is_guaranteed_is_named_and_so_is_what_would_help() -> None:
+    state, plan = at_rest(crowd(queue("kept", guarantee=amounts(cpu=2)), queue("more")))
+    waits = next(v.gang for v in plan.verdicts.values() if v.queue == "more" and waiting(v))
+
+    told = explain(state, plan, policies.DEFAULT, waits)
+
+    assert plan.idle[CPU] == 2000
+    assert [(each.words, each.amounts[CPU]) for each in plan.kept] == [
+        ("guaranteed to queue kept, which does not lend it", 2000)
+    ]
+    assert told is not None
+    assert told.kept == plan.kept
+    assert told.remedies == ("queue kept lending its guarantee (`guarantee.lend: true`)",)
+
+
+def test_idle_room_kept_for_a_gang_that_has_waited_long_is_named() -> None:
+    runs = gang("a/runs", 1, on=["n1"], cpu=1)
+    large, small_one = gang("a/large", 2, cpu=4), gang("a/small", 1, cpu=1, created=5)
+    plan = make_plan(cluster(nodes(2), [runs, large, small_one], now=1_000.0))
+
+    assert words(plan) == ["kept for gang a/large, which has waited long"]
+    assert "room is kept for a/large" in plan.verdicts[small_one.key].message
+
+
+def test_idle_room_promised_to_a_gang_while_others_leave_is_named() -> None:
+    runs = [gang(f"a/runs-{n}", 1, on=["n1"], queue="left", cpu=1) for n in range(4)]
+    claim = gang("a/claim", 1, queue="right", cpu=2)
+
+    plan = make_plan(cluster(nodes(1), [*runs, claim], [queue("left"), queue("right")]))
+
+    assert len(plan.evictions) == 2
+    assert words(plan) == ["promised to gang a/claim while room is made for it"]
+
+
+def test_room_given_to_members_on_their_way_is_named() -> None:
+    pods = [pod(f"w-{n}", shape(cpu=1), on="n1", status=Status.ALLOCATED) for n in range(2)]
+    plan = make_plan(cluster(nodes(1), [gang("a/w", pods=pods)]))
+
+    assert words(plan) == ["given to members of gang a/w that are on their way"]
+    assert plan.idle[CPU] == 2000
+
+
+def waiting(verdict: Verdict) -> bool:
+    return verdict.standing is Standing.WAITING
