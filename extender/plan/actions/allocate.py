@@ -54,20 +54,23 @@ def lend(session: Session) -> None:
 def _borrowers(session: Session) -> list[GangState]:
     """List the gangs that only dues keep from starting, and for whose members there are places.
 
-    In a full cluster nobody is looked at twice.
+    Seen cheaply: in a full cluster nobody is tried again.
     """
-    most = session.room.idle.max(axis=0, initial=0)
+    idle, places = session.room.idle, session.places
+    most = idle.max(axis=0, initial=0)
 
     @cache
-    def fits(shape: Shape) -> bool:
+    def slots(shape: Shape) -> int:
         need = session.room.need(shape)
-        return need is not None and bool((need <= most).all())
+        fits = need is not None and (need <= most).all()
+        return int(places.count(idle, shape).sum()) if fits else 0
 
-    return [
-        gang
-        for gang in session.census.contenders.values()
-        if _may_borrow(gang) and any(fits(run[0].shape) for run in session.waiting_runs(gang))
-    ]
+    def has_places(gang: GangState) -> bool:
+        shapes = {run[0].shape for run in session.waiting_runs(gang)}
+        return sum(map(slots, shapes)) >= max(1, session.opinions.lacking(gang))
+
+    contenders = session.census.contenders.values()
+    return [gang for gang in contenders if _may_borrow(gang) and has_places(gang)]
 
 
 def _may_borrow(gang: GangState) -> bool:

@@ -105,15 +105,18 @@ class RoomMaker:
         return True
 
     def _leaving(self, demand: Demand, pool: Pool) -> list[Unit] | None:
-        """Search who must leave, first among those who should be the first."""
+        """Search who must leave; only those who should be the first, if they are enough.
+
+        They are searched for last, because most searches find nobody at all.
+        """
+        leaving = self._search(demand, pool)
         first = self._first
-        if first is not None and pool is not None:
-            preferred = Units(
-                self._session, self._action, demand, lambda gang: pool(gang) and first(gang)
-            )
-            leaving = Search(self._session, self._action, demand, preferred).run()
-            if leaving is not None:
-                return leaving
+        if not leaving or first is None or pool is None or all(first(u.gang) for u in leaving):
+            return leaving
+        preferred = self._search(demand, lambda gang: pool(gang) and first(gang))
+        return leaving if preferred is None else preferred
+
+    def _search(self, demand: Demand, pool: Pool) -> list[Unit] | None:
         units = Units(self._session, self._action, demand, pool)
         return Search(self._session, self._action, demand, units).run()
 
