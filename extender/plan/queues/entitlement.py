@@ -140,10 +140,10 @@ class Entitlements:
 
     def _limit_each(self) -> None:
         session = self._session
-        guarantees = quota.guaranteed(state.queue for state in session.queues.values())
+        kept = quota.reserved(state.queue for state in session.queues.values())
         for each in self._all.values():
             queue = each.state.queue
-            limit = quota.real_capability(queue, session.total, guarantees)
+            limit = quota.real_capability(queue, session.total, kept)
             each.limit = limit
             each.deserved = queue.deserved.at_most(limit).at_least(queue.guarantee)
 
@@ -167,14 +167,14 @@ class Entitlements:
         self, siblings: list[Entitlement], above: Vector, capability: dict[str, float]
     ) -> None:
         """Give each what is above, less what is guaranteed to the others, up to its capability."""
-        guarantees = sum((each.guarantee for each in siblings), NOTHING)
+        kept = quota.reserved(each.state.queue for each in siblings)
         for each in siblings:
             own = capability | dict(quota.stated(each.state.queue.capability))
             each.deserved = each.state.queue.deserved.at_least(each.guarantee)
             each.limit = {
                 name: min(
-                    max(0, above.get(name, 0) - guarantees.amount(name))
-                    + each.guarantee.amount(name),
+                    max(0, above.get(name, 0) - kept.amount(name))
+                    + each.state.queue.reserved.amount(name),
                     own.get(name, inf),
                 )
                 for name in {**above, **each.guarantee}

@@ -30,10 +30,12 @@ Pool = Callable[[GangState], bool] | None
 class RoomMaker:
     """Decides who leaves for a gang, by the rules of one action."""
 
-    def __init__(self, session: Session, action: str) -> None:
+    def __init__(self, session: Session, action: str, first: Pool = None) -> None:
         self._session = session
         self._room = session.room
         self._action = action
+        #: Who leaves before all others, where that is enough.
+        self._first = first
         #: For whom nobody could leave: (queue, priority) -> what each pod asked for, how many.
         self._hopeless: dict[tuple[str, int], list[tuple[Resources, int]]] = {}
         self._searches = 0
@@ -93,8 +95,7 @@ class RoomMaker:
             without_its_fence(self._session, demand.gang),
             self._room.trial(demand.gang) as trial,
         ):
-            units = Units(self._session, self._action, demand, pool)
-            leaving = Search(self._session, self._action, demand, units).run()
+            leaving = self._leaving(demand, pool)
             if leaving is None:
                 return False
             if not leaving and self._leaves_idle_room and demand.assign(self._session, idle=True):
@@ -102,6 +103,22 @@ class RoomMaker:
             self._carry_out(demand, leaving)
             trial.keep()
         return True
+
+    def _leaving(self, demand: Demand, pool: Pool) -> list[Unit] | None:
+        """Search who must leave; only those who should be the first, if they are enough.
+
+        They are searched for last, because most searches find nobody at all.
+        """
+        leaving = self._search(demand, pool)
+        first = self._first
+        if not leaving or first is None or pool is None or all(first(u.gang) for u in leaving):
+            return leaving
+        preferred = self._search(demand, lambda gang: pool(gang) and first(gang))
+        return leaving if preferred is None else preferred
+
+    def _search(self, demand: Demand, pool: Pool) -> list[Unit] | None:
+        units = Units(self._session, self._action, demand, pool)
+        return Search(self._session, self._action, demand, units).run()
 
     def _may_ask(self, demand: Demand) -> bool:
         """Ask whether *demand* may make others leave at all."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 from extender.model.pod import Pod, Status
 from extender.model.queue import ROOT_QUEUE, Queue
@@ -71,8 +72,11 @@ class VolcanoPdb(Pdb):
 class VolcanoProportion(Proportion):
     """Dues converge, and what a queue gives counts down until it has no more than its due."""
 
-    def _limit(self, state: QueueUse, guarantees: Resources) -> Vector:
-        return quota.real_capability(state.queue, self.session.total, guarantees)
+    @cached_property
+    def _limits(self) -> Mapping[str, Vector]:
+        states = self.session.queues.values()
+        kept, total = quota.reserved(state.queue for state in states), self.session.total
+        return {each.name: quota.real_capability(each.queue, total, kept) for each in states}
 
     def reclaimable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Allow victims of queues that use more than they deserve."""
