@@ -232,6 +232,16 @@ def test_a_guarantee_that_was_lent_is_taken_back_when_it_is_wanted() -> None:
     assert plan.queues["more"].allocated[CPU] == 4000
 
 
+@pytest.mark.parametrize("plugin", ["proportion", "capacity"])
+def test_what_is_guaranteed_to_a_family_is_not_kept_from_its_own_queues(plugin: str) -> None:
+    policy = policies.parse(policies.DEFAULT_TEXT.replace("name: proportion", f"name: {plugin}"))
+    tree = [queue("family", guarantee=amounts(cpu=4)), queue("child", parent="family")]
+
+    plan = make_plan(cluster(nodes(1), small(4, "child"), tree), policy)
+
+    assert started(plan, "child") == 4
+
+
 def evicted(plan: Plan) -> set[str]:
     return {order.name.rpartition("-")[0] for order in plan.evictions}
 
