@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from extender.model.gang import Gang
 from extender.model.pod import Shape
-from extender.model.queue import Queue
+from extender.model.queue import Queue, QueueState
 from extender.model.reason import Problem, Reason
 from extender.model.resources import CPU, NOTHING, Resources, total
 from extender.model.snapshot import Snapshot
@@ -128,6 +128,8 @@ def test_no_waiting_gang_fits_into_idle_room_without_a_named_reason(
         reason = plan.verdicts[key].reason
         if not gang.waiting or reason in NOT_STARTABLE or key in plan.tickets:
             continue
+        if not _is_open(state, gang.queue):
+            continue  # a gang that runs there says so, and grows no more
         wanted = _smallest_start(gang)
         if not _fits(state, plan, wanted):
             continue
@@ -219,6 +221,10 @@ def _breaks(state: Snapshot, name: str, wanted: Mapping[Shape, int]) -> bool:
     uses = _uses(state)
     after_cpus = _needed(state, {**uses, name: uses.get(name, NOTHING) + more})
     return after_cpus > cpus and after_cpus > _needed(state, uses)
+
+
+def _is_open(state: Snapshot, name: str) -> bool:
+    return name not in state.queues or state.queues[name].state is QueueState.OPEN
 
 
 def _uses(state: Snapshot) -> dict[str, Resources]:
