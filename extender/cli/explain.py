@@ -16,6 +16,9 @@ from extender.errors import BadInput
 
 Document = dict[str, Any]
 
+#: So many lines on room that is kept; the others are counted.
+_SHOWN = 5
+
 
 @click.command()
 @click.argument("gang", metavar="NAMESPACE/GANG")
@@ -47,9 +50,15 @@ def page(told: Document) -> RenderableType:
     parts += _list(
         "left alone", [f"{count(n, 'pod')}: {why}" for why, n in told["protected"].items()]
     )
+    kept = [f"{_amounts(each['amounts'])}: {each['why']}" for each in told["kept"]]
+    parts += _list("kept idle", [*kept[:_SHOWN], *_rest(kept)])
     parts += _list("would start with", told["would_start_with"])
     story = [f"{each['at'][11:19]}  {each['word']}: {each['text']}" for each in told["story"]]
     return Group(*parts, *_list("so far", story))
+
+
+def _rest(lines: list[str]) -> list[str]:
+    return [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
 
 
 def _head(told: Document) -> Text:
@@ -68,7 +77,7 @@ def _facts(told: Document) -> Table:
     table.add_row("priority", str(told["priority"]))
     figures = told["queue_figures"]
     table.add_row("queue", told["queue"] + (f", weight {figures['weight']}" if figures else ""))
-    for word in ("deserved", "allocated", "requested") if figures else ():
+    for word in ("deserved", "allocated", "requested", "borrowed") if figures else ():
         table.add_row(f"  {word}", _amounts(figures[word]))
     return table
 

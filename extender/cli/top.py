@@ -19,6 +19,8 @@ from extender.errors import BadInput
 
 Document = dict[str, Any]
 
+#: So many lines on room that is kept; the others are counted.
+_KEPT = 5
 #: Those that wait come first; of the rest a screenful is enough.
 _ORDER = {"invalid": 0, "waiting": 1, "admitted": 2, "running": 3}
 
@@ -59,7 +61,7 @@ def _look(ops_url: str) -> Document:
 def picture(plan: Document, gangs: int = 30) -> RenderableType:
     """Lay the plan out as two tables."""
     shown = sorted(plan["gangs"], key=_by_need)[:gangs]
-    parts: list[RenderableType] = [_queues(plan), _gangs(shown)]
+    parts: list[RenderableType] = [_queues(plan), _idle(plan), _gangs(shown)]
     hidden = len(plan["gangs"]) - len(shown)
     if hidden:
         parts.append(Text(f"and {hidden} more gangs", style="dim"))
@@ -72,20 +74,31 @@ def _by_need(gang: Document) -> tuple[int, str, str]:
 
 def _queues(plan: Document) -> Table:
     table = Table(title=f"queues, cycle {plan['generation']}", title_justify="left", box=None)
-    for column in ("queue", "weight", "deserved", "used", "wanted", "share", "waiting", "running"):
-        justify = "right" if column in ("weight", "share", "waiting", "running") else "left"
+    numbers = ("weight", "share", "waiting", "running")
+    words = ("deserved", "used", "borrowed", "wanted")
+    for column in ("queue", "weight", *words, "share", "waiting", "running"):
+        justify = "right" if column in numbers else "left"
         table.add_column(column, justify=justify)  # type: ignore[arg-type]
     for queue in plan["queues"]:
         mine = [gang for gang in plan["gangs"] if gang["queue"] == queue["name"]]
         table.add_row(
             queue["name"],
             str(queue["weight"]),
-            *(_brief(queue[word]) for word in ("deserved", "allocated", "requested")),
+            *(_brief(queue[word]) for word in ("deserved", "allocated", "borrowed", "requested")),
             Text(f"{queue['share']:.0%}", style="red" if queue["overused"] else ""),
             str(sum(gang["verdict"] in ("waiting", "invalid") for gang in mine)),
             str(sum(gang["verdict"] == "running" for gang in mine)),
         )
     return table
+
+
+def _idle(plan: Document) -> Text:
+    """Say what is idle, and what of it is kept for whom; nobody who waits can use the rest."""
+    text = Text(f"idle: {_brief(plan['idle'])}\n")
+    for each in plan["kept"][:_KEPT]:
+        text.append(f"  {_brief(each['amounts'])} {each['why']}\n", style="dim")
+    hidden = len(plan["kept"]) - _KEPT
+    return text.append(f"  and {hidden} more\n", style="dim") if hidden > 0 else text
 
 
 def _gangs(gangs: list[Document]) -> Table:

@@ -34,6 +34,8 @@ class Queue:
     weight: int = 1
     capability: Resources = NOTHING
     guarantee: Resources = NOTHING
+    #: Others may use what it leaves of its guarantee until it wants it back.
+    lends: bool = False
     deserved: Resources = NOTHING
     priority: int = 0
     reclaimable: bool = True
@@ -45,6 +47,11 @@ class Queue:
     annotations: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)
     #: Why it cannot be used (a sentence), empty when it can.
     problem: str = ""
+
+    @property
+    def reserved(self) -> Resources:
+        """Give what is kept for it while it does not use it."""
+        return NOTHING if self.lends else self.guarantee
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

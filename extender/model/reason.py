@@ -28,7 +28,10 @@ class Reason(Enum):
     QUEUE_NOT_FOUND = ("QueueNotFound", "the queue of the gang does not exist")
     QUEUE_CLOSED = ("QueueClosed", "the queue of the gang is not open")
     QUEUE_NOT_ALLOWED = ("QueueNotAllowed", "the namespace may not use the queue its gang names")
-    QUEUE_OVER_DESERVED = ("QueueOverDeserved", "the queue uses what it deserves")
+    QUEUE_OVER_DESERVED = (
+        "QueueOverDeserved",
+        "the queue uses what it deserves, and no room is left to lend it",
+    )
     QUEUE_AT_CAPABILITY = ("QueueAtCapability", "the queue is at its capability")
     NOT_ENQUEUED = ("NotEnqueued", "the gang is not let into its queue yet")
     BEHIND_IN_ORDER = ("BehindInOrder", "gangs ahead of it need the room first")

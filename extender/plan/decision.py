@@ -71,8 +71,33 @@ class QueueFigures:
     deserved: Resources = NOTHING
     allocated: Resources = NOTHING
     requested: Resources = NOTHING
+    #: What it uses above its due: lent to it, and the first to be taken back.
+    borrowed: Resources = NOTHING
     share: float = 0.0
     overused: bool = False
+
+
+class Why(Enum):
+    """Why room stands idle; `{}` is for whom."""
+
+    GUARANTEED = "guaranteed to queue {}, which does not lend it"
+    STARVING = "kept for gang {}, which has waited long"
+    PROMISED = "promised to gang {} while room is made for it"
+    COMING = "given to members of gang {} that are on their way"
+
+
+class Kept(NamedTuple):
+    """Room that is kept for somebody."""
+
+    why: Why
+    #: A queue or a gang.
+    whom: str
+    amounts: Resources
+
+    @property
+    def words(self) -> str:
+        """Say for whom and why."""
+        return self.why.value.format(self.whom)
 
 
 class OpenQueue(NamedTuple):
@@ -103,6 +128,9 @@ class Plan:
     stakes: tuple[Stake, ...] = ()
     #: What all nodes have together.
     total: Resources = NOTHING
+    #: What is free on ready nodes when all tickets are used, and what of it is kept for whom.
+    idle: Resources = NOTHING
+    kept: tuple[Kept, ...] = ()
     #: Room kept free on nodes for gangs that wait too long: node name -> amounts.
     fences: Mapping[str, Resources] = field(default_factory=dict)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -80,15 +79,4 @@ def needed_pods(session: Session, gang: GangState, tasks: Sequence[Pod] | None =
     """Choose the waiting members that bring *gang* to its minimum, roles that lack some first."""
     tasks = session.waiting_tasks(gang) if tasks is None else tasks
     lacking = session.opinions.lacking(gang) - len(gang.pipelined)
-    if not gang.role_minima:
-        return list(tasks[: max(0, lacking)])
-    coming = Counter(pod.role for pod, _ in gang.pipelined)
-    short = Counter(gang.role_minima) - gang.ready_by_role - coming
-    chosen, others = [], []
-    for pod in tasks:
-        if short[pod.role] > 0:
-            short[pod.role] -= 1
-            chosen.append(pod)
-        else:
-            others.append(pod)
-    return chosen + others[: max(0, lacking - len(chosen))]
+    return gang.needed(tasks, lacking)

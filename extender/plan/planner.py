@@ -9,9 +9,9 @@ from itertools import chain
 from math import floor
 
 from extender.model.gang import Gang, GangKey
-from extender.model.resources import NOTHING, Resources
+from extender.model.resources import NOTHING, PODS, Resources
 from extender.model.snapshot import Snapshot
-from extender.plan.actions.allocate import allocate
+from extender.plan.actions.allocate import allocate, lend
 from extender.plan.actions.backfill import backfill
 from extender.plan.actions.claims import preempt, reclaim
 from extender.plan.actions.enqueue import enqueue
@@ -23,6 +23,7 @@ from extender.plan.policy.options import VOLCANO, Policy
 from extender.plan.queues.open_queues import open_queues
 from extender.plan.room.state import QueueUse
 from extender.plan.session import Session
+from extender.plan.verdict.kept import idle, kept
 from extender.plan.verdict.verdicts import Verdicts
 from extender.plan.volcano import actions as volcanos
 
@@ -52,10 +53,25 @@ def make_plan(
     """
     with closing(Session(Census(snapshot), policy)) as session:
         actions = _VOLCANOS if policy.rules is VOLCANO else _OURS
-        for name in policy.actions:
+        lender = _lender(policy)
+        for place, name in enumerate(policy.actions):
             with around(name):
                 actions[name](session)
+                if place == lender:
+                    lend(session)
         return _written_down(session)
+
+
+def _lender(policy: Policy) -> int | None:
+    """Give the place of the action after which room is lent; None when none is.
+
+    Whoever has less than their due has had room handed out and taken back for them by then. But
+    nobody should have to leave in favour of a gang that could start in room that is idle, so
+    preempt comes after it.
+    """
+    if "allocate" not in policy.actions or not policy.rules.may_overshoot:
+        return None
+    return max(at for at, name in enumerate(policy.actions) if name in ("allocate", "reclaim"))
 
 
 def _written_down(session: Session) -> Plan:
@@ -69,6 +85,8 @@ def _written_down(session: Session) -> Plan:
         open_queues=open_queues(session, verdicts),
         stakes=session.stakes,
         total=session.total,
+        idle=idle(session),
+        kept=kept(session),
         fences=_fences(session),
     )
 
@@ -149,6 +167,7 @@ def _figures(session: Session, queue: QueueUse, used: Resources) -> QueueFigures
         deserved=_whole(due),
         allocated=used,
         requested=queue.requested,
+        borrowed=used.without(PODS).beyond(_whole(due)).positive(),
         share=session.maths.share(used, due),
         overused=any(not session.maths.within({name: used.amount(name)}, due) for name in due),
     )

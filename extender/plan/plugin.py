@@ -31,7 +31,7 @@ session asks only those that exist and are switched on. *gang* is a `GangState`,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -39,10 +39,11 @@ from typing import Protocol
 from extender.model.pod import Pod
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
-from extender.plan.arithmetic import Arithmetic
+from extender.plan.arithmetic import Arithmetic, Vector
 from extender.plan.census import Census
 from extender.plan.policy.arguments import Arguments
 from extender.plan.policy.options import Policy, Rules
+from extender.plan.queues.quota import Stake
 from extender.plan.room.state import GangState, QueueUse
 from extender.plan.room.trials import Departure, TrialRoom
 
@@ -60,10 +61,14 @@ class Round(Enum):
 
     #: Gangs that keep their queue within its due.
     DUE = "due"
-    #: Everybody else, from what is left.
+    #: Gangs whose queue begins below its due, from what is left.
     REST = "rest"
+    #: Whoever can use what is left then, above the due: it is lent.
+    LENT = "lent"
     #: Gangs for which others may have to leave.
     CLAIMS = "claims"
+    #: More important gangs, for which others of their queue may have to leave.
+    SWAPS = "swaps"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,11 @@ class View(Protocol):
     room: TrialRoom
     #: For whom room is being handed out now.
     round: Round
+    #: What the queues could hold at most, and what they use and could start.
+    ceilings: Mapping[str, Vector]
+    wishes: Mapping[str, Resources]
+    #: What queues are limited to and guaranteed, and used when the snapshot was taken.
+    stakes: tuple[Stake, ...]
 
     def in_victim_order(self, claim: Claim, candidates: Iterable[Candidate]) -> list[Candidate]:
         """Sort *candidates* so that whoever should leave first comes first."""

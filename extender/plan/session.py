@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import groupby
 
 from extender.model.gang import GangKey
 from extender.model.pod import Pod, Shape, Status
 from extender.model.reason import Problem
-from extender.model.resources import NOTHING, PODS
+from extender.model.resources import NOTHING, PODS, Resources
+from extender.plan.arithmetic import Vector
 from extender.plan.census import Census
 from extender.plan.opinions import Key, Opinions
 from extender.plan.plugin import Candidate, Claim, Round
 from extender.plan.plugins.predicates import Predicates
 from extender.plan.policy import plugin_register
 from extender.plan.policy.options import Policy
+from extender.plan.queues import wishes
 from extender.plan.queues.quota import TOP, Stake, stake, tree
 from extender.plan.room.places import Places
 from extender.plan.room.state import GangState, QueueUse
@@ -59,6 +61,7 @@ class Session:
                 state.quota = quotas.get(state.name)
         self.opinions = self._open_plugins()
         self.places = Places(census.snapshot, census.ready_nodes, self.room, self.opinions, policy)
+        self.ceilings, self.wishes = self._wishes()
         if not policy.rules.members_need_nodes:
             self._count_empty_members()
         if not policy.rules.leaving_pods_make_room and any(
@@ -82,6 +85,26 @@ class Session:
             for plugin, _ in tier:
                 plugin.open(self)
         return Opinions(tiers, vetoes_are_final=self.rules.vetoes_are_final)
+
+    def _wishes(self) -> tuple[Mapping[str, Vector], Mapping[str, Resources]]:
+        """Add up what queues could hold and want, where that is divided by our rules."""
+        if not self.rules.promises_hold_together or not self.stakes:
+            return {}, {}
+        ceilings = wishes.ceilings(self.stakes, self.total)
+        places = self.places
+        return ceilings, wishes.startable(
+            self.census, ceilings, self._wish_of, places.count_if_empty
+        )
+
+    def _wish_of(self, gang: GangState) -> wishes.Wish | None:
+        if self.opinions.problem_of(gang) is not None:
+            return None
+
+        def work_out() -> wishes.Wish:
+            tasks = self.waiting_tasks(gang)
+            return wishes.wish(gang.needed(tasks, self.opinions.lacking(gang)), tasks)
+
+        return gang.gang.memo.recall(("wish", self.policy), work_out)
 
     def _count_empty_members(self) -> None:
         for gang in self.census.contenders.values():

@@ -9,7 +9,7 @@ from typing import Any
 from extender.model.gang import GangKey
 from extender.model.resources import PODS, Resources, write_amount
 from extender.model.snapshot import Snapshot
-from extender.plan.decision import Eviction, Plan, QueueFigures, Verdict
+from extender.plan.decision import Eviction, Kept, Plan, QueueFigures, Verdict
 from extender.plan.verdict.explain import Explanation
 from extender.plan.verdict.shortfall import Shortfall
 from extender.reporting.journal import JournalLine
@@ -25,6 +25,8 @@ def plan(current: Plan, snapshot: Snapshot | None = None) -> Document:
         "gangs": gangs(current, snapshot),
         "binds": _binds(current, snapshot) if snapshot else {},
         "evictions": [eviction(each) for each in current.evictions],
+        "idle": amounts(current.idle.without(PODS)),
+        "kept": [kept(each) for each in current.kept],
     }
 
 
@@ -41,6 +43,7 @@ def queue(figures: QueueFigures) -> Document:
         "deserved": amounts(figures.deserved),
         "allocated": amounts(figures.allocated),
         "requested": amounts(figures.requested),
+        "borrowed": amounts(figures.borrowed),
         "share": round(figures.share, 6),
         "overused": figures.overused,
     }
@@ -81,6 +84,11 @@ def eviction(order: Eviction) -> Document:
     }
 
 
+def kept(room: Kept) -> Document:
+    """Give idle room that is kept for somebody."""
+    return {"amounts": amounts(room.amounts), "for": room.whom, "why": room.words}
+
+
 def explanation(
     told: Explanation,
     current: Plan,
@@ -104,6 +112,7 @@ def explanation(
         "ahead_count": told.ahead_count,
         "victims": [eviction(each) for each in told.victims],
         "protected": dict(told.protected),
+        "kept": [kept(each) for each in told.kept],
         "would_start_with": list(told.remedies),
         "story": lines(story),
     }

@@ -104,7 +104,7 @@ def _queue(queue: Queue) -> Object:
         "weight": queue.weight,
         "capability": queue.capability.write(),
         "deserved": queue.deserved.write(),
-        "guarantee": {"resource": queue.guarantee.write()},
+        "guarantee": {"resource": queue.guarantee.write(), "lend": queue.lends},
         "priority": queue.priority,
         "reclaimable": queue.reclaimable,
     }

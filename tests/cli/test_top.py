@@ -12,7 +12,7 @@ from extender.cli.top import frames, top
 from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
-from extender.plan.decision import QueueFigures
+from extender.plan.decision import Kept, QueueFigures, Why
 from extender.reporting.journal import Journal
 from tests.evictions.scene import gang, plan, snapshot, verdict
 
@@ -51,6 +51,7 @@ def test_one_picture_shows_what_queues_deserve_use_and_want(ops_url: str) -> Non
         "memory",
         "2500m",
         "cpu",
+        "-",
         "6",
         "cpu",
         "62%",
@@ -64,6 +65,22 @@ def test_those_that_wait_come_first_with_their_reason(ops_url: str) -> None:
 
     assert "NotEnoughRoom: needs 2" in said
     assert said.index("a/waits") < said.index("a/runs")
+
+
+def test_what_is_idle_is_shown_with_whom_it_is_kept_for(ops_url: str, journal: Journal) -> None:
+    room = Resources({"cpu": 3000})
+    kept = (
+        Kept(Why.GUARANTEED, "gold", Resources({"cpu": 2000})),
+        *(Kept(Why.COMING, f"a/g{number}", Resources({"cpu": 100})) for number in range(5)),
+    )
+    journal.note(snapshot(), plan(idle=room, kept=kept))
+
+    said = CliRunner().invoke(top, ["--once", "--ops-url", ops_url], env=WIDE).output
+
+    assert "idle: 3 cpu" in said
+    assert "2 cpu guaranteed to queue gold, which does not lend it" in said
+    assert "100m cpu given to members of gang a/g0 that are on their way" in said
+    assert "and 1 more" in said
 
 
 def test_a_long_list_is_cut_and_counted(ops_url: str) -> None:

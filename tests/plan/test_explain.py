@@ -20,6 +20,7 @@ from extender.plan.planner import make_plan
 from extender.plan.plugin import Plugin
 from extender.plan.policy import plugin_register, policies
 from extender.plan.policy.options import Policy
+from extender.plan.queues.quota import TOP, Stake
 from extender.plan.room.state import GangState, QueueUse
 from extender.plan.verdict.explain import Ahead, Explanation, explain
 from extender.plan.verdict.shortfall import Near
@@ -370,8 +371,10 @@ FIGURES = QueueFigures(
             Reason.QUEUE_AT_CAPABILITY,
             waiting("train", 3),
             {
-                "decided": {"queues": {"left": FIGURES}},
-                "queues": [Queue(name="left", capability=Resources({"cpu": 5000}))],
+                "decided": {
+                    "queues": {"left": FIGURES},
+                    "stakes": (Stake("left", TOP, Resources({"cpu": 5000})),),
+                },
             },
             "1 cpu more capability of queue left, or less in use by it",
         ),

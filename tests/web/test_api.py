@@ -89,6 +89,7 @@ def test_the_plan_names_pods_and_writes_amounts_as_kubernetes_does(client: Flask
             "deserved": {"cpu": "1500m", "memory": "3Gi"},
             "allocated": {},
             "requested": {},
+            "borrowed": {},
             "share": 0.666667,
             "overused": True,
         }
@@ -153,6 +154,8 @@ def test_before_the_first_plan_everything_is_empty() -> None:
         "gangs": [],
         "binds": {},
         "evictions": [],
+        "idle": {},
+        "kept": [],
     }
     assert got(client, "queues") == got(client, "gangs") == []
     assert client.get("/api/v1/gangs/a/train").status_code == 404

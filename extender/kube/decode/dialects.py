@@ -22,6 +22,7 @@ from extender.model.resources import NOTHING, Resources
 #: Annotations somebody reads begin like this; all others are left behind.
 _READ = ("volcano.sh/", "scheduling.volcano.sh/", "gang-extender.io/", "sla-waiting-time")
 _LONGEST = 256
+_LEND = "gang-extender.io/lend-guarantee"
 
 #: A quota counts what is requested under this prefix too, and these have no room on a node.
 _REQUESTED = "requests."
@@ -61,9 +62,10 @@ class RawGroup(msgspec.Struct, gc=False):
 
 
 class RawGuarantee(msgspec.Struct, gc=False):
-    """spec.guarantee of a Queue."""
+    """spec.guarantee of a Queue; *lend* is ours."""
 
     resource: Quantities | None = None
+    lend: bool | None = None
 
 
 class RawQueueSpec(msgspec.Struct, gc=False):
@@ -157,6 +159,7 @@ def to_queue(raw: RawQueue) -> Queue:
         weight=max(0, weight),
         capability=capability,
         guarantee=guarantee,
+        lends=_lends(raw),
         deserved=deserved,
         priority=spec.priority or 0,
         reclaimable=spec.reclaimable is not False,
@@ -167,6 +170,15 @@ def to_queue(raw: RawQueue) -> Queue:
         annotations=_annotations(meta),
         problem=problem,
     )
+
+
+def _lends(raw: RawQueue) -> bool:
+    """Ask whether others may use what a Queue leaves of its guarantee.
+
+    Volcano's own CRD drops the field, so there it is an annotation; the field decides.
+    """
+    said = raw.spec.guarantee.lend if raw.spec.guarantee else None
+    return said if said is not None else (raw.metadata.annotations or {}).get(_LEND) == "true"
 
 
 def spoilt_queue(meta: OddMeta, why: str) -> Queue:

@@ -8,6 +8,7 @@ beyond the minimum come one per turn, so that gangs grow in step with their shar
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 from heapq import heappop, heappush
 
 from extender.model.pod import Pod, Shape
@@ -27,13 +28,62 @@ def allocate(session: Session) -> None:
     """Hand out idle room: first to everybody within their due, then what is left."""
     rounds = (Round.DUE, Round.REST) if session.rules.may_overshoot else (Round.DUE,)
     for session.round in rounds:
-        _hand_out(session)
+        contenders = _contenders(session, session.census.contenders.values())
+        held = _serve_starving(session, contenders)
+        _hand_out(session, [gang for gang in contenders if gang.queue.name not in held])
     session.round = Round.CLAIMS
 
 
-def _contenders(session: Session) -> list[GangState]:
+def lend(session: Session) -> None:
+    """Hand out what is left after all claims: above dues, to whoever can use it.
+
+    Only dues kept these gangs from starting, so up to the ceilings room is all they need.
+    """
+    kept_by_due = _borrowers(session)
+    if not kept_by_due:
+        return
+    session.round = Round.LENT
+    _hand_out(session, _contenders(session, kept_by_due))
+    session.round = Round.CLAIMS
+    for gang in kept_by_due:
+        if not gang.committed:
+            # Nobody has to leave for it, whatever else it lacks: that is for people to know.
+            gang.blocked = gang.blocked or QUEUE_HAS_ENOUGH
+
+
+def _borrowers(session: Session) -> list[GangState]:
+    """List the gangs that only dues keep from starting, and for whose members there are places.
+
+    Seen cheaply: in a full cluster nobody is tried again.
+    """
+    idle, places = session.room.idle, session.places
+    most = idle.max(axis=0, initial=0)
+
+    @cache
+    def slots(shape: Shape) -> int:
+        need = session.room.need(shape)
+        fits = need is not None and (need <= most).all()
+        return int(places.count(idle, shape).sum()) if fits else 0
+
+    def has_places(gang: GangState) -> bool:
+        shapes = {run[0].shape for run in session.waiting_runs(gang)}
+        return sum(map(slots, shapes)) >= max(1, session.opinions.lacking(gang))
+
+    contenders = session.census.contenders.values()
+    return [gang for gang in contenders if _may_borrow(gang) and has_places(gang)]
+
+
+def _may_borrow(gang: GangState) -> bool:
+    """Ask whether only its queue's due kept *gang* from starting."""
+    problem = gang.blocked
+    if problem is None or problem.reason is not Reason.QUEUE_OVER_DESERVED:
+        return False
+    return not gang.evicted  # what it gives back is not lent to it again in the same breath
+
+
+def _contenders(session: Session, gangs: Iterable[GangState]) -> list[GangState]:
     contenders = []
-    for gang in session.census.contenders.values():
+    for gang in gangs:
         if "enqueue" not in session.policy.actions:
             gang.let_in()
         given = len(gang.placed) + len(gang.pipelined)
@@ -92,17 +142,8 @@ def _worth_a_node(gang: GangState, runs: list[list[Pod]]) -> list[list[Pod]]:
     return [run for run in runs if run[0] not in gang.empty] if gang.empty else runs
 
 
-def _hand_out(session: Session) -> None:
-    contenders = _contenders(session)
-    held = _serve_starving(session, contenders)
-    turns = Turns(
-        session,
-        [
-            gang
-            for gang in contenders
-            if gang.queue.name not in held and _may_have_a_turn(session, gang)
-        ],
-    )
+def _hand_out(session: Session, contenders: Iterable[GangState]) -> None:
+    turns = Turns(session, [gang for gang in contenders if _may_have_a_turn(session, gang)])
     for gang in turns:
         if session.opinions.is_overused(gang.queue):
             for each in (gang, *turns.drop(gang.queue)):

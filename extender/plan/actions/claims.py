@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from functools import partial
 
+from extender.plan.plugin import Round
 from extender.plan.session import Session
 from extender.plan.starvation import starving_gangs
+from extender.plan.victims.lent import Lent
 from extender.plan.victims.occupants import is_beside, may_lose
 from extender.plan.victims.room_maker import RoomMaker
 
@@ -16,20 +18,30 @@ from extender.plan.victims.room_maker import RoomMaker
 def preempt(session: Session) -> None:
     """Let the less important of a queue make room for the more important.
 
-    First between gangs, then inside a gang.
+    First between gangs, then inside a gang. A queue that has borrowed need not give that back
+    first: it may replace some of it by something more important.
     """
+    session.round = Round.SWAPS
+    for state in session.queues.values():
+        state.before = state.allocated
     for gangs in starving_gangs(session):
         maker = RoomMaker(session, "preempt")
         for gang in gangs:
             maker.make_room(gang, partial(is_beside, gang))
         for gang in gangs:
             maker.make_room_inside(gang)
+        maker.let_go()
+    session.round = Round.CLAIMS
 
 
 def reclaim(session: Session) -> None:
-    """Let queues that use more than their due give room back to queues that have less."""
-    maker = RoomMaker(session, "reclaim")
+    """Let queues that use more than their due give room back to queues that have less.
+
+    What was lent to them goes back first.
+    """
+    maker = RoomMaker(session, "reclaim", first=Lent(session).holds)
     for gangs in starving_gangs(session):
         if not session.opinions.is_overused(gangs[0].queue):
             for gang in gangs:
                 maker.make_room(gang, partial(may_lose, gang))
+    maker.let_go()

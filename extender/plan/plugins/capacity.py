@@ -59,7 +59,7 @@ class Capacity(Plugin):
             return problem
         asked = shape.requests.without(PODS)
         if self._keeps_to_due(gang.queue):
-            return self._within_due(gang.queue, asked)
+            return self._within_due(gang, asked)
         least = quota.UNBOUNDED
         for entitled in self._known.line(gang.queue):
             times = quota.allowed(entitled.name, entitled.used, entitled.limit, asked)
@@ -74,16 +74,19 @@ class Capacity(Plugin):
         It may when others within theirs have been served, or make room for itself if it has no
         due at all; otherwise whoever it displaces would come back before it.
         """
-        if self.session.round is Round.REST:
+        if self.session.round in (Round.REST, Round.LENT):
             return False
         return self.session.round is Round.DUE or bool(self.deserved(queue))
 
-    def _within_due(self, queue: QueueUse, asked: Resources) -> int | Problem:
-        """Count the pods that keep *queue* and all above it within what they deserve."""
+    def _within_due(self, gang: GangState, asked: Resources) -> int | Problem:
+        """Count the pods that keep the queue of *gang* within its due, and all above in limits."""
+        queue = gang.queue
         due = self.deserved(queue)
         named = Resources({n: a for n, a in asked.items() if a > 0 and due.get(n, 0) > 0})
         if not named:
             return Problem(Reason.QUEUE_OVER_DESERVED, f"queue {queue.name} deserves none of it")
+        if self.session.round is Round.SWAPS:
+            due = queue.swaps(due, gang, named)
         least, scarcest = quota.how_many(self._known.of(queue).used, due, named)
         for entitled in self._known.line(queue):
             least = min(least, quota.how_many(entitled.used, entitled.limit, asked)[0])

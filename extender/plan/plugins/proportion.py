@@ -1,17 +1,19 @@
 """proportion: the cluster is divided among the queues by weight.
 
-What a queue deserves is its weighted part, never more than it wants or may have; what it leaves
-is split among the others. Guarantees are kept in any case, capabilities are never exceeded.
+What a queue deserves is its weighted part, never more than it wants and could start, or may have;
+what it leaves is split among the others. Guarantees are kept in any case, capabilities are never
+exceeded. What nobody below their due can use is lent to those above it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from math import inf
 
 from extender.model.pod import Shape
 from extender.model.reason import Problem
-from extender.model.resources import NOTHING, PODS, Resources
+from extender.model.resources import NOTHING, PODS, Resources, total
 from extender.plan.arithmetic import Vector, excess
 from extender.plan.census import without_gated
 from extender.plan.plugin import Candidate, Claim, Plugin, Round, View, Vote
@@ -26,22 +28,18 @@ class Proportion(Plugin):
         """Work out what every queue deserves."""
         super().open(session)
         self._maths = session.maths
-        guarantees = quota.guaranteed(state.queue for state in session.queues.values())
-        self._limits: dict[str, Vector] = {
-            name: self._limit(state, guarantees) for name, state in session.queues.items()
-        }
-        self._deserved = self._divide(session.census.busy)
         #: What a shape asks for that counts here.
         self._asked: dict[Shape, Resources] = {}
 
-    def _limit(self, state: QueueUse, guarantees: Resources) -> Vector:
-        """Give what a queue may use; of what nobody limits, as much as there is room for."""
-        limit = quota.real_capability(state.queue, self.session.total, guarantees)
-        stated = quota.stated(state.queue.capability)
-        return {
-            name: amount if name in stated or guarantees.amount(name) else inf
-            for name, amount in limit.items()
-        }
+    @cached_property
+    def _limits(self) -> Mapping[str, Vector]:
+        """What every queue may use; of what nobody limits, as much as there is room for."""
+        return self.session.ceilings
+
+    @cached_property
+    def _deserved(self) -> dict[str, Vector]:
+        """What every queue that has gangs deserves, worked out when it is asked for first."""
+        return self._divide(self.session.census.busy)
 
     def deserved(self, queue: QueueUse) -> Vector:
         """Give what *queue* deserves; nothing when it has no gangs."""
@@ -53,7 +51,10 @@ class Proportion(Plugin):
 
     def queue_order(self, queue: QueueUse) -> tuple[int, float]:
         """Put higher priority first, then who is furthest below its due."""
-        return (-queue.queue.priority, self.share(queue))
+        share = self.share(queue)
+        if self.session.round is Round.LENT and not queue.queue.weight:
+            share = inf  # it has no part of its own: the others borrow first
+        return (-queue.queue.priority, share)
 
     def queue_order_words(self, ahead: QueueUse, behind: QueueUse) -> str:
         """Name both priorities, or how much of their dues they use."""
@@ -61,7 +62,9 @@ class Proportion(Plugin):
         return ahead.rank_over(behind) or f"{used}, {behind.name} {self.share(behind):.0%}"
 
     def overused(self, queue: QueueUse) -> bool:
-        """Ask whether *queue* has all it deserves."""
+        """Ask whether *queue* has all it deserves, and nothing is being lent."""
+        if self.session.round is Round.LENT:
+            return False
         return self._maths.within(self.deserved(queue), queue.allocated)
 
     def allocatable(self, gang: GangState, shape: Shape) -> int | Problem:
@@ -74,7 +77,7 @@ class Proportion(Plugin):
         if asked is None:
             asked = self._asked[shape] = shape.requests.without(PODS)
         if self.session.rules.may_overshoot:
-            return self._up_to_ceiling(gang, shape.requests, asked)
+            return self._for_round(gang, asked)
         return self._within_due(queue, asked)
 
     def entitled(self, gang: GangState, needs: Resources) -> bool:
@@ -138,47 +141,48 @@ class Proportion(Plugin):
         due, used = self.deserved(queue), queue.allocated
         return quota.allowed(queue.name, used, due, asked, quota.over_deserved)
 
-    def _up_to_ceiling(
-        self, gang: GangState, requests: Resources, asked: Resources
-    ) -> int | Problem:
-        """Keep to the due, except for a gang that begins below it when nobody else is left."""
+    def _for_round(self, gang: GangState, asked: Resources) -> int | Problem:
+        """Keep to the due, except where the round hands out what is left.
+
+        Up to the ceilings, that is; those hold for every round and whoever divides.
+        """
+        if self.session.round is Round.LENT:
+            return quota.UNBOUNDED
         queue = gang.queue
-        limited = requests if PODS in queue.queue.capability else asked
-        most = quota.allowed(queue.name, queue.allocated, self._limits[queue.name], limited)
-        if isinstance(most, Problem):
-            return most
-        within = self._within_due(queue, asked)
-        if self.session.round is not Round.REST:
-            return within if isinstance(within, Problem) else min(most, within)
-        due, others = self.deserved(queue), queue.allocated - gang.trying
-        begins_below = all(others.amount(n) < due.get(n, 0) for n, a in asked.items() if a > 0)
-        return most if begins_below else within
+        if self.session.round is Round.REST:
+            due, others = self.deserved(queue), queue.allocated - gang.trying
+            if all(others.amount(n) < due.get(n, 0) for n, a in asked.items() if a > 0):
+                return quota.UNBOUNDED
+        if self.session.round is Round.SWAPS:
+            limit = queue.swaps(self.deserved(queue), gang, asked)
+            return quota.allowed(queue.name, queue.allocated, limit, asked, quota.over_deserved)
+        return self._within_due(queue, asked)
 
     def _divide(self, queues: Mapping[str, QueueUse]) -> dict[str, Vector]:
         deserved: dict[str, dict[str, int]] = {name: {} for name in queues}
+        kept = self._unused_guarantees()
         for resource, amount in self.session.total.items():
             if not self._maths.counts(resource):
                 continue
             bounds = [self._bounds(state, resource) for state in queues.values()]
-            rest = max(0, amount - self._unused_guarantee(resource))
+            rest = max(0, amount - kept.amount(resource))
             for name, part in waterfill.divide(rest, bounds).items():
                 deserved[name][resource] = part
         return {name: Resources(parts) for name, parts in deserved.items()}
 
-    def _unused_guarantee(self, resource: str) -> int:
-        """Add up what is kept for queues that do not want all they are guaranteed.
-
-        Below a queue that is guaranteed some of it too, it is that one's that is kept.
-        """
-        return sum(
-            max(0, state.queue.guarantee.amount(resource) - state.requested.amount(resource))
-            for state in self.session.queues.values()
-            if state.queue.guarantee
-            and not any(up.queue.guarantee.amount(resource) for up in quota.upwards(state.parent))
-        )
+    def _unused_guarantees(self) -> Resources:
+        """Add up what is kept for families that do not want all they are guaranteed."""
+        wishes = self.session.wishes
+        if not any(each.least for each in self.session.stakes):
+            return NOTHING
+        wanting = [
+            each._replace(used=wishes.get(each.name, NOTHING)) for each in self.session.stakes
+        ]
+        held = Resources(quota.tree(wanting, self.session.total)[quota.TOP].held)
+        return held - total(wishes.values())
 
     def _bounds(self, state: QueueUse, resource: str) -> waterfill.Bounds:
-        wanted = state.requested.amount(resource)
+        wanted = self.session.wishes[state.name].amount(resource)
         return waterfill.Bounds(
             name=state.name,
             weight=state.queue.weight,

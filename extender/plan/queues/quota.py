@@ -56,9 +56,12 @@ class Stake(NamedTuple):
 
 
 def stake(queue: Queue, parent: str, used: Resources) -> Stake:
-    """Read what *queue* is limited to and guaranteed; a guarantee above its ceiling is cut."""
+    """Read what *queue* is limited to and guaranteed; a guarantee above its ceiling is cut.
+
+    One that it lends is no part of it: nobody has to leave that alone.
+    """
     most = stated(queue.capability)
-    return Stake(queue.name, parent, most, queue.guarantee.positive().at_most(most), used)
+    return Stake(queue.name, parent, most, queue.reserved.positive().at_most(most), used)
 
 
 class Quota:
@@ -107,15 +110,30 @@ class Quota:
 
     def _times(self, name: str, amount: int) -> tuple[int, Quota]:
         """Count how often *amount* fits under every ceiling from here up, and who allows least."""
-        least, scarcest, free = UNBOUNDED, self, 0
+        left, scarcest = self._left(name)
+        return (UNBOUNDED if left == inf else int(left) // amount), scarcest
+
+    def _left(self, name: str) -> tuple[float, Quota]:
+        """Give how much more of *name* every ceiling from here up allows, and who allows least."""
+        least, scarcest, free = inf, self, 0
         for quota in upwards(self):
             if name in quota.most:
                 # What is free of guarantees further down costs this queue nothing.
                 left = max(quota.most[name] - quota.held.get(name, 0), 0) + free
-                if left // amount < least:
-                    least, scarcest = left // amount, quota
+                if left < least:
+                    least, scarcest = left, quota
             free += max(0, quota.least.get(name, 0) - quota.held.get(name, 0))
         return least, scarcest
+
+    def left(self, name: str) -> float:
+        """Give how much more of *name* may be taken; endless where nobody limits it."""
+        return self._left(name)[0]
+
+    @property
+    def kept(self) -> Resources:
+        """Give what is kept idle for its family: what it is guaranteed beyond what it holds."""
+        held = self.held
+        return Resources({n: a - max(held.get(n, 0), 0) for n, a in self.least.items()}).positive()
 
     def _reached(self, queue: str, name: str, asked: int) -> Problem:
         held, most = self.held.get(name, 0), self.most.get(name, 0)
@@ -153,14 +171,14 @@ def tree(stakes: Iterable[Stake], total: Resources) -> dict[str, Quota]:
     return quotas
 
 
-def guaranteed(queues: Iterable[Queue]) -> Resources:
-    """Add up what is guaranteed to all *queues*."""
-    return sum((queue.guarantee for queue in queues), NOTHING)
+def reserved(queues: Iterable[Queue]) -> Resources:
+    """Add up what is kept for all *queues*."""
+    return sum((queue.reserved for queue in queues), NOTHING)
 
 
-def real_capability(queue: Queue, total: Resources, guarantees: Resources) -> Resources:
-    """Give what *queue* may use: everything not guaranteed to others, up to its capability."""
-    return (total.beyond(guarantees) + queue.guarantee).at_most(stated(queue.capability))
+def real_capability(queue: Queue, total: Resources, kept: Resources) -> Resources:
+    """Give what *queue* may use: everything not *kept* for others, up to its capability."""
+    return (total.beyond(kept) + queue.reserved).at_most(stated(queue.capability))
 
 
 def stated(capability: Resources) -> Resources:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from extender.model.gang import Gang, Phase
@@ -10,6 +11,7 @@ from extender.model.pod import READY_SET, Pod, PodUid
 from extender.model.queue import Queue
 from extender.model.reason import Problem
 from extender.model.resources import NOTHING, Resources
+from extender.plan.arithmetic import Vector
 from extender.plan.queues.quota import Quota, upwards
 
 
@@ -27,6 +29,8 @@ class QueueUse:
     inqueue: Resources = NOTHING
     #: Used by gangs beyond what they need at least.
     elastic: Resources = NOTHING
+    #: What its own gangs used when they began to replace each other.
+    before: Resources = NOTHING
     #: Its place in the tree of ceilings and guarantees; None where nobody limits queues.
     quota: Quota | None = None
     name: str = field(init=False)
@@ -48,6 +52,16 @@ class QueueUse:
         if ours == theirs:
             return ""
         return f"queue {self.name} has priority {ours}, {other.name} {theirs}"
+
+    def swaps(self, due: Vector, gang: GangState, asked: Resources) -> Vector:
+        """Give the due; or what it used before, if it keeps as much as its due without *gang*.
+
+        Below its due others of the queue could start before *gang*, in the room it was given.
+        """
+        others = self.allocated - gang.trying
+        if any(others.amount(name) < due.get(name, 0) for name, a in asked.items() if a > 0):
+            return due
+        return self.before.at_least(Resources({name: int(a) for name, a in due.items()}))
 
     @property
     def with_children(self) -> Resources:
@@ -120,6 +134,21 @@ class GangState:
             return self.allocated - self.gang.allocated
         counts = Counter(pod.shape for pod, _ in self.placed[: self.committed])
         return sum((shape.requests * number for shape, number in counts.items()), NOTHING)
+
+    def needed(self, tasks: Sequence[Pod], lacking: int) -> list[Pod]:
+        """Choose the *tasks* that bring it to its minimum, roles that lack some first."""
+        if not self.role_minima:
+            return list(tasks[: max(0, lacking)])
+        coming = Counter(pod.role for pod, _ in self.pipelined)
+        short = Counter(self.role_minima) - self.ready_by_role - coming
+        chosen, others = [], []
+        for pod in tasks:
+            if short[pod.role] > 0:
+                short[pod.role] -= 1
+                chosen.append(pod)
+            else:
+                others.append(pod)
+        return chosen + others[: max(0, lacking - len(chosen))]
 
     def let_in(self) -> None:
         """Let it into its queue, if it is not there yet."""

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field, replace
 
 from extender.model.gang import Gang, GangKey
 from extender.model.reason import Reason
-from extender.model.resources import PODS, Resources, total
+from extender.model.resources import NOTHING, PODS, Resources, total
 from extender.model.snapshot import Snapshot
 from extender.plan.census import Census
-from extender.plan.decision import Eviction, Plan, QueueFigures, Standing, Verdict
+from extender.plan.decision import Eviction, Kept, Plan, QueueFigures, Standing, Verdict, Why
 from extender.plan.opinions import Key
 from extender.plan.policy.options import Policy
+from extender.plan.queues.quota import TOP, tree, upwards
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
 from extender.plan.verdict.shortfall import Shortfall, amounts, shortfalls
@@ -54,6 +55,8 @@ class Explanation:
     victims: tuple[Eviction, ...] = ()
     #: Why pods are left alone now -> how many.
     protected: Mapping[str, int] = field(default_factory=dict)
+    #: Idle room that it could use some of, but that is kept for others.
+    kept: tuple[Kept, ...] = ()
     #: What would let it start; each sentence is enough by itself or says what is not.
     remedies: tuple[str, ...] = ()
 
@@ -78,9 +81,22 @@ def explain(snapshot: Snapshot, plan: Plan, policy: Policy, key: GangKey) -> Exp
         ahead_count=len(ahead),
         victims=tuple(each for each in plan.evictions if each.beneficiary == key),
         protected=dict(Counter(snapshot.protected.values()).most_common()) if stuck else {},
+        kept=_kept_from(plan, gang) if stuck else (),
     )
     remedy = _REMEDIES.get(verdict.reason) if stuck else None
-    return replace(told, remedies=tuple(remedy(_Case(snapshot, gang, told)))) if remedy else told
+    case = _Case(snapshot, plan, gang, told)
+    return replace(told, remedies=tuple(remedy(case))) if remedy else told
+
+
+def _kept_from(plan: Plan, gang: Gang) -> tuple[Kept, ...]:
+    """List the room that is kept for others and has something the members of *gang* ask for."""
+    asked = total(pod.requests for pod in gang.waiting)
+    return tuple(
+        each
+        for each in plan.kept
+        if each.whom not in (gang.key, gang.queue)
+        and any(asked.amount(name) > 0 for name in each.amounts)
+    )
 
 
 def _ahead(session: Session, plan: Plan, key: GangKey) -> list[Ahead]:
@@ -124,6 +140,7 @@ def _why_older(theirs: float, ours: float, who: str) -> str:
 @dataclass(frozen=True, slots=True)
 class _Case:
     snapshot: Snapshot
+    plan: Plan
     gang: Gang
     #: All but the remedies.
     told: Explanation
@@ -168,17 +185,26 @@ def _due(case: _Case) -> Iterator[str]:
     if figures is None:
         return
     over = _least(case).beyond((figures.deserved - figures.allocated).positive()).positive()
+    yield from _more_room(case)
     yield f"{amounts(over)} less in use by queue {figures.name}, or that much more of its due"
     yield f"a higher weight of queue {figures.name}, or fewer gangs waiting in other queues"
 
 
 def _capability(case: _Case) -> Iterator[str]:
-    queue, figures = case.snapshot.queues.get(case.gang.queue), case.told.queue
-    if queue is None or figures is None:
-        return
-    after = figures.allocated + _least(case)
-    over = Resources({name: after.amount(name) - limit for name, limit in queue.capability.items()})
-    yield f"{amounts(over.positive())} more capability of queue {queue.name}, or less in use by it"
+    """Name every ceiling it would break, from its queue upwards, and who keeps the rest."""
+    plan, least = case.plan, _least(case)
+    used = {name: figures.allocated for name, figures in plan.queues.items()}
+    quotas = tree((s._replace(used=used.get(s.name, NOTHING)) for s in plan.stakes), plan.total)
+    for quota in upwards(quotas.get(case.gang.queue)):
+        after = least + Resources(quota.held)
+        over = Resources({name: after.amount(name) - most for name, most in quota.most.items()})
+        over = Resources({n: a for n, a in over.items() if least.amount(n) > 0}).positive()
+        if over and quota.name != TOP:
+            said = f"{amounts(over)} more capability of queue {quota.name}"
+            yield f"{said}, or less in use by it"
+        for each in plan.kept if over and quota.name == TOP else ():
+            if each.why is Why.GUARANTEED and each.whom != case.gang.queue:
+                yield f"queue {each.whom} lending its guarantee (`guarantee.lend: true`)"
 
 
 def _let_in(case: _Case) -> Iterator[str]:

@@ -11,7 +11,7 @@ from extender.model.gang import Gang, GangKey, Phase
 from extender.model.node import Amounts
 from extender.model.pod import FINISHED_SET, SEATED_SET, Shape, Status
 from extender.model.reason import Problem, Reason
-from extender.model.resources import write_amount
+from extender.model.resources import total, write_amount
 from extender.plan.decision import Standing, Verdict
 from extender.plan.demand import needed_pods
 from extender.plan.plugins.gang import missing_members
@@ -129,12 +129,14 @@ class Verdicts:
         problem = gang.blocked
         if problem is None or problem.reason is not Reason.QUEUE_OVER_DESERVED:
             return problem
-        queue = gang.queue
+        queue, wanted_by_shape = gang.queue, self._wanted(gang)
+        if queue.quota is not None:
+            needs = total(shape.requests * wanted for shape, wanted in wanted_by_shape.items())
+            reached = queue.quota.how_many(needs)[1]
+            if reached is not None:
+                return reached  # more of its due would not help
         due = self._session.opinions.deserved(queue) or {}
-        for shape, wanted in self._wanted(gang).items():
-            allowed = self._session.opinions.allowance(gang, shape)
-            if isinstance(allowed, Problem) and allowed.reason is Reason.QUEUE_AT_CAPABILITY:
-                return allowed  # its due is no more than its ceiling: raising that would help
+        for shape, wanted in wanted_by_shape.items():
             for name, amount in shape.requests.items():
                 used = queue.allocated.amount(name)
                 deserved = due.get(name, inf)

@@ -50,14 +50,19 @@ class Occupants:
             if gang.seated and gang.queue in session.queues:
                 self._by_group.setdefault((gang.queue, gang.priority), []).append(key)
 
-    def leaving_order(self, spares: Callable[[GangState], bool]) -> Iterator[GangState]:
-        """Give the gangs of all groups that nobody *spares*, whoever should leave first first.
+    def leaving_order(
+        self, spares: Callable[[GangState], bool], pool: Callable[[GangState], bool]
+    ) -> Iterator[GangState]:
+        """Give the gangs of *pool* that nobody *spares*, whoever should leave first first.
 
         Gangs of one queue and priority are a group; *spares* is asked about one of each, and of
         each only the first ones are given: more of the same make no choice better.
         """
         groups = [
-            islice(filter(self._can_give, self._last_first(group)), _MOST_OF_A_GROUP)
+            islice(
+                (gang for gang in self._last_first(group) if pool(gang) and self._can_give(gang)),
+                _MOST_OF_A_GROUP,
+            )
             for group, keys in self._by_group.items()
             if not spares(self.state(keys[0]))
         ]

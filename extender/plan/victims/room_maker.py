@@ -30,10 +30,13 @@ Pool = Callable[[GangState], bool] | None
 class RoomMaker:
     """Decides who leaves for a gang, by the rules of one action."""
 
-    def __init__(self, session: Session, action: str) -> None:
+    def __init__(self, session: Session, action: str, first: Pool = None) -> None:
         self._session = session
         self._room = session.room
         self._action = action
+        self._held: list[tuple[GangState, Pod, int]] = []
+        #: Who leaves before all others, where that is enough.
+        self._first = first
         #: For whom nobody could leave: (queue, priority) -> what each pod asked for, how many.
         self._hopeless: dict[tuple[str, int], list[tuple[Resources, int]]] = {}
         self._searches = 0
@@ -93,15 +96,49 @@ class RoomMaker:
             without_its_fence(self._session, demand.gang),
             self._room.trial(demand.gang) as trial,
         ):
-            units = Units(self._session, self._action, demand, pool)
-            leaving = Search(self._session, self._action, demand, units).run()
+            leaving = self._leaving(demand, pool)
             if leaving is None:
                 return False
-            if not leaving and self._leaves_idle_room and demand.assign(self._session, idle=True):
-                return None
-            self._carry_out(demand, leaving)
+            idle = None
+            if not leaving and self._leaves_idle_room:
+                idle = demand.assign(self._session, idle=True)
+            if idle:
+                self._hold(demand, idle)
+            else:
+                self._carry_out(demand, leaving)
             trial.keep()
-        return True
+        return None if idle else True
+
+    def _hold(self, demand: Demand, idle: list[tuple[Pod, int]]) -> None:
+        """Keep the idle room that will do for *demand* from those who ask after it.
+
+        They would have others leave for room that is not there when it is handed out.
+        """
+        for pod, row in idle:
+            self._room.pipeline(demand.gang, pod, row)
+            self._held.append((demand.gang, pod, row))
+
+    def let_go(self) -> None:
+        """Leave the room that was held to whoever hands it out."""
+        for gang, pod, row in reversed(self._held):
+            self._room.unpipeline(gang, pod, row, counts=False)
+        self._held.clear()
+
+    def _leaving(self, demand: Demand, pool: Pool) -> list[Unit] | None:
+        """Search who must leave; only those who should be the first, if they are enough.
+
+        They are searched for last, because most searches find nobody at all.
+        """
+        leaving = self._search(demand, pool)
+        first = self._first
+        if not leaving or first is None or pool is None or all(first(u.gang) for u in leaving):
+            return leaving
+        preferred = self._search(demand, lambda gang: pool(gang) and first(gang))
+        return leaving if preferred is None else preferred
+
+    def _search(self, demand: Demand, pool: Pool) -> list[Unit] | None:
+        units = Units(self._session, self._action, demand, pool)
+        return Search(self._session, self._action, demand, units).run()
 
     def _may_ask(self, demand: Demand) -> bool:
         """Ask whether *demand* may make others leave at all."""

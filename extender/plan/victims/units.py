@@ -212,7 +212,7 @@ class Units:
         def is_spared(gang: GangState) -> bool:
             return self._session.opinions.protect(self._action, claim, gang)
 
-        gangs = filter(pool, self._occupants.leaving_order(is_spared))
+        gangs = self._occupants.leaving_order(is_spared, pool)
         if not self._session.opinions.prefer_relatives:
             return gangs
         return sorted(gangs, key=lambda g: self._session.opinions.victim_queue_order(g.queue, ours))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 from extender.model.pod import Pod, Status
 from extender.model.queue import ROOT_QUEUE, Queue
@@ -10,7 +11,7 @@ from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget
 from extender.plan.arithmetic import Vector, exceeds_somewhere, within_somewhere
-from extender.plan.plugin import Candidate, Claim, Plugin
+from extender.plan.plugin import Candidate, Claim, Plugin, View
 from extender.plan.plugins.capacity import Capacity
 from extender.plan.plugins.drf import Drf
 from extender.plan.plugins.gang import GangMinimum
@@ -71,8 +72,9 @@ class VolcanoPdb(Pdb):
 class VolcanoProportion(Proportion):
     """Dues converge, and what a queue gives counts down until it has no more than its due."""
 
-    def _limit(self, state: QueueUse, guarantees: Resources) -> Vector:
-        return quota.real_capability(state.queue, self.session.total, guarantees)
+    @cached_property
+    def _limits(self) -> Mapping[str, Vector]:
+        return _real_capabilities(self.session)
 
     def reclaimable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Allow victims of queues that use more than they deserve."""
@@ -105,6 +107,9 @@ class VolcanoEntitlements(Entitlements):
     def _is_live(self, *, is_leaf: bool) -> bool:
         return is_leaf
 
+    def _ceilings(self) -> Mapping[str, Vector]:
+        return _real_capabilities(self._session)
+
     def _check(self) -> dict[str, Problem]:
         broken = super()._check()
         if not broken and ROOT_QUEUE in self._all:
@@ -132,6 +137,13 @@ class VolcanoCapacity(Capacity):
         if not self._concerns(given, entitled.deserved):
             return True
         return exceeds_somewhere(self._maths, rest, entitled.deserved, given)
+
+
+def _real_capabilities(session: View) -> Mapping[str, Vector]:
+    """Give what every queue may use by itself, whatever is above it."""
+    states = session.queues.values()
+    kept = quota.reserved(state.queue for state in states)
+    return {each.name: quota.real_capability(each.queue, session.total, kept) for each in states}
 
 
 PLUGINS: Mapping[str, type[Plugin]] = {

@@ -197,6 +197,26 @@ def test_a_queue_that_makes_no_sense_says_why(spec: dict[str, Any], complaint: s
     assert queue(**spec).weight >= 0
 
 
+@pytest.mark.parametrize(
+    ("field", "annotation", "lends"),
+    [
+        (None, None, False),
+        (True, None, True),
+        (None, "true", True),
+        (None, "yes", False),
+        (False, "true", False),
+    ],
+)
+def test_a_queue_lends_its_guarantee_by_field_or_annotation(
+    field: bool | None, annotation: str | None, lends: bool
+) -> None:
+    thing = make.queue("gold", guarantee={"resource": {"cpu": "2"}, "lend": field})
+    if annotation is not None:
+        thing["metadata"]["annotations"] = {"gang-extender.io/lend-guarantee": annotation}
+
+    assert dialects.to_queue(msgspec.convert(thing, dialects.RawQueue)).lends is lends
+
+
 def test_a_queue_may_have_no_weight_at_all() -> None:
     assert queue(weight=0).weight == 0
     assert queue(weight=0).problem == ""

@@ -1,0 +1,93 @@
+"""What queues want that could start: the rest has no part in dividing the cluster.
+
+A wish that nobody can fulfil now, such as a gang larger than the cluster or than its queue may
+ever hold, would be given a part like any other, and nobody could use that part.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
+
+from extender.model.pod import Pod, Shape
+from extender.model.resources import NOTHING, Resources
+from extender.plan.arithmetic import Vector, excess
+from extender.plan.census import Census
+from extender.plan.queues import quota
+from extender.plan.room.state import GangState
+
+
+class Wish(NamedTuple):
+    """What one gang waits for."""
+
+    #: The members that bring it to its minimum, by shape, and what they ask for together.
+    least: Mapping[Shape, int]
+    needs: Resources
+    #: All members that wait, by shape, and what they ask for together.
+    waiting: Mapping[Shape, int]
+    all_of_it: Resources
+
+    def under(self, most: Vector, slots: Callable[[Shape], int]) -> Resources:
+        """Add up what its members ask for, those left out that no node or no ceiling would take."""
+        fitting = {
+            shape: count
+            for shape, count in self.waiting.items()
+            if slots(shape) and not excess(shape.requests, most, shape.requests)
+        }
+        return self.all_of_it if len(fitting) == len(self.waiting) else _total(fitting)
+
+
+def wish(needed: Sequence[Pod], waiting: Sequence[Pod]) -> Wish:
+    """Count what *waiting* members ask for, *needed* ones apart."""
+    least, rest = Counter(pod.shape for pod in needed), Counter(pod.shape for pod in waiting)
+    return Wish(least, _total(least), rest, _total(rest))
+
+
+def ceilings(stakes: Sequence[quota.Stake], total: Resources) -> dict[str, Vector]:
+    """Give what every queue could hold if all others were empty.
+
+    That is by its own ceiling, by those above it, and by what is kept for others.
+    """
+    empty = quota.tree((each._replace(used=NOTHING) for each in stakes), total)
+    return {each.name: {name: empty[each.name].left(name) for name in total} for each in stakes}
+
+
+def startable(
+    census: Census,
+    ceilings: Mapping[str, Vector],
+    wish_of: Callable[[GangState], Wish | None],
+    slots: Callable[[Shape], int],
+) -> dict[str, Resources]:
+    """Add up, for every queue that has gangs, what they use and what could start of the rest.
+
+    *wish_of* gives what a gang waits for, None when it cannot be considered; *slots* counts the
+    pods of a shape that an empty cluster takes.
+    """
+    slots = cache(slots)
+    wishes: dict[str, dict[str, int]] = {name: {} for name in census.busy}
+    for name, state in census.busy.items():
+        state.allocated.add_to(wishes[name])
+    for gang in census.contenders.values():
+        queue = gang.queue
+        if not gang.gang.waiting or quota.closed(queue.queue) is not None:
+            continue
+        found = wish_of(gang)
+        most = ceilings[queue.name]
+        if found is not None and _fits(found, gang, most, slots):
+            found.under(most, slots).add_to(wishes[queue.name])
+    return {name: Resources(amounts) for name, amounts in wishes.items()}
+
+
+def _fits(found: Wish, gang: GangState, most: Vector, slots: Callable[[Shape], int]) -> bool:
+    """Ask whether a gang could start if nothing else ran, in the cluster or in its queue."""
+    if any(slots(shape) < count for shape, count in found.least.items()):
+        return False
+    needs = found.needs + gang.allocated if gang.allocated else found.needs
+    stated = gang.gang.group.min_resources
+    return not excess(needs, most, needs) and not (stated and excess(stated, most, stated))
+
+
+def _total(counts: Mapping[Shape, int]) -> Resources:
+    return sum((shape.requests * count for shape, count in counts.items()), NOTHING)

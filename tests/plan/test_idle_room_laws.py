@@ -1,0 +1,264 @@
+"""Laws of idle room, for any cluster whose plans were carried out until nothing changes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.model.gang import Gang
+from extender.model.pod import Shape
+from extender.model.queue import Queue, QueueState
+from extender.model.reason import Problem, Reason
+from extender.model.resources import CPU, NOTHING, Resources, total
+from extender.model.snapshot import Snapshot
+from extender.plan.census import Census
+from extender.plan.decision import Plan, Why
+from extender.plan.planner import make_plan
+from extender.plan.policy import policies
+from extender.plan.policy.options import Policy
+from extender.plan.session import Session
+from tests.builders import amounts, carried_out, queue
+from tests.strategies import gangs, node_lists, settle
+
+many = settings(max_examples=150, deadline=None)
+
+_CAPACITY = policies.DEFAULT_TEXT.replace("name: proportion", "name: capacity")
+_TREE = _CAPACITY.replace("name: capacity", "name: capacity\n    enableHierarchy: true")
+POLICIES = {
+    "default": policies.DEFAULT,
+    "allocate alone": policies.parse(
+        policies.DEFAULT_TEXT.replace("enqueue, allocate, backfill, reclaim, preempt", "allocate")
+    ),
+    "reclaim first": policies.parse(
+        policies.DEFAULT_TEXT.replace("allocate, backfill, reclaim", "reclaim, allocate, backfill")
+    ),
+    "capacity": policies.parse(_CAPACITY),
+    "capacity as a tree": policies.parse(_TREE),
+}
+
+#: Reasons that have nothing to do with room.
+NOT_STARTABLE = {
+    Reason.NOT_ENOUGH_MEMBERS, Reason.NOT_ENOUGH_ROLES, Reason.GATED, Reason.BACKING_OFF,
+    Reason.QUEUE_CLOSED, Reason.QUEUE_NOT_FOUND, Reason.QUEUE_NOT_ALLOWED,
+    Reason.POD_GROUP_MISSING,
+}  # fmt: skip
+
+
+@st.composite
+def queue_trees(draw: st.DrawFn) -> list[Queue]:
+    """A few queues, some below a family; guarantees never add up to more than a small node has."""
+    family = queue(
+        "family",
+        capability=draw(st.sampled_from([amounts(), amounts(cpu=4)])),
+        guarantee=draw(st.sampled_from([amounts(), amounts(), amounts(cpu=2)])),
+    )
+    leaves = [
+        queue(
+            f"q{number}",
+            weight=draw(st.sampled_from([0, 1, 1, 2, 4])),
+            priority=draw(st.sampled_from([0, 0, 0, 1])),
+            capability=draw(st.sampled_from([amounts(), amounts(), amounts(cpu=3)])),
+            guarantee=draw(st.sampled_from([amounts(), amounts(), amounts(cpu=1)])),
+            deserved=draw(st.sampled_from([amounts(), amounts(cpu=2), amounts(cpu=3, memory=4)])),
+            lends=draw(st.booleans()),
+            reclaimable=draw(st.sampled_from([True, True, False])),
+            parent=draw(st.sampled_from(["", "family"])),
+            state=draw(st.sampled_from(["Open"] * 7 + ["Closed"])),
+        )
+        for number in range(1, draw(st.integers(1, 3)) + 1)
+    ]
+    return [family, *leaves]
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Snapshot:
+    """A cluster with all kinds of gangs, some of which can never start."""
+    members = draw(node_lists(3))
+    queues = draw(queue_trees())
+    names = [each.name for each in queues if each.name != "family"]
+    found = [
+        _spoilt(draw, draw(gangs(f"g{number}", members, names)))
+        for number in range(draw(st.integers(1, 7)))
+    ]
+    return settle(members, found, queues, now=draw(st.sampled_from([10.0, 1_000.0])))
+
+
+def _spoilt(draw: st.DrawFn, one: Gang) -> Gang:
+    """Let some gangs be such that they cannot start."""
+    if any(pod.node for pod in one.pods):
+        return one
+    kind = draw(
+        st.sampled_from(["", "", "", "", "", "incomplete", "backing off", "nowhere", "bad"])
+    )
+    if kind == "incomplete":
+        return replace(one, group=replace(one.group, min_member=len(one.pods) + 1))
+    if kind == "backing off":
+        return replace(one, backing_off_until=1e9)
+    if kind == "nowhere":
+        return replace(one, queue="nowhere")
+    if kind == "bad":
+        return replace(one, problem=Problem(Reason.POD_GROUP_MISSING, "cannot be read"))
+    return one
+
+
+def at_rest(state: Snapshot, policy: Policy) -> tuple[Snapshot, Plan]:
+    for _ in range(60):
+        plan = make_plan(state, policy)
+        if not plan.evictions and not any(t.placements for t in plan.tickets.values()):
+            return state, plan
+        state = carried_out(state, plan)
+    raise AssertionError("still moving after 60 plans")
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@given(before=clusters())
+@many
+def test_no_waiting_gang_fits_into_idle_room_without_a_named_reason(
+    policy: str, before: Snapshot
+) -> None:
+    state, plan = at_rest(before, POLICIES[policy])
+
+    for key, gang in state.gangs.items():
+        reason = plan.verdicts[key].reason
+        if not gang.waiting or reason in NOT_STARTABLE or key in plan.tickets:
+            continue
+        if not _is_open(state, gang.queue):
+            continue  # a gang that runs there says so, and grows no more
+        wanted = _smallest_start(gang)
+        if not _fits(state, plan, wanted):
+            continue
+        broken = _breaks(state, gang.queue, wanted)
+        assert broken, f"{key} ({plan.verdicts[key].message}) fits, and no promise is broken"
+        has_room_kept = any(each.why is Why.STARVING and each.whom == key for each in plan.kept)
+        if gang.ready < gang.group.min_member and not has_room_kept:
+            assert reason is Reason.QUEUE_AT_CAPABILITY, plan.verdicts[key].message
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@given(before=clusters())
+@many
+def test_no_queue_and_no_ancestor_is_lifted_above_its_ceiling(
+    policy: str, before: Snapshot
+) -> None:
+    state, _ = at_rest(before, POLICIES[policy])
+
+    for name, each in state.queues.items():
+        for resource, limit in each.capability.items():
+            was, now = _held(before, name).amount(resource), _held(state, name).amount(resource)
+            assert now <= max(limit, was)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@given(before=clusters())
+@many
+def test_no_guarantee_is_eaten(policy: str, before: Snapshot) -> None:
+    state, plan = at_rest(before, POLICIES[policy])
+
+    whole = plan.total.amount(CPU)
+    assert _needed(state, _uses(state)) <= max(whole, _needed(before, _uses(before)))
+
+
+@given(before=clusters())
+@many
+def test_deserved_parts_add_up_to_what_there_is_to_divide(before: Snapshot) -> None:
+    session = Session(Census(before), policies.DEFAULT)
+    wishes, whole = session.wishes, session.total.amount(CPU)
+    kept = _needed(before, wishes) - total(wishes.values()).amount(CPU)
+
+    least = most = 0
+    for name, wish in wishes.items():
+        each = before.queues.get(name, queue(name))
+        bound = min(wish.amount(CPU), session.ceilings[name][CPU])
+        floor = min(bound, each.guarantee.amount(CPU))
+        least += floor
+        most += bound if each.weight else floor
+    deserved = sum(each.deserved.amount(CPU) for each in make_plan(before).queues.values())
+    assert deserved == max(least, min(most, whole - kept))
+
+
+# ------------------------------------------------------------ an independent view of the cluster
+
+
+def _smallest_start(gang: Gang) -> Counter[Shape]:
+    """What must find room before anything of the gang starts; its members are all alike."""
+    lacking = max(1, gang.group.min_member - gang.ready)
+    return Counter({gang.waiting[0].shape: lacking})
+
+
+def _fits(state: Snapshot, plan: Plan, wanted: Mapping[Shape, int]) -> bool:
+    table = state.nodes
+    idle = table.allocatable - table.used
+    for name, kept in plan.fences.items():
+        idle[table.facts.index[name]] -= [kept.amount(each) for each in table.dimensions]
+    for shape, count in wanted.items():
+        need = np.array([shape.requests.amount(name) for name in table.dimensions])
+        asked = need > 0
+        slots = 0
+        for row, node in enumerate(table.nodes):
+            if node.ready and not node.unschedulable and not node.taints:
+                slots += max(0, int((idle[row][asked] // need[asked]).min()))
+        if slots < count:
+            return False
+    return True
+
+
+def _breaks(state: Snapshot, name: str, wanted: Mapping[Shape, int]) -> bool:
+    """Ask whether a ceiling or somebody's guarantee would be broken by *wanted* in a queue."""
+    more = total(shape.requests * count for shape, count in wanted.items())
+    each: Queue | None = state.queues.get(name)
+    while each is not None:
+        after = _held(state, each.name) + more
+        if any(more.amount(n) > 0 and after.amount(n) > a for n, a in each.capability.items()):
+            return True
+        each = state.queues.get(each.parent)
+    cpus = sum(node.allocatable.amount(CPU) for node in state.nodes.nodes if node.ready)
+    uses = _uses(state)
+    after_cpus = _needed(state, {**uses, name: uses.get(name, NOTHING) + more})
+    return after_cpus > cpus and after_cpus > _needed(state, uses)
+
+
+def _is_open(state: Snapshot, name: str) -> bool:
+    return name not in state.queues or state.queues[name].state is QueueState.OPEN
+
+
+def _uses(state: Snapshot) -> dict[str, Resources]:
+    return {name: _used(state, name) for name in ("default", *state.queues)}
+
+
+def _used(state: Snapshot, name: str) -> Resources:
+    return total(gang.allocated for gang in state.gangs.values() if gang.queue == name)
+
+
+def _held(state: Snapshot, name: str) -> Resources:
+    """What a queue and those below it use, or must be able to use."""
+    return total(
+        [_used(state, name), *(_need(state, q) for q in state.queues.values() if q.parent == name)]
+    )
+
+
+def _need(state: Snapshot, each: Queue) -> Resources:
+    return _held(state, each.name).at_least(_kept(each))
+
+
+def _kept(each: Queue) -> Resources:
+    return NOTHING if each.lends else each.guarantee.at_most(each.capability)
+
+
+def _needed(state: Snapshot, uses: Mapping[str, Resources]) -> int:
+    """Add up the cpus that all families use or are guaranteed."""
+
+    def of(name: str) -> int:
+        return uses.get(name, NOTHING).amount(CPU)
+
+    def need(each: Queue) -> int:
+        below = sum(need(q) for q in state.queues.values() if q.parent == each.name)
+        return max(of(each.name) + below, _kept(each).amount(CPU))
+
+    tops = [each for each in state.queues.values() if each.parent not in state.queues]
+    return of("default") + sum(map(need, tops))
