@@ -117,6 +117,20 @@ def test_a_queue_above_its_ceiling(world: World) -> None:
     broken(world, "ceiling", lambda: promise(world, place("train-0", "train", cpu=2)))
 
 
+def test_a_queue_above_its_ceiling_with_what_runs_there_without_its_pod_group(
+    world: World,
+) -> None:
+    world.create_queue("default", capability=amounts(cpu=3))
+    world.create_queue("q")
+    world.create_gang("lost", 2, cpu=1, queue="q")
+    send(world, ("lost-0", "n1"), ("lost-1", "n1"))
+    world.delete_group("lost")
+    world.all_hear()
+    world.create_pod("web", cpu=2)
+
+    broken(world, "ceiling", lambda: promise(world, place("web", "pod:web", cpu=2)))
+
+
 def test_an_ancestor_above_its_ceiling(world: World) -> None:
     world.create_queue("top", capability=amounts(cpu=1))
     world.create_queue("q", parent="top")
