@@ -358,6 +358,13 @@ MENDS = (
     ),
     Mend(
         "",
+        "a node that shrank is believed to be as large as kube-scheduler thinks",
+        instead(Cluster, "recently_shrunk", lambda self: {}.keys()),
+        test_ledger.test_a_node_that_just_shrank_is_judged_by_our_count_though_nothing_is_promised_there,
+        theme=Theme(("shrink_a_node",)),
+    ),
+    Mend(
+        "",
         "an ordinary pod is bound to the node it was promised, however small by now",
         instead(Ledger, "_still_stands", lambda self, promise: True),
         test_ledger.test_an_ordinary_pod_is_not_bound_to_a_promised_node_that_shrank_meanwhile,
