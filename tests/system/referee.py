@@ -88,7 +88,6 @@ class Referee:
         self._pass_wanted: tuple[float, int] | None = None
         # What was counted last time.
         self._promised_since: dict[PodUid, float] = {}
-        self._placed: dict[PodUid, str] = {}
         self._taken: dict[str, Resources] = {}
         self._used: dict[str, Resources] = {}
         self._totals: list[tuple[int, Resources]] = []
@@ -222,8 +221,6 @@ class Referee:
         is_member = seen.membership.named and self._minimum(seen.membership.key) > 1
         if is_member and not _stands(node):
             self._breach("node", f"{order.name} is bound to {order.node}, seen tainted or gone")
-        if not is_member and order.node not in self._placed.values():
-            return  # nothing of ours was there: kube-scheduler's count is believed
         there = {uid: each for uid, each in self._bound_on(order.node).items() if uid != order.uid}
         taken = sum(there.values(), seen.pod.requests)
         if node is not None and not taken.fits_in(node.allocatable):
@@ -251,7 +248,6 @@ class Referee:
         self._read_wakes()
         promises = self._system.promises()
         self._note_queues()
-        self._placed = {each.uid: each.node for each in promises}
         self._check_room(promises)
         self._check_owners(promises)
         self._check_awake(promises)

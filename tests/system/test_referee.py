@@ -233,11 +233,8 @@ def test_a_binding_to_a_node_that_is_too_small_by_now(world: World) -> None:
     broken(world, "node", lambda: send(world, ("train-0", "n1"), ("train-1", "n2")))
 
 
-def test_an_ordinary_binding_to_a_promised_node_that_is_too_small_by_now(world: World) -> None:
+def test_an_ordinary_binding_to_a_node_that_is_too_small_by_now(world: World) -> None:
     world.create_pod("web", cpu=4)
-    world.create_gang("train", 2)
-    promise(world, place("train-0", "train"))
-    world.extender_hears()
     world.shrink("n1", cpu=1)
     world.extender_hears()
 
