@@ -454,7 +454,7 @@ def test_a_gang_is_woken_when_only_we_know_that_its_turn_has_come(
     create(objects.queue(queue, capability={"cpu": "4"}))
     telling.wait_until_queue_is_known(gang_scheduler.extender, queue)
     gang(api, "large", namespace, 6, pool, queue=queue)
-    wait_until_waiting(gang_scheduler, namespace, "large", "QueueOverDeserved")
+    wait_until_waiting(gang_scheduler, namespace, "large", "QueueAtCapability")
     for index in range(6):
         wait_until_refused(api, namespace, f"large-{index}", "nodes are available")
     with plane.binds(namespace) as binds:
