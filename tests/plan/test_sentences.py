@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from extender.model.pod import HostPort, Shape, Status
 from extender.model.queue import Queue
+from extender.model.resources import Resources
 from extender.plan.policy import policies
 from extender.plan.policy.options import Policy
+from tests.evictions.scene import gang, pod
 from tests.plan.sayings import cpu, family, queues, running, said, seen, waiting
 
 CAPACITY = policies.parse(policies.DEFAULT_TEXT.replace("name: proportion", "name: capacity"))
@@ -89,4 +94,16 @@ def test_nobody_is_said_to_leave_where_nobody_leaves() -> None:
     before = seen(train, held, cpus=[16], among=[Queue(name="left", capability=cpu(8))])
     assert said(before, policy=VOLCANO) == (
         "QueueAtCapability: queue left uses 2 of at most 8 cpu; 8 more would exceed it"
+    )
+
+
+def test_what_runs_now_is_no_part_of_the_empty_cluster() -> None:
+    ported = Shape(requests=Resources({"cpu": 1000, "pods": 1}), host_ports=(HostPort(80),))
+    members = [pod(f"train-{n}", Status.PENDING, shape=ported) for n in range(3)]
+    before = seen(gang("train", members), cpus=[8, 8])
+    taken = replace(before.nodes, ports={"n0": (HostPort(80),)})
+    refused = {ported: frozenset({"n1"})}
+
+    assert said(replace(before, nodes=taken, misfits=refused)) == (
+        "ExceedsCluster: needs 3 x 1 cpu; the empty cluster has 2 such slots"
     )

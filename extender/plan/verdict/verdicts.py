@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from math import inf
+
+import numpy as np
 
 from extender.model.gang import Gang, GangKey, Phase
 from extender.model.node import Amounts
@@ -19,7 +21,7 @@ from extender.plan.policy.options import Rules
 from extender.plan.queues.quota import stated, too_much
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
-from extender.plan.verdict.shortfall import amounts, in_words, obstacles
+from extender.plan.verdict.shortfall import amounts, barred, in_words, obstacles
 from extender.plan.victims.protected import Protected
 
 #: Reasons of gangs nobody decides for that depend on more than the gang itself.
@@ -39,7 +41,6 @@ class Verdicts:
         self._free_before = cache(partial(_free, session, table.allocatable - table.used))
         self._free_now = cache(partial(_free, session, idle))
         self._obstacles = cache(lambda shape: in_words(obstacles(session, idle, shape)))
-        self._barred = cache(lambda shape: in_words(obstacles(session, table.allocatable, shape)))
         self._protected = Protected(session)
         self._remembered = ("verdict", session.policy)
         self._went_first = [
@@ -110,10 +111,14 @@ class Verdicts:
 
     def _somebody_leaves(self, gang: GangState) -> bool:
         """Ask whether room is released where it waits; Volcano promises idle room in parts too."""
-        rows = {row for _, row in gang.pipelined}
-        if any(departure.row in rows for departure in self._session.room.departures):
-            return True
-        return bool(self._session.snapshot.nodes.releasing[sorted(rows)].any())
+        return any(row in self._vacated for _, row in gang.pipelined)
+
+    @cached_property
+    def _vacated(self) -> set[int]:
+        """Rows that somebody leaves, or is asked to."""
+        releasing = self._session.snapshot.nodes.releasing.any(axis=1)
+        rows = {departure.row for departure in self._session.room.departures}
+        return rows.union(np.flatnonzero(releasing).tolist())
 
     def _victims(self, gang: GangState) -> str:
         """Say for whom it waits: those this cycle asks to leave, or those on their way."""
@@ -132,8 +137,9 @@ class Verdicts:
         for shape, wanted in self._wanted(gang).items():
             most = self._session.places.count_if_empty(shape)
             if most < wanted:
-                has = f"the empty cluster has {_count(most, 'such slot')}{self._barred(shape)}"
+                has = f"the empty cluster has {_count(most, 'such slot')}"
                 opened = most + self._session.places.count_if_opened(shape) >= wanted
+                has += in_words(barred(self._session, shape))
                 reason = Reason.NOT_ENOUGH_ROOM if opened else Reason.EXCEEDS_CLUSTER
                 return Problem(reason, f"{_needs({shape: wanted})}; {has}")
         return None
@@ -143,9 +149,11 @@ class Verdicts:
         problem = gang.blocked
         if problem is None or problem.reason not in _LIMITS:
             return problem
-        queue, wanted = gang.queue, Counter(p.shape for p, _ in gang.pipelined) + self._wanted(gang)
+        queue, wanted, used_by_others = gang.queue, self._wanted(gang), gang.queue.allocated
+        if gang.pipelined:
+            wanted = Counter(pod.shape for pod, _ in gang.pipelined) + wanted
+            used_by_others -= total(pod.requests for pod, _ in gang.pipelined)
         needs = total(shape.requests * number for shape, number in wanted.items())
-        used_by_others = queue.allocated - total(pod.requests for pod, _ in gang.pipelined)
         # What was noticed while members were being placed counted those as used.
         if queue.quota is not None:
             reached = queue.quota.how_many(needs)[1]
