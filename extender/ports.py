@@ -177,8 +177,9 @@ class Subject:
 class StatusWriter(Protocol):
     """Reads and writes the status of PodGroups and Queues; rate-limited.
 
-    The futures give None when the object is gone or another one by now, and raise `ApiError`
-    when the API server refuses or cannot be asked.
+    The futures give None when the object is gone or another one by now, or when the state of a
+    queue was to be written and somebody wrote to it since it was read; they raise `ApiError` when
+    the API server refuses or cannot be asked.
     """
 
     def read(self, subject: Subject) -> Future[Mapping[str, Any] | None]:

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from extender.cli.main import main
+from extender.kube.decode import membership
 from extender.plan.policy import policies
+from extender.settings import Settings
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
+#: Of operators that our pages tell how to set up, and of pip.
+FOREIGN_FLAGS = {
+    "--batch-scheduler", "--gang-scheduling", "--gang-scheduler-name", "--require-hashes",
+}  # fmt: skip
+#: Roots of the paths that our pages may name.
+FOLDERS = ("extender", "tests", "manifests", "docs")
 
 
 def yaml_blocks(page: str) -> list[str]:
@@ -17,14 +29,75 @@ def yaml_blocks(page: str) -> list[str]:
 
 
 def test_the_policy_of_the_manual_is_the_one_in_force_without_a_file() -> None:
-    (shown,) = yaml_blocks("configuration.md")
+    shown, _ = yaml_blocks("configuration.md")
 
     parsed = policies.parse(shown, "manual")
     assert parsed.actions == policies.DEFAULT.actions
     assert parsed.tiers == policies.DEFAULT.tiers
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.stem)
+def test_the_flat_file_of_the_manual_is_read() -> None:
+    _, flat = yaml_blocks("configuration.md")
+
+    (tier,) = policies.parse(flat, "manual").tiers
+    assert " ".join(option.name for option in tier) == "gang priority drf predicates proportion"
+
+
+def test_the_concepts_name_the_keys_of_groups_in_the_order_in_which_they_win() -> None:
+    text = (DOCS / "concepts.md").read_text().partition("## What a pod sets")[2]
+    named, _, rest = text.partition("Without any PodGroup")
+
+    assert tuple(re.findall(r"`([^`]+)`", named)) == membership._GROUP_KEYS
+    ours = re.search(r"one of ours\n\(([^)]*)\)", rest)
+    assert ours is not None
+    assert tuple(re.findall(r"`([^`]+)`", ours[1])) == Settings().scheduler_name
+
+
+def spans(page: Path, pattern: str) -> list[str]:
+    """Find what *page* shows as code and looks like *pattern*."""
+    return re.findall(rf"`({pattern})`", page.read_text())
+
+
+def flags_of(command: str) -> set[str]:
+    return {"--help", *(flag for each in main.commands[command].params for flag in each.opts)}
+
+
+EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+
+
+@EVERY_PAGE
+def test_every_command_of_ours_that_a_page_names_exists_with_its_flags(page: Path) -> None:
+    for shown in spans(page, "gang-extender [^`]+"):
+        _, command, *words = shown.split()
+        named = {word.partition("=")[0] for word in words if word.startswith("-")}
+        assert named <= flags_of(command), shown
+
+
+@EVERY_PAGE
+def test_every_flag_that_a_page_names_alone_is_one_of_ours(page: Path) -> None:
+    known = FOREIGN_FLAGS.union(*map(flags_of, main.commands))
+
+    for shown in spans(page, "--[a-z][^`]*"):
+        assert re.split("[ =]", shown)[0] in known, shown
+
+
+@EVERY_PAGE
+def test_every_tool_of_ours_that_a_page_names_exists(page: Path) -> None:
+    words = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+    for shown in spans(page, "make [^`]+"):
+        assert shown.split()[1] in words, shown
+    for shown in spans(page, "python -m [^`]+"):
+        assert find_spec(shown.split()[2]) is not None, shown
+
+
+@EVERY_PAGE
+def test_every_file_of_ours_that_a_page_names_exists(page: Path) -> None:
+    for shown in spans(page, rf"(?:{'|'.join(FOLDERS)})/[^`\s]*"):
+        assert list(ROOT.glob(shown.rstrip("/"))), shown
+
+
+@EVERY_PAGE
 def test_every_link_between_pages_leads_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
         assert target.startswith("https://") or (page.parent / target).exists(), target

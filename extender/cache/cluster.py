@@ -11,7 +11,7 @@ happened, and listeners are called after the lock is released.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, KeysView, Mapping
 from itertools import count, islice
 from typing import Any
 
@@ -36,6 +36,8 @@ from extender.ports import Clock
 
 #: Objects of a list that are taken in under one hold of the lock.
 _BATCH = 200
+#: How long kube-scheduler may go by what a node had before it shrank.
+_SHRUNK_S = 30.0
 
 
 class Cluster:
@@ -92,6 +94,8 @@ class Cluster:
         self._generations = count(1)
         #: Grows with every change that may change the plan.
         self.generation = 0
+        #: When each node last shrank.
+        self._shrunk: dict[str, float] = {}
         #: What all ready nodes have together; replaced as a whole value.
         self.total = NOTHING
         #: Kept by those who follow the API server.
@@ -244,6 +248,14 @@ class Cluster:
         """Give what a node has left beside the pods seen on it; None for an unknown node."""
         return self._rooms.idle(name)
 
+    def recently_shrunk(self) -> KeysView[str]:
+        """Name the nodes that kube-scheduler may take to be larger than they are."""
+        if self._shrunk:
+            since = self._clock.monotonic() - _SHRUNK_S
+            for name in [name for name, at in tuple(self._shrunk.items()) if at < since]:
+                self._shrunk.pop(name, None)
+        return self._shrunk.keys()
+
     def ports(self, name: str) -> tuple[HostPort, ...]:
         """Give the host ports that are taken on a node."""
         return self._rooms.ports(name)
@@ -327,6 +339,8 @@ class Cluster:
         else:
             self._rooms.drop(name)
             self.versions.pop(name, None)
+        if old is not None and new is not None and not old.allocatable.fits_in(new.allocatable):
+            self._shrunk[name] = self._clock.monotonic()
         self.total = self.total + _ready_room(new) - _ready_room(old)
         news.nodes.append((name, new))
 

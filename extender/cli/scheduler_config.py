@@ -24,7 +24,13 @@ _URL = f"http://{_USUAL.listen}"
 )
 @click.option("--kubeconfig", default="", help="The kubeconfig kube-scheduler shall use.")
 @click.option(
-    "--scheduler-name", default="gang-scheduler", show_default=True, help="Name of the profile."
+    "--scheduler-name",
+    "scheduler_names",
+    multiple=True,
+    default=_USUAL.scheduler_name,
+    show_default=True,
+    help="Pods of these schedulers are scheduled; must match the setting of `serve`. May be"
+    " repeated.",
 )
 @click.option(
     "--bind-timeout-s",
@@ -55,12 +61,12 @@ _URL = f"http://{_USUAL.listen}"
     "--lease-namespace",
     default="gang-system",
     show_default=True,
-    help="Where the lease of the leader lies; it is named like the scheduler.",
+    help="Where the lease of the leader lies; it is named like the first scheduler.",
 )
 def scheduler_config(
     url: str,
     kubeconfig: str,
-    scheduler_name: str,
+    scheduler_names: tuple[str, ...],
     bind_timeout_s: float,
     filter_timeout_s: float,
     prefer: str,
@@ -73,7 +79,7 @@ def scheduler_config(
     if leader_elect and lease_namespace:
         election = {
             "leaderElect": True,
-            "resourceName": scheduler_name,
+            "resourceName": scheduler_names[0],
             "resourceNamespace": lease_namespace,
         }
     connection: dict[str, Any] = {"qps": 1000, "burst": 2000}
@@ -94,7 +100,8 @@ def scheduler_config(
         "leaderElection": election,
         # We choose among the nodes ourselves, so 100 feasible ones are enough to look at.
         "percentageOfNodesToScore": 1,
-        "profiles": [{"schedulerName": scheduler_name}],
+        # One for every name: a pod whose scheduler's name has no profile is nobody's.
+        "profiles": [{"schedulerName": name} for name in scheduler_names],
         "extenders": [
             {
                 **entry,

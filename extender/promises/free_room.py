@@ -49,20 +49,32 @@ class FreeRoom:
         counts = self._counts_of(shape)
         return self._slots(name, shape, counts)
 
+    @property
+    def is_untouched(self) -> bool:
+        """Ask whether kube-scheduler's own count is good for every node."""
+        promises = self._promises
+        return not (
+            promises.reserved_nodes()
+            or promises.committed_nodes()
+            or self._fences
+            or self._cluster.recently_shrunk()
+        )
+
     def nodes_for(self, shape: Shape, names: Iterable[str], least: int = 1) -> list[str]:
         """Keep the nodes that take *least* pods of *shape*, or on which nothing is contested.
 
         Where nothing is promised kube-scheduler's own count is the better one; so it is for a
         node we have not heard of. Where only bindings are on their way it should know of them,
-        but one that was just restarted does not: the room for one pod must be there.
+        but one that was just restarted does not; nor does it know at once of a node that shrank:
+        the room for one pod must be there.
         """
         counts, versions = self._counts_of(shape), self._versions
         promised, fences = self._promises.reserved_nodes(), self._fences
-        committed = self._promises.committed_nodes()
+        committed, shrunk = self._promises.committed_nodes(), self._cluster.recently_shrunk()
         kept = []
         for name in names:
             is_contested = name in promised or name in fences
-            if is_contested or name in committed:
+            if is_contested or name in committed or name in shrunk:
                 known = counts.get(name)
                 if known is not None and known[0] == versions.get(name):
                     slots: int | None = known[1]

@@ -188,13 +188,12 @@ class Ledger:
         return nodes[0] if is_sure else SOMEWHERE
 
     def _nodes_beside_promises(self, pod: Pod, offered: Sequence[str]) -> Sequence[str]:
-        table = self._table
-        if not (table.reserved_nodes() or table.committed_nodes() or self.room.fences):
+        if self.room.is_untouched:
             return offered
         # Others are on their way to a node we do not know yet. kube-scheduler counts them there
         # and must find the promised room free even if they all go to one. Who is refused for it
         # gets a ticket, for a certain node, from the next plan.
-        unplaced = sum(each.uid != pod.uid for each in table.on(SOMEWHERE))
+        unplaced = sum(each.uid != pod.uid for each in self._table.on(SOMEWHERE))
         return self.room.nodes_for(pod.shape, offered, 1 + unplaced)
 
     # ── moving ────────────────────────────────────────────────────────────────────────────

@@ -237,8 +237,10 @@ class Reporter:
             )
             return
         if status is None:
-            # The object is gone, or another one; the mirror will say so in a moment.
+            # The object is gone, or another one, and the mirror will say so in a moment; or
+            # somebody wrote to it since we read it, and what it says now must be read again.
             self._count(record, "gone")
+            record.schedule.known = None
             record.schedule.failed(self._clock.monotonic())
             return
         note(record, status)

@@ -17,7 +17,7 @@ from extender.cache.pods import STUCK_S
 from extender.model.dialect import VERSIONS
 from extender.model.gang import SHADOW, Gang
 from extender.model.node import Node
-from extender.model.pod import ALLOCATED_SET, OCCUPYING_SET, NodeTerm, Pod, Status
+from extender.model.pod import ALLOCATED_SET, OCCUPYING_SET, NodeTerm, Pod, Shape, Status
 from extender.model.queue import Queue
 from extender.model.resources import PODS, Resources
 from extender.model.snapshot import DisruptionBudget, Snapshot
@@ -146,7 +146,7 @@ def _group(gang: Gang) -> Object:
         "kind": "PodGroup",
         "metadata": about,
         "spec": spec,
-        "status": {"phase": group.phase.value},
+        "status": {} if group.is_phaseless else {"phase": group.phase.value},
     }
 
 
@@ -181,10 +181,8 @@ def _pod(pod: Pod, gang: Gang, leaves_by: float) -> Object:
         spec["preemptionPolicy"] = "Never"
     if pod.gated:
         spec["schedulingGates"] = [{"name": "gated"}]
-    if shape.affinity is not None:
-        terms = {"nodeSelectorTerms": [_term(term) for term in shape.affinity]}
-        required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
-        spec["affinity"] = {"nodeAffinity": required}
+    if shape.affinity is not None or shape.preferred:
+        spec["affinity"] = {"nodeAffinity": _affinity(shape)}
     status = {"phase": _PHASES.get(pod.status, "Pending")}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec, "status": status}
 
@@ -216,6 +214,18 @@ def _ports(pod: Pod) -> Object:
         for port in pod.shape.host_ports
     ]  # fmt: skip
     return {"ports": ports} if ports else {}
+
+
+def _affinity(shape: Shape) -> Object:
+    during = "DuringSchedulingIgnoredDuringExecution"
+    affinity: Object = {
+        f"preferred{during}": [
+            {"weight": weight, "preference": _term(term)} for weight, term in shape.preferred
+        ]
+    }
+    if shape.affinity is not None:
+        affinity[f"required{during}"] = {"nodeSelectorTerms": [*map(_term, shape.affinity)]}
+    return affinity
 
 
 def _term(term: NodeTerm) -> Object:

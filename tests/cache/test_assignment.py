@@ -139,6 +139,15 @@ def test_a_namespace_may_always_name_its_own_queue() -> None:
     assert reason(made) is None
 
 
+@pytest.mark.parametrize("said", ["", "default"])
+def test_a_gang_that_names_nothing_is_in_the_queue_of_its_namespace_whatever_the_list_says(
+    said: str,
+) -> None:
+    made = cluster(group(queue=said), Namespace(name="a", allowed=frozenset({"silver"})))
+
+    assert (gang_of(made).queue, reason(made)) == ("default", None)
+
+
 def test_a_namespace_not_seen_yet_may_not_name_a_queue() -> None:
     made = cluster(group(queue="gold"), Queue(name="gold"))
     made.require_namespaces()

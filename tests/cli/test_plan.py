@@ -38,6 +38,19 @@ def test_json_says_who_may_start_and_why_the_rest_waits() -> None:
     assert deserved["nightly"]["cpu"] == "4"
 
 
+def test_what_one_queue_leaves_the_others_share_as_the_manual_says(tmp_path: Path) -> None:
+    things = yaml.safe_load(EXAMPLE.read_text())["items"]
+    (train,) = [thing for thing in things if thing["metadata"]["name"] == "train"]
+    train["spec"]["minMember"] = 2
+    fewer = tmp_path / "fewer.yaml"
+    kept = [thing for thing in things if thing["metadata"]["name"] != "train-2"]
+    fewer.write_text(yaml.safe_dump({"kind": "List", "items": kept}))
+    found = told(plan("-f", str(fewer), "-o", "json"))
+
+    deserved = {queue["name"]: queue["deserved"] for queue in found["queues"]}
+    assert (deserved["research"]["cpu"], deserved["nightly"]["cpu"]) == ("8", "8")
+
+
 def test_yaml_and_json_say_the_same() -> None:
     as_yaml = plan("-f", str(EXAMPLE), "-o", "yaml").output
 

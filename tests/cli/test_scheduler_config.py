@@ -6,6 +6,7 @@ import yaml
 from click.testing import CliRunner
 
 from extender.cli.main import main
+from extender.settings import Settings
 
 
 def printed(*arguments: str) -> dict:
@@ -44,6 +45,21 @@ def test_the_kubeconfig_and_the_name_are_passed_on() -> None:
 
     assert configuration["clientConnection"]["kubeconfig"] == "/k"
     assert configuration["profiles"] == [{"schedulerName": "mine"}]
+
+
+def test_every_scheduler_name_that_we_serve_has_a_profile() -> None:
+    # A pod whose scheduler's name has none waits for ever, and nothing says why.
+    names = [profile["schedulerName"] for profile in printed()["profiles"]]
+
+    assert tuple(names) == Settings().scheduler_name
+
+
+def test_the_names_may_be_chosen_and_the_first_names_the_lease() -> None:
+    chosen = ("--scheduler-name", "mine", "--scheduler-name", "yours")
+    configuration = printed(*chosen, "--leader-elect")
+
+    assert [each["schedulerName"] for each in configuration["profiles"]] == ["mine", "yours"]
+    assert configuration["leaderElection"]["resourceName"] == "mine"
 
 
 def test_a_leader_is_elected_by_a_lease_of_the_schedulers_name() -> None:

@@ -36,6 +36,7 @@ NEEDED_BY_TESTS = (
     "kubectl",
     "kwok",
     "kube-controller-manager",
+    "controller-manager",  # Volcano's
 )
 
 # A cold build of the slowest one takes about four minutes on two cores, download included.

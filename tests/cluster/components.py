@@ -229,6 +229,30 @@ class ControllerManager(Program):
         return self._api.find("serviceaccounts", "default", "default") is not None
 
 
+class VolcanoControllers(Program):
+    """Volcano's controllers without its scheduler: Jobs, and groups for pods that have none."""
+
+    def __init__(self, binary: Path, logs: Path, *, kubeconfig: Path) -> None:
+        super().__init__("volcano-controllers", logs)
+        self._binary = binary
+        self._kubeconfig = kubeconfig
+
+    def command(self) -> list[str | Path]:
+        return [
+            self._binary,
+            f"--kubeconfig={self._kubeconfig}",
+            # The others need further kinds of Volcano's.
+            "--controllers=job-controller,pg-controller",
+            "--leader-elect=false",
+            "--logtostderr",
+        ]
+
+    def is_ready(self) -> bool:
+        # It serves nothing; each controller says when it has seen all it needs.
+        said = self.log_since_start()
+        return all(f"{name} is running" in said for name in ("JobController", "PodgroupController"))
+
+
 class Scheduler(Program):
     """kube-scheduler with a KubeSchedulerConfiguration of the test's choice."""
 

@@ -93,6 +93,11 @@ def controllers_binary(request: pytest.FixtureRequest) -> None:
     _ensure(request.config, "kube-controller-manager")
 
 
+@pytest.fixture(scope="session")
+def volcano_binary(request: pytest.FixtureRequest) -> None:
+    _ensure(request.config, "controller-manager")
+
+
 @pytest.fixture
 def controllers(plane: ControlPlane, controllers_binary: None) -> Iterator[ControllerManager]:
     # For one test only: it would overwrite what others write into the status of budgets.

@@ -21,7 +21,15 @@ import yaml
 
 from .api import Api, Object
 from .binaries import ensure
-from .components import WRITES, ApiServer, ControllerManager, Etcd, Kwok, Scheduler
+from .components import (
+    WRITES,
+    ApiServer,
+    ControllerManager,
+    Etcd,
+    Kwok,
+    Scheduler,
+    VolcanoControllers,
+)
 from .extender_process import REPOSITORY, Extender
 from .objects import is_ready
 from .observer import BindObserver
@@ -191,6 +199,14 @@ class ControlPlane:
             key=self.apiserver.key,
             api=self.api,
         )
+        self.programs.append(manager)
+        return manager
+
+    def volcano_controllers(self) -> VolcanoControllers:
+        """Volcano's controllers for a `with` block, with the rights of kube-controller-manager."""
+        kubeconfig = self.kubeconfig("controller-manager")
+        binary = ensure("controller-manager")["controller-manager"]
+        manager = VolcanoControllers(binary, self.logs, kubeconfig=kubeconfig)
         self.programs.append(manager)
         return manager
 

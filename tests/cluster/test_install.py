@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import pytest
 import yaml
 
+from extender.settings import Settings
 from tests.test_readme import ROOT, commands
 
 from . import objects
@@ -22,6 +23,7 @@ from .control_plane import ControlPlane
 from .waiting import wait_for
 
 LEASES = "leases.coordination.k8s.io/v1"
+HOME = "gang-system"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,22 @@ def test_the_example_gang_starts(installed: Installed) -> None:
     )
 
 
+@pytest.mark.parametrize("scheduler", Settings().scheduler_name)
+def test_a_gang_of_every_scheduler_name_that_we_serve_starts(
+    installed: Installed, scheduler: str
+) -> None:
+    api, name = installed.plane.api, f"for-{scheduler}"
+    api.create(
+        objects.pod_group(name, "default", 2),
+        *objects.pods(2, name, "default", gang=name, scheduler=scheduler),
+    )
+
+    def nodes() -> list[str | None]:
+        return [objects.node_of(api.get("pods", f"{name}-{i}", "default")) for i in range(2)]
+
+    wait_for(lambda: all(nodes()), 30, "2 members are bound", seeing=nodes)
+
+
 def test_every_applied_probe_is_green(installed: Installed) -> None:
     probes = [container.probes() for container in installed.pod.containers]
 
@@ -114,6 +132,22 @@ def test_the_scheduler_leads_by_the_lease_that_its_configuration_names(
         30,
         "somebody leads",
     )
+
+
+def test_an_extender_has_no_lease_and_is_ready_without_one(installed: Installed) -> None:
+    extender, _ = installed.pod.containers
+    leases = [lease["metadata"]["name"] for lease in installed.plane.api.list(LEASES, HOME)]
+
+    assert leases == ["gang-scheduler"]
+    assert all(extender.probes().values())
+
+
+def test_the_account_of_the_pair_may_delete_pods_because_a_scheduler_may(
+    installed: Installed,
+) -> None:
+    asked = ("auth", "can-i", "delete", "pods", f"--as={installed.pod.user}")
+
+    assert installed.plane.kubectl(*asked).strip() == "yes"
 
 
 def test_the_pair_has_every_right_that_it_asks_for(installed: Installed) -> None:

@@ -120,6 +120,16 @@ def test_a_pod_group_with_a_negative_minimum_is_refused_by_its_schema(
         plane.api.create(objects.pod_group("odd", namespace, -1))
 
 
+def test_our_crd_keeps_what_we_refuse_so_that_it_can_be_refused(
+    plane: ControlPlane, namespace: str
+) -> None:
+    asked = {"networkTopology": {"mode": "hard"}, "subGroupPolicy": [{"subGroupSize": 2}]}
+    plane.api.create(objects.pod_group("picky", namespace, 2, **asked))
+
+    kept = plane.api.get(objects.POD_GROUPS, "picky", namespace)["spec"]
+    assert {name: kept.get(name) for name in asked} == asked
+
+
 def test_the_extender_may_not_do_what_its_role_does_not_grant(
     plane: ControlPlane, namespace: str
 ) -> None:
@@ -132,6 +142,48 @@ def test_the_extender_may_not_do_what_its_role_does_not_grant(
     with pytest.raises(ApiError) as refusal:
         extender.create(objects.pod("mine", namespace))
     assert refusal.value.status == 403
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource"),
+    [
+        ("delete", "pods"),
+        ("create", "podgroups.scheduling.volcano.sh"),
+        ("delete", "podgroups.scheduling.volcano.sh"),
+        ("create", "queues.scheduling.volcano.sh"),
+        ("delete", "queues.scheduling.volcano.sh"),
+        ("update", "nodes"),
+    ],
+)
+def test_the_role_of_the_extender_alone_cannot(
+    plane: ControlPlane, namespace: str, verb: str, resource: str
+) -> None:
+    assert not may(plane, "extender", verb, resource, namespace)
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource"),
+    [("create", "pods/eviction"), ("create", "pods/binding"), ("patch", "pods/status")],
+)
+def test_the_role_of_the_extender_can(
+    plane: ControlPlane, namespace: str, verb: str, resource: str
+) -> None:
+    assert may(plane, "extender", verb, resource, namespace)
+
+
+def may(plane: ControlPlane, role: str, verb: str, resource: str, namespace: str) -> bool:
+    """Ask the API server whether one of our users may do something."""
+    name, _, group = resource.partition(".")
+    name, _, part = name.partition("/")
+    wish = {"verb": verb, "resource": name, "subresource": part, "group": group}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {**wish, "namespace": namespace}},
+    }
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    answer = plane.api_as(role).request("POST", path, review)
+    return bool(answer["status"]["allowed"])
 
 
 def test_every_manifest_is_yaml_with_a_kind() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from . import objects, telling
 from .api import Api, Object
+from .components import http_json
 from .conftest import GangScheduler, Pool
 from .control_plane import ControlPlane
 from .waiting import wait_for
@@ -139,9 +140,18 @@ def test_a_queue_that_an_administrator_closed_stays_closed(
     queue = f"q-{namespace}"
     create(objects.queue(queue))
     api.patch(objects.QUEUES, queue, {"status": {"state": "Closed"}}, subresource="status")
+    extender = gang_scheduler.extender
+
+    def is_closed_there() -> bool:
+        seen = http_json("GET", f"{extender.ops_url}/api/v1/snapshot")
+        queues = [thing for thing in seen["items"] if thing["kind"] == "Queue"]
+        return ("Closed", queue) in [(q["status"]["state"], q["metadata"]["name"]) for q in queues]
+
+    # Queues and pods are heard of over two watches; a gang that is heard of first may start.
+    wait_for(is_closed_there, 15, "the extender has heard that it is closed")
     gang(api, "train", namespace, 2, nodes(1), queue=queue)
 
-    telling.wait_until_said(api, gang_scheduler.extender, namespace, "train", "QueueClosed")
+    telling.wait_until_said(api, extender, namespace, "train", "QueueClosed")
 
     assert api.get(objects.QUEUES, queue)["status"]["state"] == "Closed"
 

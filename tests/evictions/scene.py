@@ -231,6 +231,8 @@ class RecordingWriter:
         self.writes: list[tuple[Subject, Mapping[str, Any]]] = []
         self.reads: list[Subject] = []
         self.failures: list[Exception] = []
+        #: What somebody else writes just before us, once; our write is refused then.
+        self.overtaken: dict[str, dict[str, Any]] = {}
 
     def read(self, subject: Subject) -> Future[Mapping[str, Any] | None]:
         self.reads.append(subject)
@@ -243,6 +245,9 @@ class RecordingWriter:
             failed: Future[Mapping[str, Any] | None] = Future()
             failed.set_exception(self.failures.pop())
             return failed
+        if subject.uid in self.overtaken:
+            self.statuses[subject.uid] = self.overtaken.pop(subject.uid)
+            return settled(None)
         self.writes.append((subject, status))
         merged = {**self.statuses.get(subject.uid, {}), **status}
         self.statuses[subject.uid] = merged

@@ -11,9 +11,9 @@ import pytest
 from extender.cache.changes import Upsert
 from extender.evictions.dispatch import Dispatch
 from extender.metrics import Metrics
-from extender.model.pod import Shape, Status
+from extender.model.pod import Requirement, Shape, Status
 from extender.model.queue import Queue
-from extender.model.snapshot import DisruptionBudget, LabelSelector, Snapshot
+from extender.model.snapshot import DisruptionBudget, Snapshot
 from extender.plan.decision import Plan
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
@@ -29,7 +29,7 @@ WITHOUT_PDB = policies.parse(policies.DEFAULT_TEXT.replace("  - name: pdb\n", ""
 
 
 def budget(app: str, allowed: int = 0) -> DisruptionBudget:
-    selector = LabelSelector(requirements=(("app", "In", (app,)),))
+    selector = (Requirement("app", "In", (app,)),)
     return DisruptionBudget(namespace="a", name=app, selector=selector, allowed=allowed)
 
 

@@ -232,6 +232,16 @@ def test_a_guarantee_that_was_lent_is_taken_back_when_it_is_wanted() -> None:
     assert plan.queues["more"].allocated[CPU] == 4000
 
 
+@pytest.mark.parametrize("plugin", ["proportion", "capacity"])
+def test_what_is_guaranteed_to_a_family_is_not_kept_from_its_own_queues(plugin: str) -> None:
+    policy = policies.parse(policies.DEFAULT_TEXT.replace("name: proportion", f"name: {plugin}"))
+    tree = [queue("family", guarantee=amounts(cpu=4)), queue("child", parent="family")]
+
+    plan = make_plan(cluster(nodes(1), small(4, "child"), tree), policy)
+
+    assert started(plan, "child") == 4
+
+
 def evicted(plan: Plan) -> set[str]:
     return {order.name.rpartition("-")[0] for order in plan.evictions}
 
@@ -299,6 +309,29 @@ def test_lent_room_goes_back_once_and_stays_where_it_went() -> None:
         "left": 4000,
         "right": 4000,
     }
+
+
+def test_where_reclaim_goes_first_lent_room_does_not_go_round_in_circles() -> None:
+    """The room made for one gang was asked for again by the next of its queue, and lent instead."""
+    text = policies.DEFAULT_TEXT.replace(
+        "allocate, backfill, reclaim", "reclaim, allocate, backfill"
+    )
+    members = [
+        node("n0", cpu=1, memory=14),
+        node("n1", cpu=3, memory=5),
+        node("n2", cpu=4, memory=7, pods=3),
+    ]
+    gangs = [
+        gang("a/g0", 5, least=4, cpu=1, memory=3),
+        gang("a/g1", 3, cpu=2, memory=3, priority=5, created=2),
+        gang("a/g2", 5, least=1, on=["n0", "n2", "n1", "n0", "n2"], queue="low", cpu=0.5, memory=2),
+        gang("a/g3", 2, least=1, queue="low", cpu=2, priority=5),
+    ]
+    tree = [queue("family", capability=amounts(cpu=4)), queue("low", 0, parent="family")]
+
+    _, plan = at_rest(cluster(members, gangs, tree), policies.parse(text))
+
+    assert plan.verdicts[gangs[1].key].standing is Standing.RUNNING
 
 
 @pytest.mark.parametrize("plugin", ["proportion", "capacity"])

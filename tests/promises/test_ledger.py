@@ -251,6 +251,17 @@ def test_an_ordinary_pod_is_not_bound_to_a_promised_node_that_shrank_meanwhile()
     assert not world.ledger.may_bind(uid("a"), "n1")
 
 
+def test_a_node_that_just_shrank_is_judged_by_our_count_though_nothing_is_promised_there() -> None:
+    world = World(lone("a"), lone("b"), pod("old", "other", on="n1"), plan=OPEN)
+    assert list(world.ask_lone("a").nodes) == NODES
+    world.see(node("n1", cpu=1))
+
+    assert not world.ledger.may_bind(uid("a"), "n1")
+    assert list(world.ask_lone("b").nodes) == ["n2"]
+    world.wait(31)
+    assert list(world.ask_lone("b").nodes) == NODES, "by now kube-scheduler knows better"
+
+
 def test_an_ordinary_pod_counts_in_its_queue_from_filter_on() -> None:
     world = World(
         Queue(name="q", capability=Resources({"cpu": 2000})),

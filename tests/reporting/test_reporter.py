@@ -262,6 +262,15 @@ def test_a_queue_that_somebody_closed_is_never_reopened() -> None:
     assert desk.writer.statuses["q-l"]["state"] == "Closed"
 
 
+def test_a_queue_that_somebody_closes_while_we_call_it_open_stays_closed() -> None:
+    desk = Desk()
+    desk.writer.overtaken["q-l"] = {"state": "Closed"}
+    desk.report(queues={"left": figures(1000)}, wait_s=9)
+
+    assert desk.writer.statuses["q-l"]["state"] == "Closed"
+    assert desk.writer.statuses["q-l"]["allocated"] == {"cpu": "1"}
+
+
 def test_a_busy_queue_is_not_written_with_every_bind() -> None:
     desk = Desk()
     for step in range(300):

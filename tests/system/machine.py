@@ -305,7 +305,9 @@ class SystemMachine(RuleBasedStateMachine):
         return [seen.pod.name for seen in self.world.api.pods.values() if not seen.pod.node]
 
     def spare_nodes(self) -> list[str]:
-        names = sorted(self.world.api.nodes)
+        """Name the nodes that may be troubled, those first to which somebody is on the way."""
+        busy = {assumed.node for assumed in self.world.scheduler.assumed.values()}
+        names = sorted(self.world.api.nodes, key=lambda name: (name not in busy, name))
         return names if len(names) > 1 else []
 
     def pick(self, among, index):

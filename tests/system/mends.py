@@ -263,25 +263,30 @@ MENDS = (
         "asking for a pass brings none while nothing has changed",
         instead(Cycle, "is_due", _is_due_by_changes_alone),
         test_stories.test_whoever_asks_for_a_pass_gets_one,
-        unfound="any change brings a pass too, and there is nearly always one",
+        theme=Theme(("ask_for_a_pass",)),
     ),
     Mend(
         "p10",
         "a gang waits as long as the wall clock says",
         _backoff_hangs_on_the_wall_clock,
         test_stories.test_a_wall_clock_set_back_keeps_no_gang_waiting_whose_ticket_lapsed,
+        theme=Theme(("set_the_wall_clock",), "one"),
+        unfound="kube-scheduler must be away for all of a ticket's life, and the clock be set back "
+        "in the few seconds after",
     ),
     Mend(
         "p11",
         "a ticket lapses although members are held",
         instead(Ledger, "_lapse", _lapse_whoever_is_held(Ledger._lapse)),
         test_ledger.test_a_member_busy_with_its_volumes_keeps_its_place_while_its_siblings_are_held,
+        theme=Theme(("slow_volumes",)),
     ),
     Mend(
         "p12",
         "taints are not looked at before the bindings go out",
         instead(standing, "_will_take", lambda node, pod: node is not None),
         test_stories.test_a_taint_is_seen_before_the_bindings_go_out,
+        theme=Theme(("slow_volumes", "taint_a_node"), "one"),
     ),
     Mend(
         "p12",
@@ -355,6 +360,13 @@ MENDS = (
         instead(Inflight, "committed_nodes", lambda self: {}.keys()),
         test_ledger.test_nobody_gets_room_to_which_a_binding_is_on_its_way,
         theme=Theme(("restart_the_scheduler",)),
+    ),
+    Mend(
+        "",
+        "a node that shrank is believed to be as large as kube-scheduler thinks",
+        instead(Cluster, "recently_shrunk", lambda self: {}.keys()),
+        test_ledger.test_a_node_that_just_shrank_is_judged_by_our_count_though_nothing_is_promised_there,
+        theme=Theme(("shrink_a_node",)),
     ),
     Mend(
         "",

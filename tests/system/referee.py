@@ -48,8 +48,12 @@ class Breach(AssertionError):
     """A rule was broken."""
 
     def __init__(self, rule: str, story: str) -> None:
-        super().__init__(f"{rule}: {story}")
+        super().__init__(rule, story)  # as it was made, so that it can be sent to another process
         self.rule = rule
+        self.story = story
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.story}"
 
 
 class Referee:

@@ -212,6 +212,14 @@ def test_a_binding_to_a_tainted_node(world: World) -> None:
 
 
 def test_a_binding_to_a_node_that_is_too_small_by_now(world: World) -> None:
+    world.create_gang("train", 2, cpu=2)
+    world.shrink("n1", cpu=1)
+    world.extender_hears()
+
+    broken(world, "node", lambda: send(world, ("train-0", "n1"), ("train-1", "n2")))
+
+
+def test_an_ordinary_binding_to_a_node_that_is_too_small_by_now(world: World) -> None:
     world.create_pod("web", cpu=4)
     world.shrink("n1", cpu=1)
     world.extender_hears()

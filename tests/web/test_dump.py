@@ -12,6 +12,7 @@ import pytest
 
 from extender.cli import objects
 from extender.model.dialect import COSCHEDULING
+from extender.model.gang import Phase
 from extender.model.node import Taint
 from extender.model.pod import (
     HostPort,
@@ -22,6 +23,7 @@ from extender.model.pod import (
     Toleration,
 )
 from extender.model.queue import Queue, QueueState
+from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
 from extender.plan.planner import make_plan
@@ -80,6 +82,7 @@ PICKY = Shape(
     requests=Resources({"cpu": 1500, "example.com/gpu": 1, "pods": 1}),
     selector=(("zone", "a"),),
     affinity=(NodeTerm(labels=(Requirement("disk", "In", ("ssd",)),)),),
+    preferred=((7, NodeTerm(labels=(Requirement("rack", "In", ("r1", "r2")),))),),
     tolerations=(Toleration("gpu", "Exists", "", "NoSchedule"),),
     host_ports=(HostPort(8080, "UDP"),),
 )
@@ -104,7 +107,7 @@ def test_a_pod_is_the_same_again(member: Any, tmp_path: Path) -> None:
     same = ("uid", "name", "status", "role", "priority", "gated", "preemptable", "may_preempt")
     for name in (*same, "labels", "created"):
         assert getattr(back, name) == getattr(member, name), name
-    for name in ("requests", "selector", "affinity", "tolerations", "host_ports"):
+    for name in ("requests", "selector", "affinity", "preferred", "tolerations", "host_ports"):
         assert getattr(back.shape, name) == getattr(member.shape, name), name
 
 
@@ -148,3 +151,32 @@ def test_pods_without_a_pod_group_find_together_again(tmp_path: Path) -> None:
         "a/set": (2, 2),
     }
     assert {each.queue for each in back.gangs.values()} == {"left"}
+
+
+def test_a_group_to_which_nobody_wrote_a_phase_has_none_again(tmp_path: Path) -> None:
+    fresh, queued = gang("fresh", is_phaseless=True), gang("queued", phase=Phase.INQUEUE)
+    back = read_back(snapshot(fresh, queued), tmp_path).gangs
+
+    assert back[fresh.key].group.is_phaseless
+    assert back[queued.key].group.phase is Phase.INQUEUE
+    assert not back[queued.key].group.is_phaseless
+
+
+@pytest.mark.parametrize("lost", ["pauses", "problem", "left alone", "refused nodes"])
+def test_what_the_manual_says_a_snapshot_does_not_keep_is_not_kept(
+    lost: str, tmp_path: Path
+) -> None:
+    train = gang("train", 2, status=Status.PENDING)
+    uid = train.pods[0].uid
+    seen = {
+        "pauses": snapshot(replace(train, backing_off_until=NOW + 60)),
+        "problem": snapshot(replace(train, problem=Problem(Reason.QUEUE_NOT_ALLOWED, "no"))),
+        "left alone": replace(snapshot(train), protected={uid: "a budget forbids it"}),
+        "refused nodes": replace(snapshot(train), misfits={PICKY: frozenset({"n"})}),
+    }[lost]
+    back = read_back(seen, tmp_path)
+
+    assert back.gangs[train.key].problem is None
+    assert back.gangs[train.key].backing_off_until == 0
+    assert (back.protected, back.misfits) == ({}, {})
+    assert lost in (Path(__file__).parents[2] / "docs" / "operations.md").read_text()

@@ -24,6 +24,10 @@ _READ = ("volcano.sh/", "scheduling.volcano.sh/", "gang-extender.io/", "sla-wait
 _LONGEST = 256
 _LEND = "gang-extender.io/lend-guarantee"
 
+#: A quota counts what is requested under this prefix too, and these have no room on a node.
+_REQUESTED = "requests."
+_NO_ROOM = (_REQUESTED, "limits.", "count/")
+
 _PHASES = {phase.value: phase for phase in Phase} | {
     # Coscheduling's words.
     "Finished": Phase.COMPLETED,
@@ -39,6 +43,8 @@ class RawGroupSpec(msgspec.Struct, rename="camel", gc=False):
     min_resources: Quantities | None = None
     queue: str | None = None
     priority_class_name: str | None = None
+    network_topology: dict[str, Any] | None = None
+    sub_group_policy: list[Any] | None = None
 
 
 class RawGroupStatus(msgspec.Struct, gc=False):
@@ -91,19 +97,21 @@ class RawQueue(msgspec.Struct, gc=False):
 def to_group(raw: RawGroup, dialect: str) -> PodGroup:
     """Read a PodGroup of *dialect*."""
     meta, spec = raw.metadata, raw.spec
-    min_resources, problem = _amounts(spec.min_resources, "minResources")
+    least = _of_nodes(spec.min_resources or {})
+    min_resources, problem = _amounts(least, "minResources")
     by_role = {role: least for role, least in (spec.min_task_member or {}).items() if least}
     if spec.min_member is not None and not 0 <= spec.min_member < 2**31:
         problem = f"minMember is {spec.min_member}; write a number from 0 to 2147483647"
     if any(least < 0 for least in by_role.values()):
         problem = "a number in minTaskMember is negative"
+    problem = problem or _refusal(spec)
     return PodGroup(
         namespace=meta.namespace or "default",
         name=meta.name,
         min_member=1 if spec.min_member is None else max(0, min(spec.min_member, 2**31)),
         uid=meta.uid,
         min_by_role=by_role,
-        min_resources=min_resources if spec.min_resources else None,
+        min_resources=min_resources if least else None,
         queue=spec.queue or "",
         priority_class=spec.priority_class_name or "",
         created=meta.created,
@@ -113,6 +121,14 @@ def to_group(raw: RawGroup, dialect: str) -> PodGroup:
         dialect=dialect,
         problem=problem and f"PodGroup {meta.namespace or 'default'}/{meta.name}: {problem}",
     )
+
+
+def _refusal(spec: RawGroupSpec) -> str:
+    """Complain about promises that we could not keep; to start without them would break them."""
+    topology = spec.network_topology
+    if topology and topology.get("mode") != "soft":  # hard is what Volcano fills in
+        return "networkTopology of mode hard cannot be kept here; leave it out or make it soft"
+    return "subGroupPolicy cannot be kept here; leave it out" if spec.sub_group_policy else ""
 
 
 def spoilt_group(meta: OddMeta, why: str, dialect: str) -> PodGroup:
@@ -175,6 +191,21 @@ def _state(word: str | None) -> QueueState:
         return QueueState.OPEN
     known: Mapping[str, Any] = QueueState._value2member_map_
     return QueueState(word) if word in known else QueueState.UNKNOWN
+
+
+def _of_nodes(quantities: Quantities) -> Quantities:
+    """Say in the words of nodes what Volcano's controllers write in those of a ResourceQuota.
+
+    They write the same amount under every name that a quota could limit. A queue has none of
+    `count/pods` or `limits.cpu`, so whoever asked for it would never be let in.
+    """
+    requested = {
+        name.removeprefix(_REQUESTED): amount
+        for name, amount in quantities.items()
+        if name.startswith(_REQUESTED)
+    }
+    plain = {n: amount for n, amount in quantities.items() if not n.startswith(_NO_ROOM)}
+    return {**requested, **plain}
 
 
 def _amounts(quantities: Quantities | None, name: str) -> tuple[Resources, str]:

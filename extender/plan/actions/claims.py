@@ -30,6 +30,7 @@ def preempt(session: Session) -> None:
             maker.make_room(gang, partial(is_beside, gang))
         for gang in gangs:
             maker.make_room_inside(gang)
+        maker.let_go()
     session.round = Round.CLAIMS
 
 
@@ -43,3 +44,4 @@ def reclaim(session: Session) -> None:
         if not session.opinions.is_overused(gangs[0].queue):
             for gang in gangs:
                 maker.make_room(gang, partial(may_lose, gang))
+    maker.let_go()

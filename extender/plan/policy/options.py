@@ -27,7 +27,8 @@ class Rules:
     #: them; Volcano judges every queue alone.
     promises_hold_together: bool = True
     #: A gang may carry its queue over its due when nobody within their due can use the room.
-    #: Without this, two queues with one gang each of 60 % of the cluster wait for ever.
+    #: Without this, two queues with one gang each of 60 % of the cluster wait for ever, and what
+    #: one queue cannot use of its due is lent to nobody.
     may_overshoot: bool = True
     #: A member without requests counts once it has a node, not while it is pending.
     members_need_nodes: bool = True

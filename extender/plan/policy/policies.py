@@ -1,7 +1,7 @@
 """The policy file: the format of kube-batch and Volcano, plus keys of our own.
 
-A `volcano-scheduler.conf` works as it is. What we cannot do is an error that names the place and
-the nearest word that would work, never a line in a log.
+The one of Volcano's installer works as it is, kube-batch's flat one too (`flat`). What we cannot do
+is an error that names the place and the nearest word that would work, never a line in a log.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from extender.errors import BadConfiguration
-from extender.plan.policy import plugin_register
+from extender.plan.policy import flat, plugin_register
 from extender.plan.policy.arguments import Arguments
 from extender.plan.policy.options import ACTIONS, OURS, VOLCANO, PluginOption, Policy, Starvation
 
@@ -65,8 +65,7 @@ def parse(text: str, source: str = "policy") -> Policy:
     except yaml.YAMLError as error:
         said = " ".join(str(error).split())
         raise BadConfiguration(f"{source}: not YAML: {said}") from error
-    if document is None:
-        document = {}
+    document = {} if document is None else flat.with_tiers(document, source)
     _check_keys(document, _KEYS, source)
     tiers = _read_tiers(document["tiers"], source) if "tiers" in document else DEFAULT.tiers
     rules = VOLCANO if _is_volcanos(document.get("compatibility"), source) else OURS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import takewhile
 from math import inf
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from extender.model.resources import CPU, MEMORY, NOTHING, Resources
 from extender.plan.arithmetic import Vector
 from extender.plan.plugin import View
 from extender.plan.queues import quota
+from extender.plan.queues.wishes import ceilings
 from extender.plan.room.state import QueueUse
 
 
@@ -139,13 +141,16 @@ class Entitlements:
         return queue.parent == ROOT_QUEUE
 
     def _limit_each(self) -> None:
-        session = self._session
-        kept = quota.reserved(state.queue for state in session.queues.values())
+        limits = self._ceilings()
         for each in self._all.values():
-            queue = each.state.queue
-            limit = quota.real_capability(queue, session.total, kept)
+            queue, limit = each.state.queue, limits[each.name]
             each.limit = limit
-            each.deserved = queue.deserved.at_most(limit).at_least(queue.guarantee)
+            deserved = {n: int(min(a, limit.get(n, a))) for n, a in queue.deserved.items()}
+            each.deserved = Resources(deserved).at_least(queue.guarantee)
+
+    def _ceilings(self) -> Mapping[str, Vector]:
+        """Give what every queue may use; what is kept for a family is not kept from its own."""
+        return ceilings(self._session.stakes, self._session.total)
 
     def _limit_tree(self) -> None:
         endless = dict.fromkeys((CPU, MEMORY, *self._session.total), inf)

@@ -25,14 +25,24 @@ class Wish(NamedTuple):
     #: The members that bring it to its minimum, by shape, and what they ask for together.
     least: Mapping[Shape, int]
     needs: Resources
-    #: All members that wait, by shape.
+    #: All members that wait, by shape, and what they ask for together.
     waiting: Mapping[Shape, int]
+    all_of_it: Resources
+
+    def under(self, most: Vector, slots: Callable[[Shape], int]) -> Resources:
+        """Add up what its members ask for, those left out that no node or no ceiling would take."""
+        fitting = {
+            shape: count
+            for shape, count in self.waiting.items()
+            if slots(shape) and not excess(shape.requests, most, shape.requests)
+        }
+        return self.all_of_it if len(fitting) == len(self.waiting) else _total(fitting)
 
 
 def wish(needed: Sequence[Pod], waiting: Sequence[Pod]) -> Wish:
     """Count what *waiting* members ask for, *needed* ones apart."""
-    least = Counter(pod.shape for pod in needed)
-    return Wish(least, _total(least), Counter(pod.shape for pod in waiting))
+    least, rest = Counter(pod.shape for pod in needed), Counter(pod.shape for pod in waiting)
+    return Wish(least, _total(least), rest, _total(rest))
 
 
 def ceilings(stakes: Sequence[quota.Stake], total: Resources) -> dict[str, Vector]:
@@ -66,9 +76,7 @@ def startable(
         found = wish_of(gang)
         most = ceilings[queue.name]
         if found is not None and _fits(found, gang, most, slots):
-            for shape, count in found.waiting.items():
-                if slots(shape) and not excess(shape.requests, most, shape.requests):
-                    (shape.requests * count).add_to(wishes[queue.name])
+            found.under(most, slots).add_to(wishes[queue.name])
     return {name: Resources(amounts) for name, amounts in wishes.items()}
 
 

@@ -55,9 +55,8 @@ def _promised(session: Session) -> Iterator[Kept]:
 
 def _coming(session: Session) -> Iterator[Kept]:
     for key, gang in session.snapshot.gangs.items():
-        by_status = gang.by_status
-        pods = [pod for status in _ON_THEIR_WAY for pod in by_status.get(status, ())]
-        if pods:
+        if gang.on_nodes > gang.seated:
+            pods = (pod for status in _ON_THEIR_WAY for pod in gang.by_status.get(status, ()))
             yield Kept(Why.COMING, key, _plain(total(pod.requests for pod in pods)))
 
 

@@ -34,6 +34,7 @@ class RoomMaker:
         self._session = session
         self._room = session.room
         self._action = action
+        self._held: list[tuple[GangState, Pod, int]] = []
         #: Who leaves before all others, where that is enough.
         self._first = first
         #: For whom nobody could leave: (queue, priority) -> what each pod asked for, how many.
@@ -98,11 +99,30 @@ class RoomMaker:
             leaving = self._leaving(demand, pool)
             if leaving is None:
                 return False
-            if not leaving and self._leaves_idle_room and demand.assign(self._session, idle=True):
-                return None
-            self._carry_out(demand, leaving)
+            idle = None
+            if not leaving and self._leaves_idle_room:
+                idle = demand.assign(self._session, idle=True)
+            if idle:
+                self._hold(demand, idle)
+            else:
+                self._carry_out(demand, leaving)
             trial.keep()
-        return True
+        return None if idle else True
+
+    def _hold(self, demand: Demand, idle: list[tuple[Pod, int]]) -> None:
+        """Keep the idle room that will do for *demand* from those who ask after it.
+
+        They would have others leave for room that is not there when it is handed out.
+        """
+        for pod, row in idle:
+            self._room.pipeline(demand.gang, pod, row)
+            self._held.append((demand.gang, pod, row))
+
+    def let_go(self) -> None:
+        """Leave the room that was held to whoever hands it out."""
+        for gang, pod, row in reversed(self._held):
+            self._room.unpipeline(gang, pod, row, counts=False)
+        self._held.clear()
 
     def _leaving(self, demand: Demand, pool: Pool) -> list[Unit] | None:
         """Search who must leave; only those who should be the first, if they are enough.

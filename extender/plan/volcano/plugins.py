@@ -11,7 +11,7 @@ from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget
 from extender.plan.arithmetic import Vector, exceeds_somewhere, within_somewhere
-from extender.plan.plugin import Candidate, Claim, Plugin
+from extender.plan.plugin import Candidate, Claim, Plugin, View
 from extender.plan.plugins.capacity import Capacity
 from extender.plan.plugins.drf import Drf
 from extender.plan.plugins.gang import GangMinimum
@@ -74,9 +74,7 @@ class VolcanoProportion(Proportion):
 
     @cached_property
     def _limits(self) -> Mapping[str, Vector]:
-        states = self.session.queues.values()
-        kept, total = quota.reserved(state.queue for state in states), self.session.total
-        return {each.name: quota.real_capability(each.queue, total, kept) for each in states}
+        return _real_capabilities(self.session)
 
     def reclaimable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Allow victims of queues that use more than they deserve."""
@@ -109,6 +107,9 @@ class VolcanoEntitlements(Entitlements):
     def _is_live(self, *, is_leaf: bool) -> bool:
         return is_leaf
 
+    def _ceilings(self) -> Mapping[str, Vector]:
+        return _real_capabilities(self._session)
+
     def _check(self) -> dict[str, Problem]:
         broken = super()._check()
         if not broken and ROOT_QUEUE in self._all:
@@ -136,6 +137,13 @@ class VolcanoCapacity(Capacity):
         if not self._concerns(given, entitled.deserved):
             return True
         return exceeds_somewhere(self._maths, rest, entitled.deserved, given)
+
+
+def _real_capabilities(session: View) -> Mapping[str, Vector]:
+    """Give what every queue may use by itself, whatever is above it."""
+    states = session.queues.values()
+    kept = quota.reserved(state.queue for state in states)
+    return {each.name: quota.real_capability(each.queue, session.total, kept) for each in states}
 
 
 PLUGINS: Mapping[str, type[Plugin]] = {

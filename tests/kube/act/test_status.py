@@ -68,6 +68,24 @@ def test_another_object_of_the_same_name_is_not_written() -> None:
     assert write(api) == [None]
 
 
+def test_the_state_of_a_queue_is_only_written_where_nobody_touched_it_since_it_was_read() -> None:
+    gold = Subject(kind="Queue", dialect=VOLCANO, namespace="", name="gold", uid="u1")
+    path = "/apis/scheduling.volcano.sh/v1beta1/queues/gold"
+    read = (200, {"metadata": {"uid": "u1", "resourceVersion": "7"}, "status": {}})
+    written = (200, {"metadata": {"uid": "u1", "resourceVersion": "8"}, "status": {}})
+    answers = [written, written, (409, {"message": "the object has been modified"})]
+    api = ApiDouble({f"GET {path}": [read], f"PATCH {path}/status": answers})
+    writer = ApiStatusWriter(cast(Access, api), wait=lambda seconds: None)
+    writer.read(gold).result(timeout=10)
+    bodies = ({"state": "Open"}, {"pending": 1}, {"state": "Closed"})
+    said = [writer.write(gold, body).result(timeout=10) for body in bodies]
+    writer.stop()
+
+    versions = [asked.body["metadata"].get("resourceVersion") for asked in api.asked[1:]]
+    assert versions == ["7", None, "8"]
+    assert said == [{}, {}, None]
+
+
 def test_a_refusal_reaches_whoever_waits() -> None:
     api = ApiDouble({f"PATCH {PATH}/status": [(401, {"message": "who are you"})]})
 

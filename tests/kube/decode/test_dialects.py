@@ -51,6 +51,37 @@ def test_a_group_of_volcano_is_read_whole() -> None:
     assert (read.created, read.dialect, read.problem) == (1767225600.0, VOLCANO, "")
 
 
+def test_a_minimum_in_the_words_of_a_quota_is_read_in_those_of_a_node() -> None:
+    # Volcano's controllers count a pod as a ResourceQuota would and write every name of it.
+    written = {
+        "count/pods": "2",
+        "pods": "2",
+        "cpu": "2",
+        "requests.cpu": "2",
+        "limits.cpu": "4",
+        "memory": "2Gi",
+        "requests.memory": "2Gi",
+        "limits.memory": "2Gi",
+        "nvidia.com/gpu": "8",
+        "requests.nvidia.com/gpu": "8",
+    }
+    read = group(minResources=written).min_resources
+
+    assert read == Resources({"pods": 2, "cpu": 2000, "memory": 2 << 30, "nvidia.com/gpu": 8})
+
+
+def test_a_minimum_that_only_a_quota_would_know_is_what_is_requested() -> None:
+    asked = {"requests.cpu": "500m", "requests.example.com/device": "1", "limits.memory": "1Gi"}
+
+    assert group(minResources=asked).min_resources == Resources(
+        {"cpu": 500, "example.com/device": 1}
+    )
+
+
+def test_a_minimum_that_says_nothing_of_room_is_none() -> None:
+    assert group(minResources={"count/pods": "3", "limits.cpu": "1"}).min_resources is None
+
+
 def test_a_group_may_leave_everything_out() -> None:
     read = dialects.to_group(
         msgspec.convert({"metadata": {"name": "x"}}, dialects.RawGroup), COSCHEDULING
@@ -86,10 +117,30 @@ def test_phases_are_read_in_volcanos_and_coschedulings_words(word: str, phase: P
             "minResources cannot be read: 'lots' is not a quantity",
         ),
         ({"minResources": {"cpu": "-1"}}, "an amount in minResources is negative"),
+        (
+            {"networkTopology": {"highestTierAllowed": 1}},
+            "networkTopology of mode hard cannot be kept here; leave it out or make it soft",
+        ),
+        (
+            {"subGroupPolicy": [{"name": "pair", "subGroupSize": 2}]},
+            "subGroupPolicy cannot be kept here; leave it out",
+        ),
     ],
 )
 def test_a_group_that_makes_no_sense_says_why(spec: dict[str, Any], complaint: str) -> None:
     assert complaint in group(**spec).problem
+
+
+@pytest.mark.parametrize(
+    "wishes",
+    [
+        {"networkTopology": {"mode": "soft", "highestTierAllowed": 1}},
+        {"networkTopology": None, "subGroupPolicy": None},
+        {"subGroupPolicy": []},
+    ],
+)
+def test_what_is_only_wished_for_keeps_no_group_from_starting(wishes: dict[str, Any]) -> None:
+    assert group(**wishes).problem == ""
 
 
 def test_a_queue_of_volcano_is_read_whole() -> None:

@@ -7,11 +7,17 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import pytest
 import yaml
 
-from extender.kube.decode import membership, pods
-from extender.model.dialect import MOST_TRUSTED_FIRST
+from extender.errors import BadConfiguration
+from extender.kube.decode import dialects, membership, pods
+from extender.kube.decode.raw import RawMarks
+from extender.model.dialect import MOST_TRUSTED_FIRST, VOLCANO
 from extender.model.gang import Membership
+from extender.plan.policy import policies
+from tests.kube import json_objects as make
 
 PAGE = (Path(__file__).parents[3] / "docs" / "dialects.md").read_text(encoding="utf-8")
 SAMPLES = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)]
@@ -53,3 +59,69 @@ def test_the_sample_of_a_jobset_makes_one_gang_of_all_its_jobs() -> None:
     gangs = [made_from(SAMPLES[1]["template"], ownerReferences=[job]) for job in jobs]
 
     assert [(made.key, made.min_member) for made in gangs] == [("a/train", 9)] * 2
+
+
+#: The names in Volcano's API types, at 1.16.
+GROUP_FIELDS = {
+    "minMember", "minTaskMember", "minResources", "queue", "priorityClassName", "networkTopology",
+    "subGroupPolicy",
+}  # fmt: skip
+QUEUE_FIELDS = {
+    "weight", "capability", "reclaimable", "extendClusters", "guarantee", "affinity", "type",
+    "parent", "deserved", "priority", "dequeueStrategy",
+}  # fmt: skip
+
+
+def table(head: str) -> dict[str, str]:
+    """What the page says of each field in the table with that head: honoured, refused, ...."""
+    text = PAGE[PAGE.index(f"| {head} | here |") :].partition("\n\n")[0]
+    rows = [line.split("|")[1:3] for line in text.splitlines()[2:]]
+    return {name: here.strip() for names, here in rows for name in re.findall("`([^`]+)`", names)}
+
+
+def honoured(head: str) -> set[str]:
+    return {name for name, here in table(head).items() if here == "honoured"}
+
+
+def names_of(raw: type[msgspec.Struct]) -> set[str]:
+    return {field.encode_name for field in msgspec.structs.fields(raw)}
+
+
+def test_every_field_of_volcano_has_one_of_three_answers() -> None:
+    assert table("PodGroup `spec`").keys() == GROUP_FIELDS
+    assert table("Queue `spec`").keys() == QUEUE_FIELDS
+    heads = re.findall(r"^\| (.+) \| here \|", PAGE, re.MULTILINE)
+    said = {here for head in heads for here in table(head).values()}
+    assert (len(heads), said) == (5, {"honoured", "refused", "no meaning"})
+
+
+def test_the_fields_that_the_page_honours_are_those_we_read() -> None:
+    refused = {name for name, here in table("PodGroup `spec`").items() if here == "refused"}
+
+    assert honoured("PodGroup `spec`") | refused == names_of(dialects.RawGroupSpec)
+    assert honoured("Queue `spec`") == names_of(dialects.RawQueueSpec)
+
+
+def test_the_marks_that_the_page_honours_are_those_we_read() -> None:
+    others = {"gang-extender.io", "scheduling.x-k8s.io", "pod-group.scheduling.sigs.k8s.io"}
+    read = {name for name in names_of(RawMarks) if name.partition("/")[0] not in others}
+
+    # kube-batch's, which Volcano does not know.
+    assert honoured("mark on a pod") == read - {"scheduling.k8s.io/group-min-member"}
+
+
+@pytest.mark.parametrize(
+    ("field", "written"),
+    [("networkTopology", {"highestTierAllowed": 2}), ("subGroupPolicy", [{"subGroupSize": 2}])],
+)
+def test_a_group_with_a_field_that_the_page_refuses_is_invalid(field: str, written: object) -> None:
+    raw = msgspec.convert(make.group("train", 2, **{field: written}), dialects.RawGroup)
+
+    assert table("PodGroup `spec`")[field] == "refused"
+    assert f"{field} " in dialects.to_group(raw, VOLCANO).problem
+
+
+@pytest.mark.parametrize("plugin", sorted(set(re.findall(r"no meaning \| plugin `(\w+)`", PAGE))))
+def test_a_policy_that_names_a_plugin_whose_fields_have_no_meaning_is_refused(plugin: str) -> None:
+    with pytest.raises(BadConfiguration, match=f"'{plugin}' is Volcano's"):
+        policies.parse(f"tiers: [{{plugins: [{{name: {plugin}}}]}}]")
