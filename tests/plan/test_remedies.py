@@ -110,6 +110,14 @@ def test_several_guarantees_are_lent_together_where_one_is_not_enough() -> None:
     ]
 
 
+def test_others_who_would_take_the_room_first_are_named_only_where_nothing_else_helps() -> None:
+    first = [waiting(f"first-{n}", 1, 1, created=NOW - 60) for n in range(9)]
+
+    assert would_start_with(seen(waiting("train", *[1] * 4), *first, FULL)) == [
+        "room for 3 more members of 1 cpu each, and no other gang waiting"
+    ]
+
+
 def test_whoever_went_first_is_named() -> None:
     old = waiting("old", *[1] * 6, created=NOW - 60)
 
@@ -183,7 +191,7 @@ def test_what_nobody_could_change_is_said() -> None:
     before = seen(gang("train", [pod("train-0", Status.PENDING, shape=nowhere)]))
 
     assert would_start_with(before) == [
-        "nothing an administrator could change; in vain would be:"
+        "nothing was found that an administrator could change; in vain would be:"
         " room for 1 more member of 1 cpu each: the cluster, empty, takes 0 of 1"
     ]
 

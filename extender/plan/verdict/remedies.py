@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import islice
+from itertools import chain, islice
 
 from extender.model.gang import Gang, GangKey
 from extender.model.pod import ALLOCATED_SET, Pod, PodUid, Shape, Status
@@ -38,8 +38,9 @@ from extender.plan.verdict.changes import (
 )
 from extender.plan.verdict.shortfall import amounts, shortfalls
 
-#: So many plans are made for one answer, of so many ideas, so many of them put together.
-_MOST_PLANS = 12
+#: So many plans are made for one answer, fewer of a large cluster so that nobody waits long for
+#: it; of so many ideas, so many of them put together.
+_MOST_PLANS, _FEWEST_PLANS, _MOST_GANGS = 12, 5, 20_000
 _MOST_IDEAS = 8
 _MOST_TOGETHER = 3
 #: By how much a weight is raised.
@@ -47,6 +48,9 @@ _FACTORS = (2, 4, 16)
 #: More new nodes than this are not tried one by one.
 _MOST_NODES = 2_000
 _NOTHING = "nothing an administrator could change"
+_NOTHING_FOUND = "nothing was found that an administrator could change"
+#: The kind of ideas that are tried only where nothing else helps.
+_LAST = "last"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,41 +73,48 @@ def remedies(snapshot: Snapshot, plan: Plan, policy: Policy, key: GangKey) -> tu
         return (f"{wanted}; not tried, for nobody knows yet what they ask for",)
     ideas = list(islice(_ideas(case), _MOST_IDEAS))
     if not ideas:
-        return (_NOTHING,)
-    trials = _Trials(policy, key)
+        return (_NOTHING_FOUND,)
+    plans = min(_MOST_PLANS, max(_FEWEST_PLANS, _MOST_GANGS // (len(snapshot.gangs) or 1)))
+    trials = _Trials(policy, key, plans)
     found: dict[str, str] = {}
     for idea in ideas:
         kind = idea.kind or idea.words
-        if kind not in found and (words := trials.alone(snapshot, idea)):
+        if kind not in (_LAST, *found) and (words := trials.alone(snapshot, idea)):
             found[kind] = words
     if found:
         return tuple(found.values())
-    together = (trials.together(snapshot, idea) for idea in ideas)
-    enough = next((words for words in together if words), "")
-    if not enough and case.verdict.reason is Reason.BACKING_OFF:
+    together = (trials.together(snapshot, idea) for idea in ideas if idea.kind != _LAST)
+    last = (trials.alone(snapshot, idea) for idea in ideas if idea.kind == _LAST)
+    enough = next((words for words in chain(together, last) if words), "")
+    if enough:
+        return (enough,)
+    if case.verdict.reason is Reason.BACKING_OFF:
         return (ideas[0].words,)  # that is so, whatever comes of it
-    return (enough or f"{_NOTHING}; in vain would be: {'; '.join(idea.words for idea in ideas)}",)
+    return (f"{_NOTHING_FOUND}; in vain would be: {'; '.join(idea.words for idea in ideas)}",)
 
 
 class _Trials:
     """Plans made to see what would happen, a limited number of them."""
 
-    def __init__(self, policy: Policy, key: GangKey) -> None:
+    def __init__(self, policy: Policy, key: GangKey, plans: int) -> None:
         self._policy, self._key = policy, key
-        self._left = _MOST_PLANS
+        self._left = plans
 
     def alone(self, snapshot: Snapshot, idea: Remedy) -> str:
         """Give the words of *idea* if it lets the gang start."""
         return self._started(idea.words, self._planned(idea.apply(snapshot)))
 
     def together(self, snapshot: Snapshot, idea: Remedy) -> str:
-        """Give the words of *idea* and of what is needed with it, if that is enough."""
+        """Give the words of *idea* and of what is needed with it, if that is enough.
+
+        One plan is left over, for what is tried last.
+        """
         words: list[str] = []
         step: Remedy | None = idea
         while step is not None and len(words) < _MOST_TOGETHER:
             words.append(step.words)
             snapshot = step.apply(snapshot)
-            plan = self._planned(snapshot)
+            plan = self._planned(snapshot) if self._left > 1 else None
             if plan is None:
                 return ""
             if said := self._started(", and ".join(words), plan):
@@ -204,13 +215,22 @@ def _room(case: _Case) -> Iterator[Remedy]:
                 if found[s].empty_slots < case.wanted[s]
             ]
             size = f": the cluster, empty, takes {', '.join(rest)}" if rest else ""
-            yield Remedy(f"room for {words}{size}", partial(with_room, shapes=lacking, like=like))
+            more_room = partial(with_room, shapes=lacking, like=like)
+            yield Remedy(f"room for {words}{size}", more_room)
+            if short and (others := _others_waiting(case)):
+                words = f"room for {words}{size}, and no other gang waiting"
+                yield Remedy(words, lambda s: more_room(without_pods(s, others)), _LAST)  # noqa: B023
     if sum(short.values()) == 1:
         for near in next(iter(found[s] for s in short)).nearest[:1]:
             yield Remedy(
                 f"{amounts(near.lacks)} more idle on node {near.node}",
                 partial(with_less_used, name=near.node, amounts=near.lacks),
             )
+
+
+def _others_waiting(case: _Case) -> set[PodUid]:
+    gangs = case.snapshot.gangs.values()
+    return {pod.uid for gang in gangs if gang.key != case.key for pod in gang.waiting}
 
 
 def _opened_words(snapshot: Snapshot) -> str:
@@ -397,7 +417,11 @@ def _victims(case: _Case) -> Iterator[Remedy]:
         for pod in gang.by_status.get(Status.RELEASING, ())
     }
     words = f"{_pods(len(asked))} gone, asked to leave for it" if asked else "the leaving pods gone"
-    yield Remedy(words, partial(without_pods, gone=asked | leaving))
+    gone = leaving | (asked or {each.uid for each in case.plan.evictions})
+    yield Remedy(words, partial(without_pods, gone=gone))
+    if others := _others_waiting(case):
+        words = f"{words}, and no other gang waiting"
+        yield Remedy(words, partial(without_pods, gone=gone | others), _LAST)
 
 
 def _patience(case: _Case) -> Iterator[Remedy]:
