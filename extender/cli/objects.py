@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import msgspec
 import yaml
 
+from extender.cache.assignment import QueuePolicy
 from extender.cache.changes import SeenPod, Upsert
 from extender.cache.cluster import Cluster
 from extender.errors import BadInput, BadQuantity
@@ -63,10 +64,10 @@ class Objects:
     #: Kinds that were passed over, and how many of each.
     passed_over: Counter[str] = field(default_factory=Counter)
 
-    def snapshot(self, now: float | None = None) -> Snapshot:
+    def snapshot(self, now: float | None = None, queues: QueuePolicy | None = None) -> Snapshot:
         """Give the cluster as the objects describe it, by default when the newest was made."""
         moment = now if now is not None else max(map(_created, self.changes), default=0.0)
-        cluster = Cluster(_Stopped(moment), seen_s=0)
+        cluster = Cluster(_Stopped(moment), queues, seen_s=0)
         for change in self.changes:
             cluster.apply(change)
         return cluster.snapshot(moment)

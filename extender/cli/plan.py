@@ -10,7 +10,10 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from extender.cache.assignment import QueuePolicy
 from extender.cli import objects
+from extender.cli.missing import missing
+from extender.cli.serve import setting_option
 from extender.cli.show import COLOURS, count, output_option, show
 from extender.errors import BadInput
 from extender.model.resources import CPU, MEMORY, PODS, Resources, write_amount
@@ -47,27 +50,38 @@ _BAR = 12
     show_default=True,
     help="Pods of these schedulers are planned; all others only use up room. May be repeated.",
 )
+@setting_option("default_queue")
+@setting_option("namespaces_are_queues")
 @click.option("--now", metavar="TIME", help="When it is; by default when the newest object came.")
 def plan(
     files: tuple[str, ...],
     config: str | None,
     output: str,
     schedulers: tuple[str, ...],
+    default_queue: str,
+    namespaces_are_queues: bool,
     now: str | None,
 ) -> None:
     """Plan one cycle over saved objects and print what would happen.
 
     \b
-        kubectl get nodes,pods,podgroups,queues -A -o yaml | gang-extender plan -f -
+        kubectl get nodes,pods,podgroups,queues,namespaces,priorityclasses,poddisruptionbudgets \\
+            -A -o yaml > saved.yaml
+        gang-extender plan -f saved.yaml
+
+    Kinds that are not in the files and could change the answer are named.
     """
     policy = PolicyFile(config or "").current()
     found = objects.read(files, frozenset(schedulers))
-    snapshot = found.snapshot(_time(now) if now else None)
+    queues = QueuePolicy(default_queue=default_queue, namespaces_are_queues=namespaces_are_queues)
+    snapshot = found.snapshot(_time(now) if now else None, queues)
     decided = make_plan(snapshot, policy)
     document = api.plan(decided, snapshot)
     del document["generation"]  # a number of the live product that says nothing here
     show(document, output, lambda: page(snapshot, decided))
     _tell_passed_over(found.passed_over)
+    for words in missing(found, snapshot, decided):
+        click.echo(f"not in the input: {words}", err=True)
 
 
 def _time(text: str) -> float:

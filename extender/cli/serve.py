@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 
@@ -14,23 +14,31 @@ from extender.kube.api.client import Access
 from extender.policyfile import PolicyFile
 from extender.settings import Settings, check_environment, variable
 
+Command: TypeAlias = Callable[..., Any]
 
-def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
+
+def setting_option(name: str, *, variables: bool = False) -> Callable[[Command], Command]:
+    """Make the flag of the setting *name*; with *variables* the environment may give it too."""
+    each = next(each for each in fields(Settings) if each.name == name)
+    repeated = isinstance(each.default, tuple)
+    return click.option(
+        f"--{name.replace('_', '-')}",
+        name,
+        default=each.default,
+        type=str if repeated else type(each.default),
+        multiple=repeated,
+        is_flag=isinstance(each.default, bool),
+        envvar=variable(name) if variables else None,
+        show_envvar=variables,
+        show_default=each.default != "",
+        help=each.metadata["why"],
+    )
+
+
+def settings_options(command: Command) -> Command:
     """Give *command* a flag and a variable for every setting."""
     for each in reversed(fields(Settings)):
-        repeated = isinstance(each.default, tuple)
-        command = click.option(
-            f"--{each.name.replace('_', '-')}",
-            each.name,
-            default=each.default,
-            type=str if repeated else type(each.default),
-            multiple=repeated,
-            is_flag=isinstance(each.default, bool),
-            envvar=variable(each.name),
-            show_envvar=True,
-            show_default=each.default != "",
-            help=each.metadata["why"],
-        )(command)
+        command = setting_option(each.name, variables=True)(command)
     return command
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -19,6 +19,9 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 #: What a node offers of a resource it does not limit (only ever `pods`).
 UNLIMITED = 2**60
+
+#: How taints begin that Kubernetes sets by itself: not-ready, unreachable, unschedulable.
+_CONDITION = "node.kubernetes.io/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,21 @@ class Node:
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     ready: bool = True
+
+    @property
+    def is_shut(self) -> bool:
+        """Ask whether it takes nobody until it is mended or opened again."""
+        return self.unschedulable or not self.ready
+
+    def opened(self) -> Node:
+        """Give it as it would be, ready and not cordoned.
+
+        The taints go that Kubernetes itself puts on a node in such a state.
+        """
+        if not self.is_shut:
+            return self
+        taints = tuple(taint for taint in self.taints if not taint.key.startswith(_CONDITION))
+        return replace(self, ready=True, unschedulable=False, taints=taints)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

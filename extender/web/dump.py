@@ -46,6 +46,9 @@ def _objects(snapshot: Snapshot) -> Iterator[Object]:
         yield _queue(queue)
     for value in sorted({gang.priority for gang in snapshot.gangs.values() if gang.priority}):
         yield _priority_class(value)
+    for name in sorted({gang.group.namespace for gang in snapshot.gangs.values()}):
+        # What it says of queues has been applied: every gang names its own.
+        yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     for gang in snapshot.gangs.values():
         if gang.group.dialect:
             yield _group(gang)

@@ -20,7 +20,7 @@ def plan(*arguments: str, stdin: str | None = None) -> Result:
 
 def told(result: Result) -> dict:
     assert result.exit_code == 0, result.output
-    return json.loads(result.output)
+    return json.loads(result.stdout)
 
 
 def test_json_says_who_may_start_and_why_the_rest_waits() -> None:

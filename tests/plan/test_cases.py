@@ -36,7 +36,7 @@ def decide(case: Case, folder: Path, compatibility: str) -> dict[str, Any]:
     arguments = ["-f", str(cluster), "--config", str(config), "-o", "json"]
     result = CliRunner().invoke(plan, arguments, catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    return dict(json.loads(result.output))
+    return dict(json.loads(result.stdout))
 
 
 def differences(expected: dict[str, Any], decided: dict[str, Any]) -> list[str]:

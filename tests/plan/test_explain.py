@@ -15,16 +15,15 @@ from extender.model.queue import Queue
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
-from extender.plan.decision import Plan, QueueFigures, Ticket, Verdict
+from extender.plan.decision import Plan, Ticket, Verdict
 from extender.plan.planner import make_plan
 from extender.plan.plugin import Plugin
 from extender.plan.policy import plugin_register, policies
 from extender.plan.policy.options import Policy
-from extender.plan.queues.quota import TOP, Stake
 from extender.plan.room.state import GangState, QueueUse
 from extender.plan.verdict.explain import Ahead, Explanation, explain
 from extender.plan.verdict.shortfall import Near
-from tests.evictions.scene import NOW, evictions, gang, node_table, plan, pod, snapshot, verdict
+from tests.evictions.scene import NOW, gang, node_table, plan, pod, snapshot, verdict
 
 NO_ROOM = verdict("a/train", Reason.NOT_ENOUGH_ROOM)
 MINE = gang("train", status=Status.PENDING).group
@@ -332,80 +331,11 @@ def remedies(said: Verdict, mine: Gang, **rest: Any) -> tuple[str, ...]:
     return told(snapshot(mine, **rest), decided).remedies
 
 
-FIGURES = QueueFigures(
-    name="left",
-    weight=1,
-    deserved=Resources({"cpu": 4000}),
-    allocated=Resources({"cpu": 3000}),
-)
-
-
-@pytest.mark.parametrize(
-    ("reason", "mine", "rest", "first"),
-    [
-        (
-            Reason.NOT_ENOUGH_MEMBERS,
-            waiting("train", 2, min_member=5),
-            {},
-            "3 more pods that name a/train; it has 2",
-        ),
-        (
-            Reason.NOT_ENOUGH_ROOM,
-            waiting("train", 10),
-            {"nodes": node_table([4, 3])},
-            "room for 3 more members of 1 cpu each",
-        ),
-        (
-            Reason.EXCEEDS_CLUSTER,
-            waiting("train", 10),
-            {"nodes": node_table([8])},
-            "nodes for 2 more members of 1 cpu each: the cluster, empty, takes 8 of 10",
-        ),
-        (
-            Reason.QUEUE_OVER_DESERVED,
-            waiting("train", 3),
-            {"decided": {"queues": {"left": FIGURES}}},
-            "2 cpu less in use by queue left, or that much more of its due",
-        ),
-        (
-            Reason.QUEUE_AT_CAPABILITY,
-            waiting("train", 3),
-            {
-                "decided": {
-                    "queues": {"left": FIGURES},
-                    "stakes": (Stake("left", TOP, Resources({"cpu": 5000})),),
-                },
-            },
-            "1 cpu more capability of queue left, or less in use by it",
-        ),
-        (
-            Reason.WAITING_FOR_VICTIMS,
-            waiting("train"),
-            {"decided": {"evictions": tuple(evictions(gang("old"), beneficiary="a/train"))}},
-            "the 2 pods asked to leave, gone",
-        ),
-    ],
-    ids=lambda value: value.value if isinstance(value, Reason) else "",
-)
-def test_each_reason_has_a_remedy_with_the_figures(
-    reason: Reason, mine: Gang, rest: dict[str, Any], first: str
-) -> None:
-    assert remedies(verdict("a/train", reason), mine, **rest)[0] == first
-
-
 def test_a_gang_that_backs_off_says_for_how_long() -> None:
     mine = Gang(group=waiting("train").group, pods=(), queue="left", backing_off_until=NOW + 7)
 
     assert remedies(verdict("a/train", Reason.BACKING_OFF), mine) == (
         "7 s more; then it is tried again",
-    )
-
-
-def test_the_nearest_node_is_named() -> None:
-    mine = waiting("train", 2)
-
-    assert "node n1 takes one more with 1 cpu more" in remedies(
-        NO_ROOM, mine, nodes=node_table([1, 0])
     )
 
 

@@ -391,7 +391,10 @@ def test_idle_room_that_is_guaranteed_is_named_and_so_is_what_would_help() -> No
     ]
     assert told is not None
     assert told.kept == plan.kept
-    assert told.remedies == ("queue kept lending its guarantee (`guarantee.lend: true`)",)
+    assert told.remedies == (
+        "queue kept lending its guarantee (`guarantee.lend: true`)",
+        "room for 1 more member of 1 cpu each",
+    )
 
 
 def test_idle_room_kept_for_a_gang_that_has_waited_long_is_named() -> None:

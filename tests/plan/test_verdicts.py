@@ -40,9 +40,10 @@ def test_no_room_is_counted_by_what_is_in_the_way() -> None:
         strangers={"n2": amounts(memory=60)},
     )
 
+    barred = "1 node not ready, 1 cordoned, 1 tainted, 3 short of cpu"
     assert told(before) == (
-        Reason.EXCEEDS_CLUSTER,
-        "needs 3 x 4 cpu, 16Gi memory; the empty cluster has 2 such slots",
+        Reason.NOT_ENOUGH_ROOM,
+        f"needs 3 x 4 cpu, 16Gi memory; the empty cluster has 2 such slots: {barred}",
     )
     smaller = cluster(
         members,

@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from extender.model.node import Amounts, Mask
+from extender.model.node import Amounts, Mask, NodeFacts
 from extender.model.pod import Shape
 from extender.model.snapshot import Snapshot
 from extender.plan.opinions import Opinions
@@ -68,6 +68,22 @@ class Places:
 
         return table.facts.memo.recall(("slots if empty", self._policy, shape), count)
 
+    def count_if_opened(self, shape: Shape) -> int:
+        """Count the pods of *shape* that nodes would take, if empty, that are only shut now."""
+        table = self._snapshot.nodes
+
+        def count() -> int:
+            need = self._room.need(shape)
+            if need is None:
+                return 0
+            barred = self._opinions.obstacles(shape, _opened(table.facts)).values()
+            shut = np.array([node.is_shut for node in table.nodes], dtype=bool)
+            usable = ~np.any([*barred, ~shut], axis=0)
+            counts = times(table.allocatable, need)[usable]
+            return int((np.minimum(counts, 1) if shape.host_ports else counts).sum())
+
+        return table.facts.memo.recall(("slots if opened", self._policy, shape), count)
+
     def usable(self, shape: Shape) -> Mask:
         """Mark the nodes that *shape* may use now."""
         mask = self.usable_at_all(shape)
@@ -87,3 +103,10 @@ class Places:
             ("usable", self._policy, shape),
             lambda: ~np.any([*self.obstacles(shape).values()], axis=0),
         )
+
+
+def _opened(facts: NodeFacts) -> NodeFacts:
+    """Give the same nodes as if all of them were open."""
+    return facts.memo.recall(
+        "opened", lambda: NodeFacts(tuple(node.opened() for node in facts.nodes), facts.index)
+    )

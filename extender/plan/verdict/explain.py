@@ -8,21 +8,20 @@ told by whoever made the part of their keys that differs first.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from extender.model.gang import Gang, GangKey
-from extender.model.reason import Reason
-from extender.model.resources import NOTHING, PODS, Resources, total
+from extender.model.resources import total
 from extender.model.snapshot import Snapshot
 from extender.plan.census import Census
-from extender.plan.decision import Eviction, Kept, Plan, QueueFigures, Standing, Verdict, Why
+from extender.plan.decision import Eviction, Kept, Plan, QueueFigures, Standing, Verdict
 from extender.plan.opinions import Key
 from extender.plan.policy.options import Policy
-from extender.plan.queues.quota import TOP, tree, upwards
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
-from extender.plan.verdict.shortfall import Shortfall, amounts, shortfalls
+from extender.plan.verdict.remedies import remedies
+from extender.plan.verdict.shortfall import Shortfall, shortfalls
 
 #: So many of those ahead are named; the others are counted.
 NAMED = 10
@@ -57,7 +56,7 @@ class Explanation:
     protected: Mapping[str, int] = field(default_factory=dict)
     #: Idle room that it could use some of, but that is kept for others.
     kept: tuple[Kept, ...] = ()
-    #: What would let it start; each sentence is enough by itself or says what is not.
+    #: What would let it start, tried in the planner: each sentence is enough, or says nothing is.
     remedies: tuple[str, ...] = ()
 
 
@@ -70,7 +69,7 @@ def explain(snapshot: Snapshot, plan: Plan, policy: Policy, key: GangKey) -> Exp
     session = Session(Census(snapshot), policy)
     needs = shortfalls(session, plan, gang.waiting) if gang.waiting else ()
     ahead = _ahead(session, plan, key) if stuck else []
-    told = Explanation(
+    return Explanation(
         verdict=verdict,
         priority=gang.priority,
         members={status.value: len(pods) for status, pods in gang.by_status.items()},
@@ -82,10 +81,8 @@ def explain(snapshot: Snapshot, plan: Plan, policy: Policy, key: GangKey) -> Exp
         victims=tuple(each for each in plan.evictions if each.beneficiary == key),
         protected=dict(Counter(snapshot.protected.values()).most_common()) if stuck else {},
         kept=_kept_from(plan, gang) if stuck else (),
+        remedies=remedies(snapshot, plan, policy, key) if stuck else (),
     )
-    remedy = _REMEDIES.get(verdict.reason) if stuck else None
-    case = _Case(snapshot, plan, gang, told)
-    return replace(told, remedies=tuple(remedy(case))) if remedy else told
 
 
 def _kept_from(plan: Plan, gang: Gang) -> tuple[Kept, ...]:
@@ -135,123 +132,3 @@ def _why_older(theirs: float, ours: float, who: str) -> str:
     if theirs < ours:
         return f"{who} is {ours - theirs:.0f} s older"
     return f"{who} is equal in all and first by name"
-
-
-@dataclass(frozen=True, slots=True)
-class _Case:
-    snapshot: Snapshot
-    plan: Plan
-    gang: Gang
-    #: All but the remedies.
-    told: Explanation
-
-
-def _more_members(case: _Case) -> Iterator[str]:
-    group = case.gang.group
-    have = case.gang.ready + len(case.gang.waiting)
-    yield f"{_more(group.min_member - have, 'pod')} that name {case.gang.key}; it has {have}"
-    yield from _gates(case)
-
-
-def _more_roles(case: _Case) -> Iterator[str]:
-    for role, needed in sorted(case.gang.group.role_minima.items()):
-        have = sum(pod.role == role and not pod.gated for pod in case.gang.pods)
-        if have < needed:
-            yield f"{_more(needed - have, 'pod')} of role {role}"
-
-
-def _more_room(case: _Case) -> Iterator[str]:
-    for need in case.told.needs:
-        short = min(need.members, case.told.missing) - need.slots
-        if short <= 0:
-            continue
-        yield f"room for {_more(short, 'member')} of {amounts(need.each)} each"
-        for near in need.nearest[:1]:
-            yield f"node {near.node} takes one more with {amounts(near.lacks)} more"
-
-
-def _larger_cluster(case: _Case) -> Iterator[str]:
-    for need in case.told.needs:
-        wanted = min(need.members, case.told.missing)
-        if wanted > need.empty_slots:
-            yield (
-                f"nodes for {_more(wanted - need.empty_slots, 'member')} of {amounts(need.each)}"
-                f" each: the cluster, empty, takes {need.empty_slots} of {wanted}"
-            )
-
-
-def _due(case: _Case) -> Iterator[str]:
-    figures = case.told.queue
-    if figures is None:
-        return
-    over = _least(case).beyond((figures.deserved - figures.allocated).positive()).positive()
-    yield from _more_room(case)
-    yield f"{amounts(over)} less in use by queue {figures.name}, or that much more of its due"
-    yield f"a higher weight of queue {figures.name}, or fewer gangs waiting in other queues"
-
-
-def _capability(case: _Case) -> Iterator[str]:
-    """Name every ceiling it would break, from its queue upwards, and who keeps the rest."""
-    plan, least = case.plan, _least(case)
-    used = {name: figures.allocated for name, figures in plan.queues.items()}
-    quotas = tree((s._replace(used=used.get(s.name, NOTHING)) for s in plan.stakes), plan.total)
-    for quota in upwards(quotas.get(case.gang.queue)):
-        after = least + Resources(quota.held)
-        over = Resources({name: after.amount(name) - most for name, most in quota.most.items()})
-        over = Resources({n: a for n, a in over.items() if least.amount(n) > 0}).positive()
-        if over and quota.name != TOP:
-            said = f"{amounts(over)} more capability of queue {quota.name}"
-            yield f"{said}, or less in use by it"
-        for each in plan.kept if over and quota.name == TOP else ():
-            if each.why is Why.GUARANTEED and each.whom != case.gang.queue:
-                yield f"queue {each.whom} lending its guarantee (`guarantee.lend: true`)"
-
-
-def _let_in(case: _Case) -> Iterator[str]:
-    asked = case.gang.group.min_resources
-    if asked is not None:
-        yield f"{amounts(asked)} (its minResources) in reach of queue {case.gang.queue}"
-
-
-def _victims(case: _Case) -> Iterator[str]:
-    asked = len(case.told.victims)
-    yield f"the {asked} pods asked to leave, gone" if asked else "the pods that leave, gone"
-
-
-def _patience(case: _Case) -> Iterator[str]:
-    left = case.gang.backing_off_until - case.snapshot.now
-    yield f"{max(0.0, left):.0f} s more; then it is tried again"
-
-
-def _gates(case: _Case) -> Iterator[str]:
-    gated = sum(pod.gated for pod in case.gang.pods)
-    if gated:
-        yield f"the scheduling gates of {gated} of its pods taken away"
-
-
-def _more(number: int, noun: str) -> str:
-    return f"{number} more {noun}" + ("" if number == 1 else "s")
-
-
-def _least(case: _Case) -> Resources:
-    """Add up what the members it lacks ask for."""
-    return total(pod.requests for pod in case.gang.waiting[: case.told.missing]).without(PODS)
-
-
-_REMEDIES: dict[Reason, Callable[[_Case], Iterable[str]]] = {
-    Reason.NOT_ENOUGH_MEMBERS: _more_members,
-    Reason.NOT_ENOUGH_ROLES: _more_roles,
-    Reason.NOT_ENOUGH_ROOM: _more_room,
-    Reason.EXCEEDS_CLUSTER: _larger_cluster,
-    Reason.QUEUE_OVER_DESERVED: _due,
-    Reason.QUEUE_AT_CAPABILITY: _capability,
-    Reason.NOT_ENQUEUED: _let_in,
-    Reason.BEHIND_IN_ORDER: lambda _: ["the gangs ahead of it started, or gone"],
-    Reason.WAITING_FOR_VICTIMS: _victims,
-    Reason.BACKING_OFF: _patience,
-    Reason.QUEUE_NOT_FOUND: lambda case: [
-        f"a Queue {case.gang.queue}, or another queue named in its PodGroup"
-    ],
-    Reason.QUEUE_CLOSED: lambda case: [f"queue {case.gang.queue} opened again"],
-    Reason.GATED: _gates,
-}

@@ -51,8 +51,13 @@ def shortfalls(session: Session, plan: Plan, pods: tuple[Pod, ...]) -> tuple[Sho
     return tuple(_shortfall(session, room, shape, count) for shape, count in members.items())
 
 
-def obstacles(session: Session, room: Amounts, shape: Shape) -> dict[str, int]:
-    """Count every node whose *room* takes no pod of *shape* once, by what is in the way."""
+def obstacles(
+    session: Session, room: Amounts, shape: Shape, *, is_empty: bool = False
+) -> dict[str, int]:
+    """Count every node whose *room* takes no pod of *shape* once, by what is in the way.
+
+    Where nothing ran, *is_empty*, no host port would be taken and nobody refused.
+    """
     places, names = session.places, session.snapshot.nodes.dimensions
     need = session.room.need(shape)
     if need is None:
@@ -60,7 +65,8 @@ def obstacles(session: Session, room: Amounts, shape: Shape) -> dict[str, int]:
         return {f"without any {unknown}": len(room)}
     found: dict[str, int] = {}
     left = np.ones(len(room), dtype=bool)
-    for word, mask in (*places.obstacles(shape).items(), (_REFUSED, places.misfits(shape))):
+    refused = {} if is_empty else {_REFUSED: places.misfits(shape)}
+    for word, mask in {**places.obstacles(shape), **refused}.items():
         found[word] = int((mask & left).sum())
         left &= ~mask
     asked = np.flatnonzero(need)
@@ -70,10 +76,19 @@ def obstacles(session: Session, room: Amounts, shape: Shape) -> dict[str, int]:
     for code, number in zip(codes, numbers, strict=True):
         lacks = [names[column] for bit, column in enumerate(asked) if code >> bit & 1]
         found["short of " + " and ".join(lacks)] = int(number)
-    if shape.host_ports:
+    if shape.host_ports and not is_empty:
         clash = left & (short == 0) & ~places.slots(shape).without_clash()
         found["with a host port taken"] = int(clash.sum())
     return {word: number for word, number in found.items() if number}
+
+
+def barred(session: Session, shape: Shape) -> dict[str, int]:
+    """Count every node that would take no pod of *shape* if nothing ran; remembered like slots."""
+    table = session.snapshot.nodes
+    return table.facts.memo.recall(
+        ("barred", session.policy, shape),
+        lambda: obstacles(session, table.allocatable, shape, is_empty=True),
+    )
 
 
 def in_words(found: Mapping[str, int]) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from math import inf
+
+import numpy as np
 
 from extender.model.gang import Gang, GangKey, Phase
 from extender.model.node import Amounts
@@ -16,13 +18,17 @@ from extender.plan.decision import Standing, Verdict
 from extender.plan.demand import needed_pods
 from extender.plan.plugins.gang import missing_members
 from extender.plan.policy.options import Rules
+from extender.plan.queues.quota import stated, too_much
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
-from extender.plan.verdict.shortfall import amounts, in_words, obstacles
+from extender.plan.verdict.shortfall import amounts, barred, in_words, obstacles
 from extender.plan.victims.protected import Protected
 
 #: Reasons of gangs nobody decides for that depend on more than the gang itself.
 _FLEETING = frozenset({Reason.BACKING_OFF, Reason.QUEUE_NOT_FOUND})
+
+#: Reasons of which an action notices only that they hold; the figures are added afterwards.
+_LIMITS = frozenset({Reason.QUEUE_OVER_DESERVED, Reason.QUEUE_AT_CAPABILITY})
 
 
 class Verdicts:
@@ -90,7 +96,7 @@ class Verdicts:
             return Problem(Reason.ADMITTED, self._admitted(gang))
         if not gang.gang.waiting:
             return gang.blocked or _incomplete(gang.gang)
-        if gang.pipelined:
+        if gang.pipelined and self._somebody_leaves(gang):
             return Problem(Reason.WAITING_FOR_VICTIMS, self._victims(gang))
         incomplete = self._session.opinions.problem_of(gang)
         if incomplete is not None:
@@ -102,6 +108,17 @@ class Verdicts:
             return "its member has a node"
         new = f"{gang.committed} of them now" if gang.committed < gang.ready else "all of them now"
         return f"{gang.ready} members have nodes, {new if gang.committed else 'given before'}"
+
+    def _somebody_leaves(self, gang: GangState) -> bool:
+        """Ask whether room is released where it waits; Volcano promises idle room in parts too."""
+        return any(row in self._vacated for _, row in gang.pipelined)
+
+    @cached_property
+    def _vacated(self) -> set[int]:
+        """Rows that somebody leaves, or is asked to."""
+        releasing = self._session.snapshot.nodes.releasing.any(axis=1)
+        rows = {departure.row for departure in self._session.room.departures}
+        return rows.union(np.flatnonzero(releasing).tolist())
 
     def _victims(self, gang: GangState) -> str:
         """Say for whom it waits: those this cycle asks to leave, or those on their way."""
@@ -116,38 +133,46 @@ class Verdicts:
         return f"{wait} on {where} until {who} {'has' if len(leaving) == 1 else 'have'} left"
 
     def _never(self, gang: GangState) -> Problem | None:
-        """Say that no empty cluster could hold the minimum."""
+        """Say that no empty cluster could hold the minimum, or only nodes that are shut now."""
         for shape, wanted in self._wanted(gang).items():
             most = self._session.places.count_if_empty(shape)
             if most < wanted:
                 has = f"the empty cluster has {_count(most, 'such slot')}"
-                return Problem(Reason.EXCEEDS_CLUSTER, f"{_needs({shape: wanted})}; {has}")
+                opened = most + self._session.places.count_if_opened(shape) >= wanted
+                has += in_words(barred(self._session, shape))
+                reason = Reason.NOT_ENOUGH_ROOM if opened else Reason.EXCEEDS_CLUSTER
+                return Problem(reason, f"{_needs({shape: wanted})}; {has}")
         return None
 
     def _limit(self, gang: GangState) -> Problem | None:
         """Complete what an action noticed about the gang's queue with the figures."""
         problem = gang.blocked
-        if problem is None or problem.reason is not Reason.QUEUE_OVER_DESERVED:
+        if problem is None or problem.reason not in _LIMITS:
             return problem
-        queue, wanted_by_shape = gang.queue, self._wanted(gang)
+        queue, wanted, used_by_others = gang.queue, self._wanted(gang), gang.queue.allocated
+        if gang.pipelined:
+            wanted = Counter(pod.shape for pod, _ in gang.pipelined) + wanted
+            used_by_others -= total(pod.requests for pod, _ in gang.pipelined)
+        needs = total(shape.requests * number for shape, number in wanted.items())
+        # What was noticed while members were being placed counted those as used.
         if queue.quota is not None:
-            needs = total(shape.requests * wanted for shape, wanted in wanted_by_shape.items())
             reached = queue.quota.how_many(needs)[1]
-            if reached is not None:
-                return reached  # more of its due would not help
+        else:
+            most = dict.fromkeys(needs, inf) | dict(stated(queue.queue.capability))
+            reached = too_much(queue.name, used_by_others, most, needs)
+        if reached is not None:
+            return reached  # more of its due would not help
+        if problem.reason is Reason.QUEUE_AT_CAPABILITY:
+            return problem
         due = self._session.opinions.deserved(queue) or {}
-        for shape, wanted in wanted_by_shape.items():
-            for name, amount in shape.requests.items():
-                used = queue.allocated.amount(name)
-                deserved = due.get(name, inf)
-                whole = self._session.total.amount(name)
-                if used + amount * wanted > deserved and deserved < whole:
-                    message = (
-                        f"queue {queue.name} deserves {write_amount(name, int(due[name]))} {name}"
-                        f" and uses {write_amount(name, used)}; the gang needs"
-                        f" {wanted} x {write_amount(name, amount)}"
-                    )
-                    return Problem(problem.reason, message)
+        for name, amount in needs.items():
+            used, deserved = used_by_others.amount(name), due.get(name, inf)
+            if used + amount > deserved and deserved < self._session.total.amount(name):
+                message = (
+                    f"queue {queue.name} deserves {write_amount(name, int(deserved))} {name}"
+                    f" and uses {write_amount(name, used)}; the gang needs {_of(name, wanted)}"
+                )
+                return Problem(problem.reason, message)
         return None  # all of it is the queue's: nodes lack room, not the queue
 
     def _no_room(self, gang: GangState) -> Problem:
@@ -182,7 +207,7 @@ class Verdicts:
         kept = sorted(self._session.fenced)
         return f": room is kept for {_some(kept, 'gangs')}" if kept else ""
 
-    def _wanted(self, gang: GangState) -> dict[Shape, int]:
+    def _wanted(self, gang: GangState) -> Counter[Shape]:
         needed = needed_pods(self._session, gang) or gang.gang.waiting[:1]
         return Counter(pod.shape for pod in needed)
 
@@ -275,6 +300,14 @@ def _incomplete(gang: Gang) -> Problem:
 def _needs(wanted: Mapping[Shape, int]) -> str:
     parts = [f"{number} x {amounts(shape.requests)}" for shape, number in wanted.items()]
     return f"needs {' and '.join(parts)}"
+
+
+def _of(name: str, wanted: Mapping[Shape, int]) -> str:
+    """Write what is needed of one resource: `4 x 1`, or `3 x 1 and 1 x 8`."""
+    asked = Counter[int]()
+    for shape, number in wanted.items():
+        asked[shape.requests.amount(name)] += number
+    return " and ".join(f"{n} x {write_amount(name, each)}" for each, n in asked.items() if each)
 
 
 def _count(number: int, noun: str) -> str:

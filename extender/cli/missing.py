@@ -1,0 +1,45 @@
+"""What saved objects lack that could change the plan made from them.
+
+kubectl leaves out kinds that it was not asked for without a word, and a plan without them looks
+just like one with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from extender.cache.changes import Kind, kind_of
+from extender.cli.objects import Objects
+from extender.cli.show import count
+from extender.model.gang import PodGroup
+from extender.model.queue import Namespace, PriorityClass
+from extender.model.snapshot import Snapshot
+from extender.plan.decision import Plan
+
+#: So many names are given.
+_NAMED = 5
+
+
+def missing(found: Objects, snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """Name each kind that *found* lacks and that could change *plan*, with what it would do."""
+    items = [change.item for change in found.changes]
+    kinds = {kind_of(item) for item in items}
+    if snapshot.gangs and Kind.NODE not in kinds:
+        yield "Nodes: without them nothing can start"
+    known = {item.name for item in items if isinstance(item, Namespace)}
+    if unknown := {gang.group.namespace for gang in snapshot.gangs.values()} - known:
+        yield f"Namespaces ({_names(unknown)}): they say which queues their gangs use"
+    classes = {item.name for item in items if isinstance(item, PriorityClass)}
+    asked = {item.priority_class for item in items if isinstance(item, PodGroup)}
+    if unknown := asked - classes - {""}:
+        yield f"PriorityClasses ({_names(unknown)}): PodGroups name them and count as without one"
+    if plan.evictions and Kind.BUDGET not in kinds:
+        number = len(plan.evictions)
+        who = f"{count(number, 'pod')} {'is' if number == 1 else 'are'} asked to leave"
+        yield f"PodDisruptionBudgets: {who}, and a budget could forbid it"
+
+
+def _names(names: set[str]) -> str:
+    ordered = sorted(names)
+    more = [f"{len(ordered) - _NAMED} more"] if len(ordered) > _NAMED else []
+    return ", ".join([*ordered[:_NAMED], *more])
