@@ -111,3 +111,8 @@ def wait_until_queue_is_known(extender: Extender, name: str) -> None:
         return any(queue["name"] == name for queue in http_json("GET", url) or ())
 
     wait_for(is_known, 10, f"the extender knows queue {name}")
+
+
+def wait_until_nobody_waits(extender: Extender) -> None:
+    """Wait until gangs of earlier stories are gone; they go before whoever comes now."""
+    wait_for(lambda: extender.metric("volcano_unschedule_job_count") == 0, 20, "nobody waits")

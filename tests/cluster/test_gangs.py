@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import objects
+from . import objects, telling
 from .api import Api
 from .components import http_json
 from .conftest import GangScheduler, Pool
@@ -155,6 +155,7 @@ def test_a_pod_without_a_gang_is_scheduled_as_if_we_were_not_there(
     plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:
     pool = nodes(2)
+    telling.wait_until_nobody_waits(gang_scheduler.extender)
     with plane.binds(namespace) as binds:
         api.create(*objects.pods(4, "web", namespace, node_selector=pool.selector))
         seen = binds.wait_for(4, 5)
