@@ -56,5 +56,9 @@ def test_a_plan_leaves_nothing_to_the_garbage_collector(by_hand: None) -> None:
     make_plan(before)
     gc.collect()
 
-    assert make_plan(before).evictions
-    assert gc.collect() == 0
+    def left_by_a_plan() -> int:
+        assert make_plan(before).evictions
+        return gc.collect()
+
+    # A thread of another test may leave something too, now and then; a circle is there every time.
+    assert 0 in (left_by_a_plan() for _ in range(5))
