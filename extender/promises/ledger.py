@@ -32,7 +32,7 @@ from extender.cache.misfits import FITS_NOWHERE_S, PASSED_OVER_S
 from extender.model.gang import GangKey, Membership
 from extender.model.pod import Pod, PodUid
 from extender.plan.decision import Plan, Standing
-from extender.plan.room.node_match import tolerates
+from extender.plan.room.node_match import is_open_to, takes
 from extender.ports import Clock, WakeOrder
 from extender.promises.allowance import Allowance
 from extender.promises.answers import Answers
@@ -257,12 +257,8 @@ class Ledger:
     def _still_stands(self, promise: Promise) -> bool:
         """Ask whether a promised node still has the room, and still takes such pods."""
         node, slots = self._cluster.node(promise.node), self.room.slots(promise.node, promise.shape)
-        if node is None or slots is None or slots < 0 or not node.ready or node.unschedulable:
-            return False
-        return all(
-            taint.effect == "PreferNoSchedule" or tolerates(promise.shape, taint)
-            for taint in node.taints
-        )
+        has_room = slots is not None and slots >= 0
+        return node is not None and has_room and takes(node, promise.shape)
 
     def _missed(self, pod: Pod, promise: Promise, offered: Sequence[str]) -> None:
         now = self._clock.monotonic()
@@ -281,19 +277,24 @@ class Ledger:
     def may_bind(self, uid: PodUid, node: str) -> bool:
         """Ask whether a pod that waits for nobody may be bound to *node* now.
 
-        Its room may have been promised away since it passed filter, or the node it was promised
-        got worse; then kube-scheduler tries again. Where we promised nothing, its count is the
-        better one.
+        Its room may have been promised away since it passed filter, or the node got worse; then
+        kube-scheduler tries again. Where we promised nothing, its count is the better one.
         """
-        known = self._table.of(uid)
-        if known is not None and known.node == node:
-            return known.stage > Stage.HELD or self._still_stands(known)
-        pod = self._pod(uid)
+        known, pod = self._table.of(uid), self._pod(uid)
+        is_there = known is not None and known.node == node
+        if known is not None and is_there and known.stage > Stage.HELD:
+            return True
         if pod is None or pod.is_critical or not pod.ours:
             return True
+        seen, is_native = self._cluster.node(node), self._is_native(uid)
+        if seen is not None and not is_native and not is_open_to(seen, pod.shape):
+            return False  # tainted or cordoned since; not ready is for taints to say
+        if is_there:
+            slots = self.room.slots(node, pod.shape)
+            return slots is not None and slots >= 0
         if not self.room.nodes_for(pod.shape, (node,)):
             return False
-        return known is not None or self._is_native(uid) or self._is_allowed(pod, uid)
+        return known is not None or is_native or self._is_allowed(pod, uid)
 
     def _is_native(self, uid: PodUid) -> bool:
         """Ask whether kube-scheduler itself assembles its gang: refusing one would tear it."""

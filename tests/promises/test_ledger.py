@@ -11,7 +11,7 @@ from extender.cache.changes import Delete, Kind
 from extender.cache.inflight import SOMEWHERE, Stage
 from extender.model.gang import GangKey
 from extender.model.node import Taint
-from extender.model.pod import Shape
+from extender.model.pod import Shape, Toleration
 from extender.model.queue import Queue
 from extender.model.reason import Reason
 from extender.model.resources import Resources
@@ -260,6 +260,32 @@ def test_a_node_that_just_shrank_is_judged_by_our_count_though_nothing_is_promis
     assert list(world.ask_lone("b").nodes) == ["n2"]
     world.wait(31)
     assert list(world.ask_lone("b").nodes) == NODES, "by now kube-scheduler knows better"
+
+
+@pytest.mark.parametrize(
+    "worse", [{"taints": (Taint("gone"),)}, {"unschedulable": True}], ids=["tainted", "cordoned"]
+)
+def test_nobody_is_bound_to_a_node_that_was_shut_since_it_passed(worse: Any) -> None:
+    world = World(lone("a"), plan=OPEN)
+    assert list(world.ask_lone("a").nodes) == NODES
+    world.wait(21)
+    assert world.table.of(uid("a")) is None
+
+    world.see(node("n1", **worse))
+
+    assert not world.ledger.may_bind(uid("a"), "n1")
+    assert world.ledger.may_bind(uid("a"), "n2")
+
+
+@pytest.mark.parametrize("state", [{"unschedulable": True}, {"ready": False}], ids=str)
+def test_a_pod_that_kube_scheduler_would_place_on_a_poor_node_is_bound_there(state: Any) -> None:
+    shape = Shape(requests=amounts(cpu=1), tolerations=(Toleration(operator="Exists"),))
+    shape = shape if "unschedulable" in state else Shape(requests=amounts(cpu=1))
+    world = World(lone("agent", shape=shape), node("n1", **state), plan=OPEN)
+    assert list(world.ask_lone("agent", ["n1"], shape=shape).nodes) == ["n1"]
+    assert world.of("agent").node == "n1"
+
+    assert world.ledger.may_bind(uid("agent"), "n1")
 
 
 def test_an_ordinary_pod_counts_in_its_queue_from_filter_on() -> None:

@@ -371,7 +371,7 @@ MENDS = (
     Mend(
         "",
         "an ordinary pod is bound to the node it was promised, however small by now",
-        instead(Ledger, "_still_stands", lambda self, promise: True),
+        instead(Ledger, "may_bind", lambda self, uid, node: True),
         test_ledger.test_an_ordinary_pod_is_not_bound_to_a_promised_node_that_shrank_meanwhile,
     ),
     Mend(

@@ -16,16 +16,13 @@ from extender.holds.machine.assembly import Hold
 from extender.holds.machine.cause import Cause
 from extender.holds.machine.messages import Facts
 from extender.model.gang import GangKey, PodGroup
-from extender.model.node import Node, Taint
+from extender.model.node import Node
 from extender.model.pod import Pod, Status
-from extender.plan.room.node_match import is_hard, tolerates
+from extender.plan.room.node_match import takes
 from extender.ports import BindOrder
 
 #: The API server has not shown these on any node, whatever we have planned for them.
 UNSEATED_SET = frozenset({Status.PENDING, Status.PIPELINED, Status.ALLOCATED, Status.BINDING})
-#: The taints by which the API server says the same a moment later.
-_NOT_READY = Taint("node.kubernetes.io/not-ready")
-_CORDONED = Taint("node.kubernetes.io/unschedulable")
 
 
 class Refuse(msgspec.Struct, frozen=True):
@@ -117,12 +114,4 @@ def group_objection(group: PodGroup | None, uid: str) -> Cause | None:
 
 def _will_take(node: Node | None, pod: Pod) -> bool:
     """Ask whether a node still stands for a pod; the API server would bind to any name."""
-    if node is None:
-        return False
-    if not node.ready and not tolerates(pod.shape, _NOT_READY):
-        return False
-    if node.unschedulable and not tolerates(pod.shape, _CORDONED):
-        return False
-    if not node.taints:
-        return True  # nearly always
-    return all(tolerates(pod.shape, taint) for taint in node.taints if is_hard(taint))
+    return node is not None and takes(node, pod.shape)

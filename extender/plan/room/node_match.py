@@ -5,6 +5,10 @@ from __future__ import annotations
 from extender.model.node import Node, Taint
 from extender.model.pod import NodeTerm, Requirement, Shape, Toleration
 
+#: The taints by which the API server says, a moment later, what a node says of itself.
+_NOT_READY = Taint("node.kubernetes.io/not-ready")
+_CORDONED = Taint("node.kubernetes.io/unschedulable")
+
 
 def matches(term: NodeTerm, node: Node) -> bool:
     """Ask whether *node* meets a node selector term; an empty term matches nothing."""
@@ -12,6 +16,18 @@ def matches(term: NodeTerm, node: Node) -> bool:
         return False
     by_labels = all(meets(need, node.labels.get(need.key)) for need in term.labels)
     return by_labels and all(meets(need, node.name) for need in term.fields)
+
+
+def takes(node: Node, shape: Shape) -> bool:
+    """Ask whether *node* stands, and takes pods of *shape* however full it is."""
+    return (node.ready or tolerates(shape, _NOT_READY)) and is_open_to(node, shape)
+
+
+def is_open_to(node: Node, shape: Shape) -> bool:
+    """Ask whether neither a cordon nor a taint keeps pods of *shape* off *node*."""
+    if node.unschedulable and not tolerates(shape, _CORDONED):
+        return False
+    return all(tolerates(shape, taint) for taint in node.taints if is_hard(taint))
 
 
 def is_hard(taint: Taint) -> bool:
