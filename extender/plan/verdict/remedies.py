@@ -7,90 +7,53 @@ is done only when a person asks.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
 from itertools import chain, islice
 
-from extender.model.gang import Gang, GangKey
-from extender.model.pod import ALLOCATED_SET, Pod, PodUid, Shape, Status
-from extender.model.queue import Queue, QueueState
+from extender.model.gang import GangKey
 from extender.model.reason import Reason
-from extender.model.resources import NOTHING, PODS, Resources, total
 from extender.model.snapshot import Snapshot
-from extender.plan.census import Census
-from extender.plan.decision import Plan, Standing, Verdict, Why
-from extender.plan.demand import needed_pods
+from extender.plan.decision import Plan, Standing
 from extender.plan.planner import make_plan
 from extender.plan.policy.options import Policy
-from extender.plan.queues.quota import TOP, tree, upwards
-from extender.plan.session import Session
-from extender.plan.verdict.changes import (
-    with_gang,
-    with_less_used,
-    with_members,
-    with_open_nodes,
-    with_queues,
-    with_room,
-    without_pods,
-)
-from extender.plan.verdict.shortfall import amounts, shortfalls
+from extender.plan.verdict.ideas import LAST, Case, Remedy, count_pods, ideas, more_of
 
 #: So many plans are made for one answer, fewer of a large cluster so that nobody waits long for
 #: it; of so many ideas, so many of them put together.
 _MOST_PLANS, _FEWEST_PLANS, _MOST_GANGS = 12, 5, 20_000
 _MOST_IDEAS = 8
 _MOST_TOGETHER = 3
-#: By how much a weight is raised.
-_FACTORS = (2, 4, 16)
-#: More new nodes than this are not tried one by one.
-_MOST_NODES = 2_000
 _NOTHING = "nothing an administrator could change"
 _NOTHING_FOUND = "nothing was found that an administrator could change"
-#: The kind of ideas that are tried only where nothing else helps.
-_LAST = "last"
-
-
-@dataclass(frozen=True, slots=True)
-class Remedy:
-    """Something that somebody could change."""
-
-    words: str
-    apply: Callable[[Snapshot], Snapshot]
-    #: Of those alike, which differ in how much, only the first that helps is said.
-    kind: str = ""
 
 
 def remedies(snapshot: Snapshot, plan: Plan, policy: Policy, key: GangKey) -> tuple[str, ...]:
     """Say what would let the gang start; each sentence is enough, or says that nothing is."""
-    case = _Case(snapshot, plan, policy, key)
+    case = Case(snapshot, plan, policy, key)
     if case.verdict.reason is Reason.POD_GROUP_MISSING:
         return (f"{_NOTHING}: its owner has to create or mend its PodGroup",)
     if not case.gang.pods and case.verdict.reason is Reason.NOT_ENOUGH_MEMBERS:
-        wanted = f"{_more(case.gang.group.min_member, 'pod')} that name {key}"
+        wanted = f"{more_of(case.gang.group.min_member, 'pod')} that name {key}"
         return (f"{wanted}; not tried, for nobody knows yet what they ask for",)
-    ideas = list(islice(_ideas(case), _MOST_IDEAS))
-    if not ideas:
+    thought_of = list(islice(ideas(case), _MOST_IDEAS))
+    if not thought_of:
         return (_NOTHING_FOUND,)
     plans = min(_MOST_PLANS, max(_FEWEST_PLANS, _MOST_GANGS // (len(snapshot.gangs) or 1)))
     trials = _Trials(policy, key, plans)
     found: dict[str, str] = {}
-    for idea in ideas:
+    for idea in thought_of:
         kind = idea.kind or idea.words
-        if kind not in (_LAST, *found) and (words := trials.alone(snapshot, idea)):
+        if kind not in (LAST, *found) and (words := trials.alone(snapshot, idea)):
             found[kind] = words
     if found:
         return tuple(found.values())
-    together = (trials.together(snapshot, idea) for idea in ideas if idea.kind != _LAST)
-    last = (trials.alone(snapshot, idea) for idea in ideas if idea.kind == _LAST)
+    together = (trials.together(snapshot, idea) for idea in thought_of if idea.kind != LAST)
+    last = (trials.alone(snapshot, idea) for idea in thought_of if idea.kind == LAST)
     enough = next((words for words in chain(together, last) if words), "")
     if enough:
         return (enough,)
     if case.verdict.reason is Reason.BACKING_OFF:
-        return (ideas[0].words,)  # that is so, whatever comes of it
-    return (f"{_NOTHING_FOUND}; in vain would be: {'; '.join(idea.words for idea in ideas)}",)
+        return (thought_of[0].words,)  # that is so, whatever comes of it
+    return (f"{_NOTHING_FOUND}; in vain would be: {'; '.join(idea.words for idea in thought_of)}",)
 
 
 class _Trials:
@@ -119,7 +82,7 @@ class _Trials:
                 return ""
             if said := self._started(", and ".join(words), plan):
                 return said
-            more = _ideas(_Case(snapshot, plan, self._policy, self._key))
+            more = ideas(Case(snapshot, plan, self._policy, self._key))
             step = next((each for each in more if each.words not in words), None)
         return ""
 
@@ -139,347 +102,4 @@ class _Trials:
         if verdict.reason is not Reason.WAITING_FOR_VICTIMS:
             return ""
         leaving = sum(each.beneficiary == self._key for each in plan.evictions)
-        return f"{words}, once {_pods(leaving)} left for it" if leaving else ""
-
-
-@dataclass(frozen=True)
-class _Case:
-    snapshot: Snapshot
-    plan: Plan
-    policy: Policy
-    key: GangKey
-
-    @property
-    def gang(self) -> Gang:
-        return self.snapshot.gangs[self.key]
-
-    @property
-    def verdict(self) -> Verdict:
-        return self.plan.verdicts[self.key]
-
-    @property
-    def queue(self) -> Queue:
-        return self.snapshot.queues.get(self.gang.queue) or Queue(name=self.gang.queue)
-
-    @cached_property
-    def wanted(self) -> Counter[Shape]:
-        """The members it lacks, by shape."""
-        with closing(Session(Census(self.snapshot), self.policy)) as session:
-            state = session.census.state(self.key)
-            needed = needed_pods(session, state) if state is not None else []
-        return Counter(pod.shape for pod in needed or self.gang.waiting[:1])
-
-    @property
-    def needs(self) -> Resources:
-        return total(s.requests * count for s, count in self.wanted.items()).without(PODS)
-
-    @property
-    def uses(self) -> Resources:
-        """What its queue uses, what may start by the plan included."""
-        figures = self.plan.queues.get(self.gang.queue)
-        return figures.allocated.without(PODS) if figures is not None else NOTHING
-
-
-def _ideas(case: _Case) -> Iterable[Remedy]:
-    """Think of what could help against the reason, the likeliest first."""
-    think = _IDEAS.get(case.verdict.reason)
-    return think(case) if think is not None else ()
-
-
-def _room(case: _Case) -> Iterator[Remedy]:
-    """Think of nodes that are shut, of more room for all members, of more on one node."""
-    with closing(Session(Census(case.snapshot), case.policy)) as session:
-        shapes = dict.fromkeys(pod.shape for pod in case.gang.waiting)
-        needs = shortfalls(session, case.plan, case.gang.waiting)
-        found = dict(zip(shapes, needs, strict=True))
-        nodes = case.snapshot.nodes.nodes
-        like = {
-            shape: nodes[int(rows[0])]
-            for shape in case.wanted
-            if len(rows := session.places.usable_at_all(shape).nonzero()[0])
-        }
-        opened = any(session.places.count_if_opened(shape) for shape in case.wanted)
-    if opened:
-        yield Remedy(_opened_words(case.snapshot), with_open_nodes)
-    short = {s: n - found[s].slots for s, n in case.wanted.items() if n > found[s].slots}
-    enough_for_each = [{shape: 1} for shape in case.wanted] if len(case.wanted) > 1 else []
-    for lacking in [short] if short else [*enough_for_each, dict(case.wanted)]:
-        if sum(lacking.values()) <= _MOST_NODES:
-            words = " and ".join(
-                f"{_more(count, 'member')} of {amounts(s.requests)} each"
-                for s, count in lacking.items()
-            )
-            rest = [
-                f"{found[s].empty_slots} of {case.wanted[s]}"
-                for s in lacking
-                if found[s].empty_slots < case.wanted[s]
-            ]
-            size = f": the cluster, empty, takes {', '.join(rest)}" if rest else ""
-            more_room = partial(with_room, shapes=lacking, like=like)
-            yield Remedy(f"room for {words}{size}", more_room)
-            if short and (others := _others_waiting(case)):
-                words = f"room for {words}{size}, and no other gang waiting"
-                yield Remedy(words, lambda s: more_room(without_pods(s, others)), _LAST)  # noqa: B023
-    if sum(short.values()) == 1:
-        for near in next(iter(found[s] for s in short)).nearest[:1]:
-            yield Remedy(
-                f"{amounts(near.lacks)} more idle on node {near.node}",
-                partial(with_less_used, name=near.node, amounts=near.lacks),
-            )
-
-
-def _others_waiting(case: _Case) -> set[PodUid]:
-    gangs = case.snapshot.gangs.values()
-    return {pod.uid for gang in gangs if gang.key != case.key for pod in gang.waiting}
-
-
-def _opened_words(snapshot: Snapshot) -> str:
-    shut = [node for node in snapshot.nodes.nodes if node.is_shut]
-    noun = "node" if len(shut) == 1 else "nodes"
-    if all(node.ready for node in shut):
-        state = "uncordoned"
-    else:
-        state = "ready and uncordoned" if any(n.unschedulable for n in shut) else "ready again"
-    return f"{noun} {_some([node.name for node in shut])} {state}"
-
-
-def _behind(case: _Case) -> Iterator[Remedy]:
-    first = [str(key) for key, ticket in case.plan.tickets.items() if ticket.placements]
-    first += [kept.whom for kept in case.plan.kept if kept.why is Why.STARVING]
-    first = [key for key in first if key != case.key and key in case.snapshot.gangs]
-    if first:
-        waiting = {pod.uid for key in first for pod in case.snapshot.gangs[GangKey(key)].waiting}
-        yield Remedy(f"{_some(first)} gone, which went first", partial(without_pods, gone=waiting))
-    yield from _room(case)
-
-
-def _due(case: _Case) -> Iterator[Remedy]:
-    """Think of less in use, of more due, and of more room to lend."""
-    queue, figures = case.queue, case.plan.queues.get(case.gang.queue)
-    if figures is not None:
-        yield from _less_in_use(case, (case.uses + case.needs).beyond(figures.deserved).positive())
-    if queue.deserved:
-        after = case.uses + case.needs
-        more = Resources({n: a for n, a in after.items() if n in queue.deserved})
-        over = more.beyond(queue.deserved).positive()
-        if over:
-            yield Remedy(
-                f"{amounts(over)} more deserved by queue {queue.name}",
-                lambda s: with_queues(s, [replace(queue, deserved=queue.deserved + over)]),
-            )
-    else:
-        for factor in _FACTORS:
-            weight = max(1, queue.weight) * factor
-            yield Remedy(
-                f"weight {weight} of queue {queue.name} instead of {queue.weight}",
-                partial(_with_weight, queue=queue, weight=weight),
-                kind="weight",
-            )
-    yield from _room(case)
-
-
-def _with_weight(snapshot: Snapshot, queue: Queue, weight: int) -> Snapshot:
-    return with_queues(snapshot, [replace(queue, weight=weight)])
-
-
-def _less_in_use(case: _Case, over: Resources) -> Iterator[Remedy]:
-    """Think of the last gangs of its queue gone, as many as use what is *over*."""
-    running = [
-        gang
-        for gang in case.snapshot.gangs.values()
-        if gang.queue == case.gang.queue and gang.key != case.key and gang.allocated
-    ]
-    running.sort(key=lambda gang: (gang.priority, -gang.group.created))
-    gone: list[Gang] = []
-    while running and over.beyond(total(gang.allocated for gang in gone)).positive():
-        gone.append(running.pop(0))
-    if over and not over.beyond(total(gang.allocated for gang in gone)).positive():
-        pods = {pod.uid for gang in gone for pod in _on_nodes(gang)}
-        words = f"{amounts(over)} less in use by queue {case.gang.queue}"
-        yield Remedy(words, partial(without_pods, gone=pods))
-
-
-def _on_nodes(gang: Gang) -> Iterator[Pod]:
-    for status, pods in gang.by_status.items():
-        if status in ALLOCATED_SET:
-            yield from pods
-
-
-def _capability(case: _Case) -> Iterator[Remedy]:
-    """Think of every ceiling it would break, from its queue upwards, and of who keeps the rest."""
-    plan, needs = case.plan, case.needs
-    used = {name: figures.allocated for name, figures in plan.queues.items()}
-    quotas = tree((s._replace(used=used.get(s.name, NOTHING)) for s in plan.stakes), plan.total)
-    raised: list[Queue] = []
-    words: list[str] = []
-    own = NOTHING
-    for quota in upwards(quotas.get(case.gang.queue)):
-        after = needs + Resources(quota.held)
-        over = Resources({n: after.amount(n) - most for n, most in quota.most.items()})
-        over = Resources({n: a for n, a in over.items() if needs.amount(n) > 0}).positive()
-        queue = case.snapshot.queues.get(quota.name)
-        if over and queue is not None:
-            own = own or over
-            raised.append(replace(queue, capability=queue.capability + over))
-            words.append(f"{amounts(over)} more capability of queue {queue.name}")
-        if over and quota.name == TOP:
-            yield from _lending(case)
-            yield from _room(case)
-    if raised:
-        yield Remedy(" and ".join(words), partial(with_queues, queues=raised))
-    yield from _less_in_use(case, own)
-
-
-def _lending(case: _Case) -> Iterator[Remedy]:
-    """Think of those whose guarantee is idle: each lends it, or all of them do."""
-    lenders = [
-        replace(queue, lends=True)
-        for name, queue in case.snapshot.queues.items()
-        if queue.reserved and name != case.gang.queue
-    ]
-    how = "guarantee (`guarantee.lend: true`)"
-    for lender in lenders[:2]:
-        words = f"queue {lender.name} lending its {how}"
-        yield Remedy(words, partial(with_queues, queues=[lender]))
-    if len(lenders) > 1:
-        words = f"queues {_some([each.name for each in lenders])} lending their {how}"
-        yield Remedy(words, partial(with_queues, queues=lenders))
-
-
-def _members(case: _Case) -> Iterator[Remedy]:
-    gang = case.gang
-    have = gang.ready - gang.placeholders + len(gang.waiting)
-    lacking = gang.group.min_member - have
-    yield from _gates(case)
-    if lacking > 0:
-        more = _siblings(gang, lacking)
-        places = {pod.uid for pod in gang.pods if pod.is_placeholder}
-
-        def come(snapshot: Snapshot) -> Snapshot:
-            return with_members(without_pods(snapshot, places), gang.key, more)
-
-        yield Remedy(f"{_more(lacking, 'pod')} that name {gang.key}; it has {have}", come)
-
-
-def _roles(case: _Case) -> Iterator[Remedy]:
-    gang, words, more = case.gang, [], []
-    for role, needed in sorted(gang.group.role_minima.items()):
-        have = sum(pod.role == role and not pod.gated for pod in gang.pods)
-        if have < needed:
-            words.append(f"{_more(needed - have, 'pod')} of role {role}")
-            more += _siblings(gang, needed - have, role)
-    if words:
-        yield Remedy(" and ".join(words), partial(with_members, key=gang.key, more=more))
-
-
-def _siblings(gang: Gang, number: int, role: str = "") -> list[Pod]:
-    """Make *number* more members like those it has, of *role* if there are any."""
-    models = [pod for pod in gang.pods if role and pod.role == role] or list(gang.pods)
-    return [
-        replace(
-            models[-1],
-            uid=PodUid(f"~new-{role}-{index}"),
-            name=f"new-{role}-{index}",
-            role=role or models[-1].role,
-            status=Status.PENDING,
-            node="",
-            nominated="",
-            gated=False,
-        )
-        for index in range(number if models else 0)
-    ]
-
-
-def _gates(case: _Case) -> Iterator[Remedy]:
-    gang = case.gang
-    gated = sum(pod.gated for pod in gang.pods)
-    if gated:
-        free = tuple(replace(pod, gated=False) if pod.gated else pod for pod in gang.pods)
-        words = f"the scheduling gates of {gated} of its pods taken away"
-        yield Remedy(words, partial(with_gang, gang=replace(gang, pods=free)))
-
-
-def _let_in(case: _Case) -> Iterator[Remedy]:
-    asked = case.gang.group.min_resources
-    if asked:
-        yield Remedy(
-            f"nodes with {amounts(asked)} more, its minResources",
-            partial(with_room, shapes={Shape(requests=asked): 1}, like={}),
-        )
-    yield from _less_in_use(case, (asked or NOTHING).without(PODS))
-
-
-def _victims(case: _Case) -> Iterator[Remedy]:
-    asked = {each.uid for each in case.plan.evictions if each.beneficiary == case.key}
-    leaving = {
-        pod.uid
-        for gang in case.snapshot.gangs.values()
-        for pod in gang.by_status.get(Status.RELEASING, ())
-    }
-    words = f"{_pods(len(asked))} gone, asked to leave for it" if asked else "the leaving pods gone"
-    gone = leaving | (asked or {each.uid for each in case.plan.evictions})
-    yield Remedy(words, partial(without_pods, gone=gone))
-    if others := _others_waiting(case):
-        words = f"{words}, and no other gang waiting"
-        yield Remedy(words, partial(without_pods, gone=gone | others), _LAST)
-
-
-def _patience(case: _Case) -> Iterator[Remedy]:
-    left = case.gang.backing_off_until - case.snapshot.now
-    yield Remedy(
-        f"{max(0.0, left):.0f} s more; then it is tried again",
-        partial(with_gang, gang=replace(case.gang, backing_off_until=0.0)),
-    )
-
-
-def _found(case: _Case) -> Iterator[Remedy]:
-    gang = replace(case.gang, problem=None)
-    yield Remedy(
-        f"a Queue {gang.queue}, or another queue named in its PodGroup",
-        lambda s: with_gang(with_queues(s, [Queue(name=gang.queue)]), gang),
-    )
-
-
-def _allowed(case: _Case) -> Iterator[Remedy]:
-    gang = replace(case.gang, problem=None)
-    yield Remedy(
-        f"queue {gang.queue} allowed to namespace {gang.group.namespace}",
-        partial(with_gang, gang=gang),
-    )
-
-
-def _opened(case: _Case) -> Iterator[Remedy]:
-    queue = replace(case.queue, state=QueueState.OPEN)
-    yield Remedy(f"queue {queue.name} opened again", partial(with_queues, queues=[queue]))
-
-
-def _some(names: Sequence[str]) -> str:
-    """Name the first two and count the rest."""
-    rest = [f"{len(names) - 2} more"] if len(names) > 2 else []
-    return ", ".join([*names[:2], *rest]) if rest else " and ".join(names)
-
-
-def _more(number: int, noun: str) -> str:
-    return f"{number} more {noun}" + ("" if number == 1 else "s")
-
-
-def _pods(number: int) -> str:
-    return f"{number} pod" + ("" if number == 1 else "s")
-
-
-_IDEAS: dict[Reason, Callable[[_Case], Iterable[Remedy]]] = {
-    Reason.NOT_ENOUGH_MEMBERS: _members,
-    Reason.NOT_ENOUGH_ROLES: _roles,
-    Reason.NOT_ENOUGH_ROOM: _room,
-    Reason.EXCEEDS_CLUSTER: _room,
-    Reason.QUEUE_OVER_DESERVED: _due,
-    Reason.QUEUE_AT_CAPABILITY: _capability,
-    Reason.NOT_ENQUEUED: _let_in,
-    Reason.BEHIND_IN_ORDER: _behind,
-    Reason.WAITING_FOR_VICTIMS: _victims,
-    Reason.BACKING_OFF: _patience,
-    Reason.QUEUE_NOT_FOUND: _found,
-    Reason.QUEUE_NOT_ALLOWED: _allowed,
-    Reason.QUEUE_CLOSED: _opened,
-    Reason.GATED: _gates,
-}
+        return f"{words}, once {count_pods(leaving)} left for it" if leaving else ""
