@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from extender.audit import queues
 from extender.cli.main import main
 from extender.kube.decode import membership
 from extender.plan.policy import policies
@@ -51,6 +52,13 @@ def test_the_concepts_name_the_keys_of_groups_in_the_order_in_which_they_win() -
     ours = re.search(r"one of ours\n\(([^)]*)\)", rest)
     assert ours is not None
     assert tuple(re.findall(r"`([^`]+)`", ours[1])) == Settings().scheduler_name
+
+
+def test_the_findings_of_the_manual_are_those_there_are() -> None:
+    text = (DOCS / "operations.md").read_text().partition("## Findings")[2].partition("\n## ")[0]
+    shown = re.findall(r"^\| Queue \| `(\w+)` \|", text, re.M)
+
+    assert sorted(shown) == sorted(queues.REASONS)
 
 
 def spans(page: Path, pattern: str) -> list[str]:

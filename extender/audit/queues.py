@@ -21,6 +21,16 @@ PARENT_MISSING = "ParentMissing"
 PARENT_CIRCLE = "ParentCircle"
 GUARANTEES_ABOVE_PARENT = "GuaranteesAboveParent"
 GUARANTEES_ABOVE_CLUSTER = "GuaranteesAboveCluster"
+REASONS = (
+    UNREADABLE,
+    WEIGHT_ZERO,
+    GUARANTEE_ABOVE_CAPABILITY,
+    DESERVED_ABOVE_CAPABILITY,
+    PARENT_MISSING,
+    PARENT_CIRCLE,
+    GUARANTEES_ABOVE_PARENT,
+    GUARANTEES_ABOVE_CLUSTER,
+)
 
 
 def of_queues(queues: Mapping[str, Queue], cluster: Resources) -> list[Finding]:
@@ -105,6 +115,7 @@ class _Family:
                     f"the queues below {queue.name} are guaranteed {amount} {name} together, and"
                     f" it {says} {bound}; lower their guarantees or raise its own",
                 )
+                return
 
     def together(self, cluster: Resources) -> Iterator[tuple[Queue, str, str]]:
         """Find guarantees that the cluster could not keep all at once; named at the top."""
