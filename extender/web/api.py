@@ -43,6 +43,7 @@ def queue(figures: QueueFigures) -> Document:
         "weight": figures.weight,
         "deserved": amounts(figures.deserved),
         "allocated": amounts(figures.allocated),
+        "own": amounts(figures.own),
         "requested": amounts(figures.requested),
         "borrowed": amounts(figures.borrowed),
         "share": round(figures.share, 6),
