@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from extender import policyfile
 from extender.audit import queues
 from extender.cli.main import main
 from extender.kube.decode import membership
@@ -57,9 +58,11 @@ def test_the_concepts_name_the_keys_of_groups_in_the_order_in_which_they_win() -
 
 def test_the_findings_of_the_manual_are_those_there_are() -> None:
     text = (DOCS / "operations.md").read_text().partition("## Findings")[2].partition("\n## ")[0]
-    shown = re.findall(r"^\| Queue \| `(\w+)` \|", text, re.M)
+    shown = re.findall(r"^\| (Queue|Policy) \| `(\w+)` \|", text, re.M)
 
-    assert sorted(shown) == sorted(queues.REASONS)
+    of_queues = [("Queue", reason) for reason in queues.REASONS]
+    of_policies = [("Policy", reason) for reason in policyfile.REASONS]
+    assert sorted(shown) == sorted([*of_queues, *of_policies])
 
 
 def test_the_policies_of_the_manual_are_those_in_the_manifests() -> None:
