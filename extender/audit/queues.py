@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from extender.audit.finding import QUEUE, Finding, did_you_mean
+from extender.audit.finding import QUEUE, WITHOUT_EFFECT, Finding, did_you_mean
 from extender.model.queue import ROOT_QUEUE, Queue
 from extender.model.resources import NOTHING, Resources, total, write_amount
 from extender.plan.queues.quota import stated
@@ -23,6 +23,7 @@ GUARANTEES_ABOVE_PARENT = "GuaranteesAboveParent"
 GUARANTEES_ABOVE_CLUSTER = "GuaranteesAboveCluster"
 REASONS = (
     UNREADABLE,
+    WITHOUT_EFFECT,
     WEIGHT_ZERO,
     GUARANTEE_ABOVE_CAPABILITY,
     DESERVED_ABOVE_CAPABILITY,
@@ -57,6 +58,13 @@ def _alone(queue: Queue) -> Iterator[tuple[str, str]]:
             WEIGHT_ZERO,
             f"queue {queue.name} has weight 0 and so no part of its own; set spec.weight to 1 or"
             " more",
+        )
+    if queue.without_effect:
+        several = len(queue.without_effect) > 1
+        yield (
+            WITHOUT_EFFECT,
+            f"{' and '.join(queue.without_effect)} of queue {queue.name}"
+            f" {'have' if several else 'has'} no effect here; remove {'them' if several else 'it'}",
         )
     most = stated(queue.capability)
     named = (

@@ -184,6 +184,22 @@ def test_nothing_is_compared_with_a_cluster_without_nodes() -> None:
     assert found(Queue(name="a", guarantee=amounts(cpu="9")), cluster=NOTHING) == []
 
 
+def test_what_a_queue_says_in_vain_is_found() -> None:
+    queues = (
+        Queue(name="a", without_effect=("spec.type",)),
+        Queue(name="b", without_effect=("spec.type", "spec.affinity")),
+    )
+
+    assert sentences(*queues) == [
+        ("a", "WithoutEffect", "spec.type of queue a has no effect here; remove it"),
+        (
+            "b",
+            "WithoutEffect",
+            "spec.type and spec.affinity of queue b have no effect here; remove them",
+        ),
+    ]
+
+
 def test_weight_zero_and_fields_that_cannot_be_read_are_found() -> None:
     queues = (Queue(name="a", weight=0), Queue(name="b", weight=0, problem="it is odd"))
 

@@ -143,6 +143,19 @@ def test_what_is_only_wished_for_keeps_no_group_from_starting(wishes: dict[str, 
     assert group(**wishes).problem == ""
 
 
+def test_a_wish_without_effect_is_remarked_upon() -> None:
+    assert group(networkTopology={"mode": "soft"}).remark == (
+        "networkTopology of mode soft has no effect here"
+    )
+    assert group().remark == ""
+
+
+def test_what_the_crd_fills_in_is_nobodys_wish() -> None:
+    thing = make.queue("gold", dequeueStrategy="traverse", extendClusters=[], type="")
+
+    assert dialects.to_queue(msgspec.convert(thing, dialects.RawQueue)).without_effect == ()
+
+
 def test_a_queue_of_volcano_is_read_whole() -> None:
     thing = make.queue(
         "gold",
