@@ -177,7 +177,7 @@ def to_queue(raw: RawQueue) -> Queue:
     weight = 1 if spec.weight is None else spec.weight
     problem = no_capability or no_deserved or no_guarantee
     if weight < 0:
-        problem = f"its weight is {weight}; write 0 or more"
+        problem = f"its weight is {weight}; write 1 or more"
     return Queue(
         name=meta.name,
         weight=max(0, weight),

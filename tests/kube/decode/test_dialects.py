@@ -199,7 +199,7 @@ def test_a_queue_without_a_state_is_open(status: dict[str, Any], state: QueueSta
 @pytest.mark.parametrize(
     ("spec", "complaint"),
     [
-        ({"weight": -2}, "its weight is -2; write 0 or more"),
+        ({"weight": -2}, "its weight is -2; write 1 or more"),
         ({"capability": {"cpu": "all"}}, "capability cannot be read"),
         ({"deserved": {"cpu": "-1"}}, "an amount in deserved is negative"),
         ({"guarantee": {"resource": {"cpu": "x"}}}, "guarantee cannot be read"),
