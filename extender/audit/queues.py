@@ -110,7 +110,8 @@ class _Family:
 
     def below(self, queue: Queue) -> Iterator[tuple[str, str]]:
         """Find guarantees below *queue* that it could not keep together."""
-        promised = total(child.guarantee for child in self._children.get(queue.name, ()))
+        line = (queue.name,)
+        promised = total(self._needs(each, line) for each in self._children.get(queue.name, ()))
         least, most = queue.guarantee, stated(queue.capability)
         for limit, says in (
             (least, "is itself guaranteed only"),
@@ -143,12 +144,15 @@ class _Family:
                 )
 
     def _needs(self, queue: Queue, above: tuple[str, ...] = ()) -> Resources:
-        """Give what is guaranteed to *queue* and those below, whichever is more."""
+        """Give what is guaranteed to *queue* or to those below, whichever is more, up to its limit.
+
+        What is above that is found there.
+        """
         if queue.name in above:
             return NOTHING
         line = (*above, queue.name)
         below = total(self._needs(child, line) for child in self._children.get(queue.name, ()))
-        return below.at_least(queue.guarantee)
+        return below.at_least(queue.guarantee).at_most(stated(queue.capability))
 
     def _is_top(self, queue: Queue) -> bool:
         above = self._above(queue)

@@ -68,8 +68,7 @@ def test_a_capability_of_no_devices_limits_them() -> None:
     one = Resources.parse({"nvidia.com/gpu": "1"})
 
     assert [each.reason for each in found(Queue(name="a", guarantee=one, capability=none))] == [
-        "GuaranteeAboveCapability",
-        "GuaranteesAboveCluster",
+        "GuaranteeAboveCapability"
     ]
 
 
@@ -150,6 +149,20 @@ def test_without_a_guarantee_of_the_parent_its_capability_limits_those_of_its_ch
             "the queues below org are guaranteed 5 cpu together, and it may have at most 4; lower"
             " their guarantees or raise its own",
         )
+    ]
+
+
+def test_guarantees_far_below_a_ceiling_are_found_where_it_is_and_only_there() -> None:
+    queues = (
+        Queue(name="all", capability=amounts(cpu="4")),
+        Queue(name="org", parent="all", capability=amounts(cpu="4")),
+        Queue(name="dept", parent="org"),
+        Queue(name="a", parent="dept", guarantee=amounts(cpu="3")),
+        Queue(name="b", parent="dept", guarantee=amounts(cpu="2")),
+    )
+
+    assert [(each.name, each.reason) for each in found(*queues)] == [
+        ("org", "GuaranteesAboveParent")
     ]
 
 

@@ -137,7 +137,7 @@ def to_group(raw: RawGroup, dialect: str) -> PodGroup:
 def _refusal(spec: RawGroupSpec) -> str:
     """Complain about promises that we could not keep; to start without them would break them."""
     topology = spec.network_topology
-    if topology and topology.get("mode") != "soft":  # hard is what Volcano fills in
+    if topology is not None and topology.get("mode") != "soft":  # hard is what Volcano fills in
         return "networkTopology of mode hard cannot be kept here; leave it out or make it soft"
     return "subGroupPolicy cannot be kept here; leave it out" if spec.sub_group_policy else ""
 
