@@ -89,6 +89,7 @@ class Cluster:
         }
         self._policy = QueueAssignment(policy or QueuePolicy(), queues, namespaces, classes)
         self._queues: dict[str, Queue] | None = None
+        self._namespaces: Mapping[str, Namespace] | None = None
         self._sorted_budgets: tuple[DisruptionBudget, ...] | None = None
         self._misfits_shown: Mapping[GangKey, frozenset[str]] = {}
         self._generations = count(1)
@@ -172,6 +173,7 @@ class Cluster:
                 nodes=self._rooms.table(),
                 gangs=gangs,
                 queues=self._queues or {},
+                namespaces=self._namespaces or {},
                 budgets=self._sorted_budgets or (),
                 stuck=self._pods.stuck,
                 misfits={
@@ -337,6 +339,8 @@ class Cluster:
     def _sort_policy(self) -> None:
         if self._queues is None:
             self._queues = self._policy.all_queues()
+        if self._namespaces is None:
+            self._namespaces = self._policy.all_namespaces()
         if self._sorted_budgets is None:
             self._sorted_budgets = tuple(sorted(self._budgets, key=key_of))
 
@@ -373,7 +377,7 @@ class Cluster:
         self, name: str, old: Namespace | None, new: Namespace | None, news: News
     ) -> None:
         self._gangs.touch_namespace(name)
-        self._queues = None
+        self._queues = self._namespaces = None
 
     def _class_changed(
         self, name: str, old: PriorityClass | None, new: PriorityClass | None, news: News

@@ -47,6 +47,8 @@ class Queue:
     annotations: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)
     #: Why it cannot be used (a sentence), empty when it can.
     problem: str = ""
+    #: What is written in it and has no effect here, each as people would find it.
+    without_effect: tuple[str, ...] = ()
 
     @property
     def reserved(self) -> Resources:
@@ -59,6 +61,7 @@ class Namespace:
     """A tenant's place, with the policy its administrators wrote on it."""
 
     name: str
+    uid: str = ""
     #: The queue of gangs that name none; empty when not said.
     queue: str = ""
     #: The queues its gangs may name; None when it may name any.

@@ -15,6 +15,7 @@ from functools import partial
 from math import inf
 from typing import Any
 
+from extender.audit.finding import WITHOUT_EFFECT
 from extender.errors import ApiError
 from extender.logs import event
 from extender.metrics import Metrics
@@ -22,9 +23,10 @@ from extender.model.gang import SHADOW, Gang, GangKey
 from extender.model.queue import QueueState
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan, Standing, Verdict
-from extender.ports import Announcer, Clock, StatusWriter, Subject
+from extender.ports import Announcer, Clock, Notice, StatusWriter, Subject
 from extender.reporting import contents
 from extender.reporting.contents import Content
+from extender.reporting.findings import Findings
 from extender.reporting.journal import Change, Journal, Pass
 from extender.reporting.record import Record, Schedule
 from extender.timing.clock import timestamp
@@ -51,12 +53,14 @@ class Reporter:
         writer: StatusWriter,
         announcer: Announcer,
         journal: Journal,
+        findings: Findings,
         metrics: Metrics,
         clock: Clock,
     ) -> None:
         self._writer = writer
         self._announcer = announcer
         self._journal = journal
+        self._findings = findings
         self._metrics = metrics
         self._clock = clock
         self._started = clock.now()
@@ -117,11 +121,12 @@ class Reporter:
         now = self._clock.monotonic()
         last = self._journal.last
         if last is not None and last is not self._seen:
+            self._findings.look(last.snapshot, now)
             self._schedule_gangs(last, now)
             self._schedule_queues(last, now)
             self._seen = last
         due = min((self._advance(record, now) for record in list(self._open)), default=inf)
-        return min(IDLE_S, max(0.0, due - now))
+        return min(IDLE_S, max(0.0, min(due, self._findings.tell(now)) - now))
 
     def _want(self, record: Record, content: Content, now: float) -> None:
         record.schedule.want(content, now)
@@ -149,6 +154,7 @@ class Reporter:
         if record is None or record.subject.uid != subject.uid:
             record = self._gangs[gang.key] = Record(subject, is_written=content is not None)
             self._begin(record.schedule, gang, verdict, content)
+            self._warn(subject, gang)
         record.gang, record.verdict = gang, verdict
         self._want(record, content or contents.spoken(verdict), now)
 
@@ -162,11 +168,26 @@ class Reporter:
             # Thousands run when we start. What they say is right, as far as anybody acts on it.
             schedule.written = content
 
+    def _warn(self, subject: Subject, gang: Gang) -> None:
+        """Tell once what of a new PodGroup has no effect: a gang that starts says nothing else."""
+        if not gang.group.remark or gang.group.created <= self._started:
+            return
+        self._announcer.announce(
+            Notice(
+                subject=subject,
+                reason=WITHOUT_EFFECT,
+                message=gang.group.remark,
+                warning=True,
+                at=self._clock.now(),
+            )
+        )
+
     def _schedule_queues(self, last: Pass, now: float) -> None:
         for name in self._queues.keys() - last.plan.queues.keys():
             self._open.discard(self._queues.pop(name))
             self._metrics.forget_queue(name)
-        for name, content in contents.of_queues(last.snapshot, last.plan).items():
+        found = self._findings.about_queue
+        for name, content in contents.of_queues(last.snapshot, last.plan, found).items():
             subject = Subject.of_queue(last.snapshot.queues[name])
             record = self._queues.get(name)
             if record is None or record.subject.uid != subject.uid:

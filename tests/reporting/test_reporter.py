@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
+from extender.audit.everything import Audit
 from extender.errors import ApiError
 from extender.metrics import Metrics
 from extender.model.gang import Gang, Phase
@@ -15,6 +18,8 @@ from extender.model.queue import Queue
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.plan.decision import QueueFigures, Verdict
+from extender.ports import Subject
+from extender.reporting.findings import Findings
 from extender.reporting.journal import Journal
 from extender.reporting.record import PATIENCE_S
 from extender.reporting.reporter import Reporter
@@ -52,6 +57,7 @@ class Desk:
             writer=self.writer,
             announcer=self.announcer,
             journal=Journal(),
+            findings=Findings(Audit(), self.announcer, self.clock),
             metrics=self.metrics,
             clock=self.clock,
         )
@@ -106,6 +112,28 @@ def test_a_gang_that_starts_at_once_costs_one_write_and_no_event() -> None:
     assert [(status["phase"], status["running"]) for status in desk.writer.of("train")] == [
         ("Running", 2)
     ]
+    assert desk.announcer.notices == []
+
+
+def test_what_has_no_effect_in_a_new_group_is_told_even_if_it_starts_at_once() -> None:
+    desk = Desk()
+    wishful = Gang(group=replace(RUNS.group, remark="it does nothing here"), pods=RUNS.pods)
+    for _ in range(3):
+        desk.report((wishful, RUNNING), wait_s=2)
+
+    (notice,) = desk.announcer.notices
+    assert (notice.reason, notice.message, notice.warning) == (
+        "WithoutEffect",
+        "it does nothing here",
+        True,
+    )
+
+
+def test_what_has_no_effect_in_groups_that_were_there_before_us_is_not_told_again() -> None:
+    desk = Desk()
+    group = replace(RUNS.group, remark="it does nothing here", created=NOW - 1)
+    desk.report((Gang(group=group, pods=RUNS.pods), RUNNING), wait_s=2)
+
     assert desk.announcer.notices == []
 
 
@@ -252,6 +280,43 @@ def test_a_queue_is_called_open_once_and_then_only_its_figures_change() -> None:
     said = desk.writer.of("left")
     assert [status.get("state") for status in said] == ["Open", None]
     assert [status["allocated"] for status in said] == [{"cpu": "1"}, {"cpu": "2"}]
+
+
+class DroppingWriter(RecordingWriter):
+    """An API server with Volcano's own Queue CRD, which has no place for some of it."""
+
+    def write(
+        self, subject: Subject, status: Mapping[str, Any]
+    ) -> Future[Mapping[str, Any] | None]:
+        answer = super().write(subject, status)
+        for dropped in ("conditions", "deserved", "share"):
+            self.statuses[subject.uid].pop(dropped, None)
+        return answer
+
+
+def test_what_a_crd_drops_is_not_written_again_and_again() -> None:
+    desk = Desk(writer=DroppingWriter())
+    for _ in range(20):
+        desk.report(queues={"left": figures(1000)}, wait_s=5)
+
+    assert len(desk.writer.of("left")) == 1
+    assert "conditions" not in desk.writer.statuses["q-l"]
+
+
+def test_a_queue_says_when_it_makes_no_sense_and_when_it_does_again() -> None:
+    desk = Desk()
+    lost, org = Queue(name="left", uid="q-l", parent="org"), Queue(name="org", uid="q-o")
+    for queues in ([lost], [lost, org]):
+        seen = snapshot(queues=queues, now=desk.clock.now())
+        desk.reporter.report(seen, plan(queues={"left": figures(1000)}))
+        desk.settle(3)
+
+    said = [status["conditions"][0] for status in desk.writer.of("left")]
+    assert [(each["status"], each["reason"]) for each in said] == [
+        ("False", "ParentMissing"),
+        ("True", "NothingFound"),
+    ]
+    assert desk.announcer.said() == [("left", "ParentMissing")]
 
 
 def test_a_queue_that_somebody_closed_is_never_reopened() -> None:

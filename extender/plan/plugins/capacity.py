@@ -23,6 +23,11 @@ from extender.plan.room.state import GangState, QueueUse
 class Capacity(Plugin):
     """Stated entitlements, flat or as a tree (`enableHierarchy`)."""
 
+    known = ("ancestorReclaimLevel",)
+    without_effect = (
+        "capacity.DynamicResourceAllocationEnable", "capacity.DRAConsumableCapacityEnable",
+    )  # fmt: skip
+
     _entitlements = Entitlements
 
     def configure(self) -> None:
@@ -154,7 +159,7 @@ class Capacity(Plugin):
     def _cannot_start(self, queue: QueueUse, *, closed_matters: bool = True) -> Problem | None:
         problem = self._known.broken.get(queue.name)
         if problem is None and closed_matters:
-            problem = quota.closed(queue.queue)
+            problem = quota.closed(queue)
         return problem
 
     def _is_due(self, entitled: Entitlement, asked: Resources) -> bool:

@@ -31,6 +31,11 @@ class _Below(Protocol):
     parent: Any
 
 
+class _Standing(_Below, Protocol):
+    name: str
+    queue: Queue
+
+
 Q = TypeVar("Q", bound=_Below)
 
 
@@ -166,14 +171,25 @@ def tree(stakes: Iterable[Stake], total: Resources) -> dict[str, Quota]:
     for each in stakes:
         parent = quotas.get(each.parent, top)
         quotas[each.name].parent = top if quotas[each.name] in upwards(parent) else parent
-    for each in stakes:
-        # A guarantee is held by those above before anybody has used any of it.
-        quota = quotas[each.name]
-        if quota.least and quota.parent is not None:
-            quota.parent.take(quota.least)
+    _reserve([quotas[each.name] for each in stakes if each.least], top)
     for each in stakes:
         quotas[each.name].take(each.used)
     return quotas
+
+
+def _reserve(guaranteed: list[Quota], top: Quota) -> None:
+    """Let those above hold every guarantee before anybody has used any of it.
+
+    Those that would break a ceiling above them together are cut, from the top down, so that the
+    ceiling holds. What the nodes cannot keep is not cut: they may be back in a moment.
+    """
+    limits, top.most = top.most, {}
+    for quota in sorted(guaranteed, key=lambda each: sum(1 for _ in upwards(each))):
+        if quota.parent is not None:
+            above = quota.parent
+            quota.least = {n: int(min(a, above.left(n))) for n, a in quota.least.items()}
+            above.take(quota.least)
+    top.most = limits
 
 
 def reserved(queues: Iterable[Queue]) -> Resources:
@@ -193,11 +209,20 @@ def stated(capability: Resources) -> Resources:
     )
 
 
-def closed(queue: Queue) -> Problem | None:
-    """Say that *queue* is not open, None when it is."""
-    if queue.state is QueueState.OPEN:
-        return None
-    return Problem(Reason.QUEUE_CLOSED, f"queue {queue.name} is {queue.state.value.lower()}")
+def closed(queue: _Standing) -> Problem | None:
+    """Say that *queue*, or one above it, is not open; None when all are.
+
+    Closing a queue closes the whole family. Volcano's scheduler looks at the queue alone, but
+    its controller closes those below a closed one, so it comes to the same.
+    """
+    for each in upwards(queue):
+        state = each.queue.state
+        if state is not QueueState.OPEN:
+            what = f"queue {each.name} is {state.value.lower()}"
+            below = f"queue {queue.name} is below {each.name}, and "
+            message = what if each is queue else f"{below}{what}"
+            return Problem(Reason.QUEUE_CLOSED, message)
+    return None
 
 
 def at_capability(queue: str, name: str, used: float, asked: float, limit: float) -> Problem:

@@ -71,7 +71,7 @@ def startable(
         state.allocated.add_to(wishes[name])
     for gang in census.contenders.values():
         queue = gang.queue
-        if not gang.gang.waiting or quota.closed(queue.queue) is not None:
+        if not gang.gang.waiting or quota.closed(queue) is not None:
             continue
         found = wish_of(gang)
         most = ceilings[queue.name]
