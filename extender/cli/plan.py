@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime
+from typing import Any
 
 import click
 from rich.console import Console, Group, RenderableType
@@ -52,15 +53,15 @@ _BAR = 12
 )
 @setting_option("default_queue")
 @setting_option("namespaces_are_queues")
+@setting_option("unlisted_namespaces")
 @click.option("--now", metavar="TIME", help="When it is; by default when the newest object came.")
 def plan(
     files: tuple[str, ...],
     config: str | None,
     output: str,
     schedulers: tuple[str, ...],
-    default_queue: str,
-    namespaces_are_queues: bool,
     now: str | None,
+    **queue_settings: Any,
 ) -> None:
     """Plan one cycle over saved objects and print what would happen.
 
@@ -73,7 +74,7 @@ def plan(
     """
     policy = PolicyFile(config or "").current()
     found = objects.read(files, frozenset(schedulers))
-    queues = QueuePolicy(default_queue=default_queue, namespaces_are_queues=namespaces_are_queues)
+    queues = QueuePolicy.of(Settings(**queue_settings))
     snapshot = found.snapshot(_time(now) if now else None, queues)
     decided = make_plan(snapshot, policy)
     document = api.plan(decided, snapshot)

@@ -16,6 +16,11 @@ ROOT_QUEUE = "root"
 SYSTEM_NAMESPACE = "kube-system"
 SYSTEM_CLASSES = "system-"
 
+#: Annotations of a Namespace, which only administrators can write.
+HOME_QUEUE = "scheduling.volcano.sh/queue-name"
+ALLOWED_QUEUES = "gang-extender.io/queues"
+ALLOWED_CLASSES = "gang-extender.io/priority-classes"
+
 
 class QueueState(Enum):
     """Only an open queue starts gangs."""
@@ -61,13 +66,13 @@ class Namespace:
     name: str
     #: The queue of gangs that name none; empty when not said.
     queue: str = ""
-    #: The queues its gangs may name; None when it may name any.
+    #: The queues its gangs may use, its home queue beside; None when nobody limits them.
     allowed: frozenset[str] | None = None
     #: The priority classes that count for its gangs; None when all but the system's own do.
     classes: frozenset[str] | None = None
 
     def allows(self, queue: str) -> bool:
-        """Ask whether its gangs may name *queue*."""
+        """Ask whether its list lets its gangs use *queue*."""
         return self.allowed is None or queue in self.allowed
 
     def ranks(self, priority_class: str) -> bool:

@@ -12,14 +12,15 @@ from extender.kube.decode.raw import Labels, Quantities, RawMeta, RawPodConditio
 from extender.kube.decode.shapes import requirement
 from extender.model.node import Node, Taint
 from extender.model.pod import NO_LABELS, Requirement
-from extender.model.queue import Namespace, PriorityClass
+from extender.model.queue import (
+    ALLOWED_CLASSES,
+    ALLOWED_QUEUES,
+    HOME_QUEUE,
+    Namespace,
+    PriorityClass,
+)
 from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget
-
-#: Namespace annotations; only administrators can write them.
-HOME_QUEUE = "scheduling.volcano.sh/queue-name"
-ALLOWED_QUEUES = "gang-extender.io/queues"
-ALLOWED_CLASSES = "gang-extender.io/priority-classes"
 
 
 class RawTaint(msgspec.Struct, gc=False):
