@@ -30,6 +30,7 @@ from extender.model.queue import (
     Namespace,
     PriorityClass,
     Queue,
+    Share,
 )
 from extender.model.reason import Problem, Reason
 from extender.settings import Settings
@@ -98,6 +99,17 @@ class QueueAssignment:
                 queues[name] = Queue(name=name)
         return {name: queues[name] for name in sorted(queues)}
 
+    def all_shares(self) -> dict[str, Share]:
+        """Give what namespaces may have of single queues, by name, sorted."""
+        # What is kept in a queue that its namespace cannot use would be kept for nobody.
+        shares = [
+            share
+            for namespace in self._namespaces
+            for share in namespace.shares
+            if self._may_count(namespace.name, share.queue)
+        ]
+        return {share.name: share for share in sorted(shares, key=lambda each: each.name)}
+
     def queue(self, name: str) -> Queue | None:
         """Give a queue that somebody wrote."""
         return self._queues.get(name)
@@ -147,6 +159,8 @@ class QueueAssignment:
             return queue, Problem(Reason.QUEUE_NOT_ALLOWED, unseen)
         if known is None:
             return queue, self._missing(queue, namespace)
+        if known.problem:
+            return queue, Problem(Reason.QUEUE_NOT_ALLOWED, known.problem)
         if self._policy.denies(known):
             return queue, _denied(known)
         if not is_choice and not home:

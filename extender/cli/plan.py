@@ -106,6 +106,8 @@ def page(snapshot: Snapshot, plan: Plan) -> None:
     parts: list[RenderableType] = [_head(snapshot, plan), Text()]
     if plan.queues:
         parts += [_queues(plan), Text()]
+    if plan.shares:
+        parts += [_shares(plan), Text()]
     if plan.verdicts:
         parts.append(_gangs(plan))
     if plan.evictions:
@@ -144,6 +146,20 @@ def _queues(plan: Plan) -> Table:
             _amounts(figures.allocated),
             _amounts(figures.requested),
             _share(figures),
+        )
+    return table
+
+
+def _shares(plan: Plan) -> Table:
+    table = _table("NAMESPACE", "IN QUEUE", "AT LEAST", "USES", "AT MOST", "WANTS")
+    for figures in plan.shares.values():
+        table.add_row(
+            figures.namespace,
+            figures.queue,
+            _amounts(figures.at_least),
+            _amounts(figures.allocated),
+            _amounts(figures.at_most),
+            _amounts(figures.requested),
         )
     return table
 

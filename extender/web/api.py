@@ -9,7 +9,7 @@ from typing import Any
 from extender.model.gang import GangKey
 from extender.model.resources import PODS, Resources, write_amount
 from extender.model.snapshot import Snapshot
-from extender.plan.decision import Eviction, Kept, Plan, QueueFigures, Verdict
+from extender.plan.decision import Eviction, Kept, Plan, QueueFigures, ShareFigures, Verdict
 from extender.plan.verdict.explain import Explanation
 from extender.plan.verdict.shortfall import Shortfall
 from extender.reporting.journal import JournalLine
@@ -22,6 +22,7 @@ def plan(current: Plan, snapshot: Snapshot | None = None) -> Document:
     return {
         "generation": current.generation,
         "queues": queues(current),
+        "shares": [share(figures) for figures in current.shares.values()],
         "gangs": gangs(current, snapshot),
         "binds": _binds(current, snapshot) if snapshot else {},
         "evictions": [eviction(each) for each in current.evictions],
@@ -46,6 +47,18 @@ def queue(figures: QueueFigures) -> Document:
         "borrowed": amounts(figures.borrowed),
         "share": round(figures.share, 6),
         "overused": figures.overused,
+    }
+
+
+def share(figures: ShareFigures) -> Document:
+    """Give what one namespace may have of a queue, has at least, uses and wants."""
+    return {
+        "queue": figures.queue,
+        "namespace": figures.namespace,
+        "at_most": amounts(figures.at_most),
+        "at_least": amounts(figures.at_least),
+        "allocated": amounts(figures.allocated),
+        "requested": amounts(figures.requested),
     }
 
 
@@ -107,6 +120,7 @@ def explanation(
         "members_by_status": dict(told.members),
         "missing": told.missing,
         "queue_figures": queue(told.queue) if told.queue else None,
+        "share_figures": share(told.share) if told.share else None,
         "needs": [_need(each) for each in told.needs],
         "ahead": [{"gang": each.gang, "queue": each.queue, "why": each.why} for each in told.ahead],
         "ahead_count": told.ahead_count,

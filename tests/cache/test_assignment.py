@@ -8,8 +8,9 @@ from extender.cache.assignment import QueuePolicy
 from extender.cache.changes import Delete, Kind, SeenPod, Upsert
 from extender.cache.cluster import Cluster
 from extender.model.gang import Gang, GangKey, Membership
-from extender.model.queue import Namespace, PriorityClass, Queue, QueueState
+from extender.model.queue import Namespace, PriorityClass, Queue, QueueState, Share
 from extender.model.reason import Reason
+from extender.model.resources import Resources
 
 from .building import COSCHEDULING, GANG, NOW, bare_pod, cluster, group, lone, pod
 
@@ -262,6 +263,39 @@ def test_whoever_runs_without_a_home_counts_where_it_was_started_or_in_the_last_
 
     assert gang_of(cluster(group(), started, silver, bronze, lists)).queue == "silver"
     assert gang_of(cluster(group(), pod("w-0", on="n1"), silver, bronze, lists)).queue == "default"
+
+
+AT_MOST_THREE = Share(queue="gold", namespace="a", most=Resources({"cpu": 3000}))
+
+
+def test_what_a_namespace_has_of_a_queue_is_in_the_snapshot_while_the_queue_exists() -> None:
+    made = cluster(Namespace(name="a", shares=(AT_MOST_THREE,)))
+    assert made.snapshot(NOW).shares == {}
+
+    made.apply(Upsert(Queue(name="gold")))
+    assert made.snapshot(NOW).shares == {"gold/a": AT_MOST_THREE}
+
+    made.apply(Upsert(Namespace(name="a")))
+    assert made.snapshot(NOW).shares == {}
+
+
+def test_nothing_is_kept_for_a_namespace_in_a_queue_it_may_not_use() -> None:
+    lists = Namespace(name="a", shares=(AT_MOST_THREE,), allowed=frozenset({"silver"}))
+
+    assert cluster(lists, Queue(name="gold")).snapshot(NOW).shares == {}
+
+
+def test_nobody_gets_in_by_a_typo() -> None:
+    made = cluster(group(), Namespace(name="a", problem="the annotation x cannot be read"))
+
+    assert (reason(made), message(made)) == (
+        Reason.QUEUE_NOT_ALLOWED,
+        "the annotation x cannot be read",
+    )
+
+    made.apply(Upsert(Namespace(name="a")))
+
+    assert reason(made) is None
 
 
 def test_a_gang_that_breaks_two_rules_hears_of_its_group_first() -> None:

@@ -28,7 +28,9 @@ from extender.plan.victims.protected import Protected
 _FLEETING = frozenset({Reason.BACKING_OFF, Reason.QUEUE_NOT_FOUND})
 
 #: Reasons of which an action notices only that they hold; the figures are added afterwards.
-_LIMITS = frozenset({Reason.QUEUE_OVER_DESERVED, Reason.QUEUE_AT_CAPABILITY})
+_LIMITS = frozenset(
+    {Reason.QUEUE_OVER_DESERVED, Reason.QUEUE_AT_CAPABILITY, Reason.NAMESPACE_AT_MOST}
+)
 
 
 class Verdicts:
@@ -155,14 +157,13 @@ class Verdicts:
             used_by_others -= total(pod.requests for pod, _ in gang.pipelined)
         needs = total(shape.requests * number for shape, number in wanted.items())
         # What was noticed while members were being placed counted those as used.
-        if queue.quota is not None:
-            reached = queue.quota.how_many(needs)[1]
-        else:
+        reached = gang.quota.how_many(needs)[1] if gang.quota is not None else None
+        if reached is None and not self._session.rules.promises_hold_together:
             most = dict.fromkeys(needs, inf) | dict(stated(queue.queue.capability))
             reached = too_much(queue.name, used_by_others, most, needs)
         if reached is not None:
             return reached  # more of its due would not help
-        if problem.reason is Reason.QUEUE_AT_CAPABILITY:
+        if problem.reason is not Reason.QUEUE_OVER_DESERVED:
             return problem
         due = self._session.opinions.deserved(queue) or {}
         for name, amount in needs.items():
