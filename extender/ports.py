@@ -18,7 +18,7 @@ import msgspec
 from extender.model.dialect import VOLCANO
 from extender.model.gang import Gang, GangKey, PodGroup
 from extender.model.pod import PodUid
-from extender.model.queue import Queue
+from extender.model.queue import Namespace, Queue
 
 
 class Clock(Protocol):
@@ -142,7 +142,7 @@ class TakesBack(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """An object of the API server that we speak about: a PodGroup, a Queue or a Pod."""
+    """An object of the API server that we speak about: a PodGroup, Queue, Pod or Namespace."""
 
     kind: str
     name: str
@@ -172,6 +172,11 @@ class Subject:
     def of_queue(cls, queue: Queue) -> Subject:
         """Name a queue; those that only we imagine have no uid."""
         return cls(kind="Queue", dialect=VOLCANO, name=queue.name, uid=queue.uid)
+
+    @classmethod
+    def of_namespace(cls, namespace: Namespace) -> Subject:
+        """Name a namespace; it belongs to none itself."""
+        return cls(kind="Namespace", name=namespace.name, uid=namespace.uid)
 
 
 class StatusWriter(Protocol):

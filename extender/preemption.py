@@ -150,7 +150,7 @@ class Preemption:
         queue, figures = self._cluster.queue(name), self._plan().queues.get(name)
         if figures is None or (queue is not None and not queue.reclaimable):
             return False
-        has, due = figures.allocated, figures.deserved
+        has, due = figures.own, figures.deserved
         counted = [name for name in lost if name in due]
         return not counted or any(
             has.amount(each) > due.amount(each) <= has.amount(each) - lost[each] for each in counted
@@ -169,7 +169,7 @@ def _stays_within_due(queue: QueueFigures | None, more: Resources) -> bool:
     if queue is None:
         return False
     return all(
-        queue.allocated.amount(name) + amount <= queue.deserved.amount(name)
+        queue.own.amount(name) + amount <= queue.deserved.amount(name)
         for name, amount in more.items()
         if name in queue.deserved
     )

@@ -11,6 +11,7 @@ import asyncio
 import random
 from collections.abc import Callable
 
+from extender.audit.everything import Audit
 from extender.cache.assignment import QueuePolicy
 from extender.cache.cluster import Cluster
 from extender.cycle import Cycle, Published
@@ -30,6 +31,7 @@ from extender.ports import Clock, ClusterPorts, WakeOrder
 from extender.promises.arrivals import Arrivals
 from extender.promises.ledger import LOOK_S, Ledger
 from extender.promises.tickets import Tickets
+from extender.reporting.findings import Findings
 from extender.reporting.holdnews import HoldNews
 from extender.reporting.journal import Journal
 from extender.reporting.reporter import Reporter
@@ -108,10 +110,12 @@ class Runtime:
             reprieves=Reprieves(min_run_s=settings.min_run_s),
             dry_run=settings.dry_run,
         )
+        findings = Findings(Audit(), ports.announcer, clock)
         self._reporter = Reporter(
             writer=ports.status,
             announcer=ports.announcer,
             journal=journal,
+            findings=findings,
             metrics=metrics,
             clock=clock,
         )
@@ -135,6 +139,7 @@ class Runtime:
         metrics.holds.set_function(lambda: barrier.holds)
         self.pages = create_app(
             journal=journal,
+            findings=lambda: findings.current,
             policies=policies,
             metrics=metrics,
             readiness=may_answer,

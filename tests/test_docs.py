@@ -7,7 +7,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import yaml
 
+from extender.audit import queues
 from extender.cli.main import main
 from extender.kube.decode import membership
 from extender.plan.policy import policies
@@ -51,6 +53,25 @@ def test_the_concepts_name_the_keys_of_groups_in_the_order_in_which_they_win() -
     ours = re.search(r"one of ours\n\(([^)]*)\)", rest)
     assert ours is not None
     assert tuple(re.findall(r"`([^`]+)`", ours[1])) == Settings().scheduler_name
+
+
+def test_the_findings_of_the_manual_are_those_there_are() -> None:
+    text = (DOCS / "operations.md").read_text().partition("## Findings")[2].partition("\n## ")[0]
+    shown = re.findall(r"^\| Queue \| `(\w+)` \|", text, re.M)
+
+    assert sorted(shown) == sorted(queues.REASONS)
+
+
+def test_the_policies_of_the_manual_are_those_in_the_manifests() -> None:
+    shown = re.findall(
+        r"^\| `(gang-extender-[\w-]+)` \|", (DOCS / "admission.md").read_text(), re.M
+    )
+    files = (ROOT / "manifests" / "admission").glob("*.yaml")
+    things = [thing for file in files for thing in yaml.safe_load_all(file.read_text())]
+    policies = [t["metadata"]["name"] for t in things if t["kind"].endswith("AdmissionPolicy")]
+    bound = [t["spec"]["policyName"] for t in things if t["kind"].endswith("PolicyBinding")]
+
+    assert sorted(shown) == sorted(policies) == sorted(bound)
 
 
 def spans(page: Path, pattern: str) -> list[str]:

@@ -26,7 +26,7 @@ class World:
         self.cluster = cluster(node("n1"), *items)
         self.plan = Plan(
             queues={
-                name: QueueFigures(name=name, weight=1, deserved=cpus(due), allocated=cpus(used))
+                name: QueueFigures(name=name, weight=1, deserved=cpus(due), own=cpus(used))
                 for name, (used, due) in figures.items()
             }
         )

@@ -110,6 +110,10 @@ class QueueAssignment:
         ]
         return {share.name: share for share in sorted(shares, key=lambda each: each.name)}
 
+    def all_namespaces(self) -> dict[str, Namespace]:
+        """Give every namespace somebody told us of, sorted by name."""
+        return {each.name: each for each in sorted(self._namespaces, key=lambda each: each.name)}
+
     def queue(self, name: str) -> Queue | None:
         """Give a queue that somebody wrote."""
         return self._queues.get(name)

@@ -90,6 +90,7 @@ class Cluster:
         self._policy = QueueAssignment(policy or QueuePolicy(), queues, namespaces, classes)
         self._queues: dict[str, Queue] | None = None
         self._shares: dict[str, Share] | None = None
+        self._namespaces: Mapping[str, Namespace] | None = None
         self._sorted_budgets: tuple[DisruptionBudget, ...] | None = None
         self._misfits_shown: Mapping[GangKey, frozenset[str]] = {}
         self._generations = count(1)
@@ -174,6 +175,7 @@ class Cluster:
                 gangs=gangs,
                 queues=self._queues or {},
                 shares=self._shares or {},
+                namespaces=self._namespaces or {},
                 budgets=self._sorted_budgets or (),
                 stuck=self._pods.stuck,
                 misfits={
@@ -341,6 +343,8 @@ class Cluster:
             self._queues = self._policy.all_queues()
         if self._shares is None:
             self._shares = self._policy.all_shares()
+        if self._namespaces is None:
+            self._namespaces = self._policy.all_namespaces()
         if self._sorted_budgets is None:
             self._sorted_budgets = tuple(sorted(self._budgets, key=key_of))
 
@@ -377,7 +381,7 @@ class Cluster:
         self, name: str, old: Namespace | None, new: Namespace | None, news: News
     ) -> None:
         self._gangs.touch_namespace(name)
-        self._queues = self._shares = None
+        self._queues = self._shares = self._namespaces = None
 
     def _class_changed(
         self, name: str, old: PriorityClass | None, new: PriorityClass | None, news: News

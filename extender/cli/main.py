@@ -8,6 +8,7 @@ import click
 
 from extender import __version__
 from extender.cli.demo import demo
+from extender.cli.doctor import doctor
 from extender.cli.explain import explain
 from extender.cli.plan import plan
 from extender.cli.scheduler_config import scheduler_config
@@ -31,5 +32,5 @@ def main() -> None:
     """Gang admission, DRF order and weighted queues for the stock kube-scheduler."""
 
 
-for word in (serve, demo, plan, explain, top, scheduler_config):
+for word in (serve, demo, plan, explain, top, doctor, scheduler_config):
     main.add_command(word)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,7 +80,6 @@ def read(paths: Sequence[str], schedulers: frozenset[str]) -> Objects:
         for document in _documents(path):
             for thing in _flat(document, path):
                 _read_one(thing, path, codecs, found)
-    _check_parents(found.changes, paths)
     return found
 
 
@@ -190,22 +189,6 @@ def _at(thing: Any, path: Sequence[str], where: str = "") -> Iterator[tuple[str,
             yield from _at(each, path[1:], f"{where}[{number}]")
     elif isinstance(thing, Mapping) and path[0] in thing:
         yield from _at(thing[path[0]], path[1:], f"{where}.{path[0]}".lstrip("."))
-
-
-def _check_parents(changes: Iterable[Upsert], paths: Sequence[str]) -> None:
-    parents = {
-        change.item.name: change.item.parent
-        for change in changes
-        if isinstance(change.item, Queue) and change.item.parent
-    }
-    for name in parents:
-        line, above = [name], parents[name]
-        while above in parents and above not in line:
-            line.append(above)
-            above = parents[above]
-        if above == name:
-            circle = " below ".join([*line, name])
-            raise BadInput(f"{', '.join(paths)}: Queue {name}: spec.parent: {circle} is a circle")
 
 
 def _name(thing: Mapping[str, Any]) -> str:

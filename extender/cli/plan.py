@@ -11,6 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from extender.audit.everything import audit
 from extender.cache.assignment import QueuePolicy
 from extender.cli import objects
 from extender.cli.missing import missing
@@ -70,17 +71,21 @@ def plan(
             -A -o yaml > saved.yaml
         gang-extender plan -f saved.yaml
 
-    Kinds that are not in the files and could change the answer are named.
+    Objects that make no sense, and kinds that are not in the files and could change the answer,
+    are named.
     """
     policy = PolicyFile(config or "").current()
     found = objects.read(files, frozenset(schedulers))
     queues = QueuePolicy.of(Settings(**queue_settings))
     snapshot = found.snapshot(_time(now) if now else None, queues)
     decided = make_plan(snapshot, policy)
-    document = api.plan(decided, snapshot)
+    findings = audit(snapshot)
+    document = {**api.plan(decided, snapshot), "findings": api.findings(findings)}
     del document["generation"]  # a number of the live product that says nothing here
     show(document, output, lambda: page(snapshot, decided))
     _tell_passed_over(found.passed_over)
+    for each in findings:
+        click.echo(f"{each.reason}: {each.message}", err=True)
     for words in missing(found, snapshot, decided):
         click.echo(f"not in the input: {words}", err=True)
 

@@ -93,6 +93,7 @@ class Namespace:
     """A tenant's place, with the policy its administrators wrote on it."""
 
     name: str
+    uid: str = ""
     #: The queue of gangs that name none; empty when not said.
     queue: str = ""
     #: The queues its gangs may use, its home queue beside; None when nobody limits them.

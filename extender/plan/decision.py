@@ -69,7 +69,11 @@ class QueueFigures:
     name: str
     weight: int
     deserved: Resources = NOTHING
+    #: Used by its gangs and those of the queues below it.
     allocated: Resources = NOTHING
+    #: Used by its own gangs.
+    own: Resources = NOTHING
+    #: Used and waited for, here and below.
     requested: Resources = NOTHING
     #: What it uses above its due: lent to it, and the first to be taken back.
     borrowed: Resources = NOTHING

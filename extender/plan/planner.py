@@ -21,6 +21,7 @@ from extender.plan.decision import Eviction, Plan, QueueFigures, ShareFigures, T
 from extender.plan.policy import policies
 from extender.plan.policy.options import VOLCANO, Policy
 from extender.plan.queues.open_queues import open_queues
+from extender.plan.queues.quota import upwards
 from extender.plan.room.state import QueueUse
 from extender.plan.session import Session
 from extender.plan.verdict.kept import idle, kept
@@ -154,8 +155,11 @@ def _queue_figures(session: Session) -> dict[str, QueueFigures]:
         if gang.committed:
             name = gang.queue.name
             started[name] = started.get(name, NOTHING) + gang.started
+    own = {name: used + started.get(name, NOTHING) for name, used in session.census.used.items()}
+    wanted = {name: queue.requested for name, queue in session.queues.items()}
+    with_below, wanted_with_below = _families(session, own), _families(session, wanted)
     return {
-        name: _figures(session, queue, session.census.used[name] + started.get(name, NOTHING))
+        name: _figures(session, queue, own[name], with_below[name], wanted_with_below[name])
         for name, queue in sorted(session.queues.items())
     }
 
@@ -180,14 +184,29 @@ def _share_figures(session: Session) -> dict[str, ShareFigures]:
     }
 
 
-def _figures(session: Session, queue: QueueUse, used: Resources) -> QueueFigures:
+def _families(session: Session, amounts: Mapping[str, Resources]) -> dict[str, Resources]:
+    """Add to the amounts of every queue those of all below it."""
+    added = dict(amounts)
+    for name, queue in session.queues.items():
+        if amounts[name]:
+            for above in upwards(queue.parent):
+                added[above.name] = added[above.name] + amounts[name]
+    return added
+
+
+def _figures(
+    session: Session, queue: QueueUse, own: Resources, family: Resources, wanted: Resources
+) -> QueueFigures:
     due = session.opinions.deserved(queue) or {}
+    # In a tree of dues a parent's is for its whole family; otherwise it is for its own gangs.
+    used = family if session.queues_interact else own
     return QueueFigures(
         name=queue.name,
         weight=queue.queue.weight,
         deserved=_whole(due),
-        allocated=used,
-        requested=queue.requested,
+        allocated=family,
+        own=own,
+        requested=wanted,
         borrowed=used.without(PODS).beyond(_whole(due)).positive(),
         share=session.maths.share(used, due),
         overused=any(not session.maths.within({name: used.amount(name)}, due) for name in due),

@@ -7,10 +7,11 @@ and details, which may lag a little: counters, amounts, the sentence beside a re
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from extender.audit.finding import Finding
 from extender.model.dialect import COSCHEDULING, KUBE_BATCH, KUBE_BATCH_INCUBATOR, VOLCANO
 from extender.model.gang import Gang, Phase
 from extender.model.pod import Status
@@ -20,6 +21,8 @@ from extender.model.resources import PODS, Resources, write_amount
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan, QueueFigures, Standing, Verdict
 
+#: On a Queue: true when it means what it says.
+AS_WRITTEN = "AsWritten"
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULED = "Scheduled"
 #: A gang that waits should say so at once, one whose pods are still being created a little later,
@@ -108,15 +111,17 @@ def _timed(told: Content, verdict: Verdict) -> Content:
     return replace(told, settle_s=settle_s)
 
 
-def of_queues(snapshot: Snapshot, plan: Plan) -> dict[str, Content]:
-    """Say what the status of every queue should be."""
+def of_queues(
+    snapshot: Snapshot, plan: Plan, found: Callable[[str], Sequence[Finding]] = lambda _: ()
+) -> dict[str, Content]:
+    """Say what the status of every queue should be, with what was *found* wrong with it."""
     counters: dict[str, Counter[Phase]] = {name: Counter() for name in plan.queues}
     for key, verdict in plan.verdicts.items():
         gang = snapshot.gangs.get(key)
         if verdict.queue in counters and gang is not None and gang.group.dialect:
             counters[verdict.queue][verdict.phase] += 1
     return {
-        name: _of_queue(figures, counters[name], snapshot.queues[name].state)
+        name: _of_queue(figures, counters[name], snapshot.queues[name].state, found(name))
         for name, figures in plan.queues.items()
         if name in snapshot.queues and snapshot.queues[name].uid
     }
@@ -163,7 +168,9 @@ def _condition(kind: str, verdict: Verdict) -> dict[str, str]:
     }
 
 
-def _of_queue(figures: QueueFigures, counters: Counter[Phase], state: QueueState) -> Content:
+def _of_queue(
+    figures: QueueFigures, counters: Counter[Phase], state: QueueState, found: Sequence[Finding]
+) -> Content:
     # A queue that was told to close has closed once its last gang is gone. Nothing else about
     # its state is ours to change.
     closed = state is QueueState.CLOSING and not counters.total()
@@ -174,9 +181,20 @@ def _of_queue(figures: QueueFigures, counters: Counter[Phase], state: QueueState
             "allocated": _amounts(figures.allocated),
             "deserved": _amounts(figures.deserved),
             "share": f"{figures.share:.4f}",
+            "conditions": [_as_written(found)],
         }
     )
     return replace(told, pause_s=QUEUE_PAUSES_S)
+
+
+def _as_written(found: Sequence[Finding]) -> dict[str, str]:
+    """Say whether a queue means what it says; Volcano's own CRD has no place for it."""
+    return {
+        "type": AS_WRITTEN,
+        "status": "False" if found else "True",
+        "reason": found[0].reason if found else "NothingFound",
+        "message": "; ".join(each.message for each in found)[:_LONGEST_MESSAGE],
+    }
 
 
 def _amounts(resources: Resources) -> dict[str, str]:

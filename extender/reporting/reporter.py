@@ -25,6 +25,7 @@ from extender.plan.decision import Plan, Standing, Verdict
 from extender.ports import Announcer, Clock, StatusWriter, Subject
 from extender.reporting import contents
 from extender.reporting.contents import Content
+from extender.reporting.findings import Findings
 from extender.reporting.journal import Change, Journal, Pass
 from extender.reporting.record import Record, Schedule
 from extender.timing.clock import timestamp
@@ -51,12 +52,14 @@ class Reporter:
         writer: StatusWriter,
         announcer: Announcer,
         journal: Journal,
+        findings: Findings,
         metrics: Metrics,
         clock: Clock,
     ) -> None:
         self._writer = writer
         self._announcer = announcer
         self._journal = journal
+        self._findings = findings
         self._metrics = metrics
         self._clock = clock
         self._started = clock.now()
@@ -117,11 +120,12 @@ class Reporter:
         now = self._clock.monotonic()
         last = self._journal.last
         if last is not None and last is not self._seen:
+            self._findings.look(last.snapshot, now)
             self._schedule_gangs(last, now)
             self._schedule_queues(last, now)
             self._seen = last
         due = min((self._advance(record, now) for record in list(self._open)), default=inf)
-        return min(IDLE_S, max(0.0, due - now))
+        return min(IDLE_S, max(0.0, min(due, self._findings.tell(now)) - now))
 
     def _want(self, record: Record, content: Content, now: float) -> None:
         record.schedule.want(content, now)
@@ -166,7 +170,8 @@ class Reporter:
         for name in self._queues.keys() - last.plan.queues.keys():
             self._open.discard(self._queues.pop(name))
             self._metrics.forget_queue(name)
-        for name, content in contents.of_queues(last.snapshot, last.plan).items():
+        found = self._findings.about_queue
+        for name, content in contents.of_queues(last.snapshot, last.plan, found).items():
             subject = Subject.of_queue(last.snapshot.queues[name])
             record = self._queues.get(name)
             if record is None or record.subject.uid != subject.uid:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from extender.audit.finding import Finding
 from extender.model.gang import GangKey
 from extender.model.resources import PODS, Resources, write_amount
 from extender.model.snapshot import Snapshot
@@ -43,6 +44,7 @@ def queue(figures: QueueFigures) -> Document:
         "weight": figures.weight,
         "deserved": amounts(figures.deserved),
         "allocated": amounts(figures.allocated),
+        "own": amounts(figures.own),
         "requested": amounts(figures.requested),
         "borrowed": amounts(figures.borrowed),
         "share": round(figures.share, 6),
@@ -130,6 +132,14 @@ def explanation(
         "would_start_with": list(told.remedies),
         "story": lines(story),
     }
+
+
+def findings(found: Sequence[Finding]) -> list[Document]:
+    """Give what makes no sense as it is written."""
+    return [
+        {"kind": each.kind, "name": each.name, "reason": each.reason, "message": each.message}
+        for each in found
+    ]
 
 
 def lines(story: Sequence[JournalLine]) -> list[Document]:

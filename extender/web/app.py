@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import cast
@@ -14,11 +14,12 @@ from flask import Flask, Response
 from flask.typing import ResponseReturnValue
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from extender.audit.finding import Finding
 from extender.metrics import Metrics
 from extender.policyfile import PolicyFile
 from extender.reporting.journal import Journal
 from extender.web.ops import Ops
-from extender.web.series import PlanSeries, WatchSeries
+from extender.web.series import FindingSeries, PlanSeries, WatchSeries
 
 #: The page is complete in itself: it may ask only us, and nobody may frame it.
 _POLICY = (
@@ -30,6 +31,7 @@ _POLICY = (
 def create_app(
     *,
     journal: Journal,
+    findings: Callable[[], Sequence[Finding] | None],
     policies: PolicyFile,
     metrics: Metrics,
     readiness: Callable[[], list[str]],
@@ -38,14 +40,15 @@ def create_app(
 ) -> Flask:
     """Mount the pages, and let *metrics* show what is read when somebody scrapes.
 
-    *readiness* says what must be mended before we decide anything; *notes* says what should be
-    mended although we go on.
+    *findings* says what makes no sense, None before anybody looked; *readiness* says what must
+    be mended before we decide anything; *notes* says what should be mended although we go on.
     """
     metrics.policy_refused.set_function(lambda: bool(policies.problem))
     metrics.registry.register(PlanSeries(lambda: journal.last))
+    metrics.registry.register(FindingSeries(findings))
     metrics.registry.register(WatchSeries(silence))
     app = Flask(__name__, static_folder=None)
-    app.register_blueprint(Ops(journal, policies.current).blueprint())
+    app.register_blueprint(Ops(journal, policies.current, findings=findings).blueprint())
     app.add_url_rule("/", view_func=dashboard)
 
     @app.get("/healthz")

@@ -1,14 +1,15 @@
-"""The read-only API of the operations port: queues, gangs, the plan, and why a gang waits."""
+"""The read-only API of the operations port: queues, gangs, findings, and why a gang waits."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 from flask import Blueprint, Response
 from flask.typing import ResponseReturnValue
 
+from extender.audit.finding import Finding
 from extender.model.gang import GangKey
 from extender.plan.decision import NO_PLAN
 from extender.plan.policy.options import Policy
@@ -26,9 +27,11 @@ class Ops:
         journal: Journal,
         policy: Callable[[], Policy],
         now: Callable[[], float] = time.time,
+        findings: Callable[[], Sequence[Finding] | None] = lambda: None,
     ) -> None:
         self._journal = journal
         self._policy = policy
+        self._findings = findings
         self._now = now
         #: The last plan in writing: pages ask for it again and again.
         self._written: tuple[Pass | None, bytes] = (None, b"")
@@ -40,6 +43,7 @@ class Ops:
         routes.add_url_rule("/queues", view_func=self.queues)
         routes.add_url_rule("/gangs", view_func=self.gangs)
         routes.add_url_rule("/gangs/<namespace>/<name>", view_func=self.gang)
+        routes.add_url_rule("/findings", view_func=self.findings)
         routes.add_url_rule("/snapshot", view_func=self.snapshot)
         return routes
 
@@ -79,6 +83,13 @@ class Ops:
                 told, last.plan, last.snapshot, since=since, lasted_s=lasted_s, story=story
             )
         )
+
+    def findings(self) -> ResponseReturnValue:
+        """Give what makes no sense as it is written; 503 while nobody has looked."""
+        found = self._findings()
+        if found is None:
+            return _json({"error": "the first plan is being made; ask again in a moment"}, 503)
+        return _json(api.findings(found))
 
     def snapshot(self) -> ResponseReturnValue:
         """Give the cluster as the last plan saw it, as a List that `plan -f` reads."""

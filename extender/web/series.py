@@ -10,11 +10,12 @@ dashboards and alerts written for them go on working.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from extender.audit.finding import Finding
 from extender.model.gang import Phase
 from extender.model.resources import CPU, MEMORY, PODS, Resources
 from extender.plan.decision import Plan, QueueFigures, Standing, Verdict
@@ -56,6 +57,25 @@ class PlanSeries(_Scraped):
         yield from _pod_groups(last, {figures.name for figures in queues})
         yield _gangs(last.plan)
         yield from _unscheduled(last)
+
+
+class FindingSeries(_Scraped):
+    """What makes no sense as it is written, by kind of object and reason."""
+
+    def __init__(self, findings: Callable[[], Sequence[Finding] | None]) -> None:
+        self._findings = findings
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Give one series per kind and reason; none when all is well."""
+        family = GaugeMetricFamily(
+            "gang_extender_findings",
+            "Objects that make no sense as they are written.",
+            labels=["kind", "reason"],
+        )
+        counts = Counter((each.kind, each.reason) for each in self._findings() or ())
+        for (kind, reason), count in sorted(counts.items()):
+            family.add_metric([kind, reason], count)
+        yield family
 
 
 class WatchSeries(_Scraped):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from flask import Flask
 from werkzeug.serving import make_server
 
+from extender.audit.finding import Finding
 from extender.plan.policy import policies
 from extender.reporting.journal import Journal
 from extender.web.ops import Ops
@@ -22,9 +23,16 @@ def journal() -> Journal:
 
 
 @pytest.fixture
-def ops_url(journal: Journal) -> Iterator[str]:
+def findings() -> list[Sequence[Finding] | None]:
+    """Put what was found in the first place; None when nobody has looked."""
+    return [None]
+
+
+@pytest.fixture
+def ops_url(journal: Journal, findings: list[Sequence[Finding] | None]) -> Iterator[str]:
     app = Flask(__name__)
-    app.register_blueprint(Ops(journal, lambda: policies.DEFAULT, lambda: NOW).blueprint())
+    ops = Ops(journal, lambda: policies.DEFAULT, lambda: NOW, lambda: findings[0])
+    app.register_blueprint(ops.blueprint())
     server = make_server("127.0.0.1", 0, app)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()

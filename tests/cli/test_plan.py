@@ -93,7 +93,6 @@ QUEUES = """
         pytest.param(": : [", ["neither YAML nor JSON"], id="not YAML"),
         pytest.param("hello: world", ["no Kubernetes object"], id="no object"),
         pytest.param(NODE % "{memory: 1.5.3Gi}", ["Node n1", "memory", "1.5.3Gi"], id="quantity"),
-        pytest.param(QUEUES, ["Queue a", "spec.parent", "circle"], id="a circle of queues"),
         pytest.param("[1, 2]", ["no Kubernetes object"], id="a list of numbers"),
         pytest.param('{"kind": "Pod"', ["neither YAML nor JSON"], id="half of JSON"),
         pytest.param(f"{KIND % 'Pod'}, metadata: [1]}}", ["Pod", "metadata"], id="odd metadata"),
@@ -127,6 +126,20 @@ def test_a_bad_object_is_named_with_file_and_field(
     assert result.exit_code == 2
     assert result.output.count("\n") == 1
     assert all(word in result.output for word in ["bad.yaml", *words])
+
+
+def test_queues_that_make_no_sense_are_named_and_planned_as_they_are_live(tmp_path: Path) -> None:
+    file = tmp_path / "queues.yaml"
+    file.write_text(QUEUES)
+
+    result = plan("-f", str(file), "-o", "json")
+
+    said = json.loads(result.stdout)["findings"]
+    assert [(each["kind"], each["name"], each["reason"]) for each in said] == [
+        ("Queue", "a", "ParentCircle"),
+        ("Queue", "b", "ParentCircle"),
+    ]
+    assert "ParentCircle: queue a is below itself (a below b below a)" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ import urllib3
 
 Object = dict[str, Any]
 Items = list[Object]
+Texts = list[str]
 
 MERGE_PATCH = "application/merge-patch+json"
 
@@ -35,6 +36,7 @@ class Api:
     def __init__(self, url: str, token: str, certificate_authority: Path) -> None:
         self.url = url
         self._token = token
+        self._certificate_authority = certificate_authority
         # No retries: a test that stops the API server wants to see that it is gone.
         self._http = urllib3.PoolManager(
             maxsize=8,
@@ -42,6 +44,10 @@ class Api:
             retries=False,
             timeout=urllib3.Timeout(connect=5, read=30),
         )
+
+    def as_another(self, token: str) -> Api:
+        """A client of the same API server for whoever has *token*."""
+        return Api(self.url, token, self._certificate_authority)
 
     def close(self) -> None:
         self._http.clear()
@@ -54,6 +60,13 @@ class Api:
             namespace = wanted["metadata"].get("namespace")
             created.append(self.request("POST", _path(resource, namespace), wanted))
         return created
+
+    def warned(self, wanted: Object) -> Texts:
+        """Create *wanted* and give what the API server warned about, as kubectl would show it."""
+        path = _path(resource_of(wanted), wanted["metadata"].get("namespace"))
+        headers = self._send("POST", path, wanted).headers
+        # One header each: 299 - "the text".
+        return [each.partition('"')[2].removesuffix('"') for each in headers.getlist("warning")]
 
     def get(self, resource: str, name: str, namespace: str | None = None) -> Object:
         return self.request("GET", _path(resource, namespace, name))

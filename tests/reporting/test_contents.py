@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from extender.audit.finding import Finding
 from extender.model.dialect import COSCHEDULING, KUBE_BATCH, VOLCANO
 from extender.model.gang import Phase
 from extender.model.pod import Status
@@ -151,7 +152,28 @@ def test_a_queue_says_what_it_uses_deserves_and_holds() -> None:
         "allocated": {"cpu": "2500m", "pods": "3"},
         "deserved": {"cpu": "4", "memory": "1Gi"},
         "share": "0.6250",
+        "conditions": [
+            {"type": "AsWritten", "status": "True", "reason": "NothingFound", "message": ""}
+        ],
     }
+
+
+def test_a_queue_says_what_makes_no_sense_in_it() -> None:
+    found = [
+        Finding("Queue", "left", "ParentMissing", "its parent is missing"),
+        Finding("Queue", "left", "WeightZero", "its weight is 0"),
+    ]
+
+    said = contents.of_queues(snapshot(), plan(queues={"left": FIGURES}), lambda name: found)
+
+    assert said["left"].body["conditions"] == [
+        {
+            "type": "AsWritten",
+            "status": "False",
+            "reason": "ParentMissing",
+            "message": "its parent is missing; its weight is 0",
+        }
+    ]
 
 
 def test_a_closing_queue_has_closed_when_its_last_gang_is_gone() -> None:

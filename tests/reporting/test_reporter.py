@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from extender.audit.everything import Audit
 from extender.errors import ApiError
 from extender.metrics import Metrics
 from extender.model.gang import Gang, Phase
@@ -15,6 +16,7 @@ from extender.model.queue import Queue
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.plan.decision import QueueFigures, Verdict
+from extender.reporting.findings import Findings
 from extender.reporting.journal import Journal
 from extender.reporting.record import PATIENCE_S
 from extender.reporting.reporter import Reporter
@@ -52,6 +54,7 @@ class Desk:
             writer=self.writer,
             announcer=self.announcer,
             journal=Journal(),
+            findings=Findings(Audit(), self.announcer, self.clock),
             metrics=self.metrics,
             clock=self.clock,
         )

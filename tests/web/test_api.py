@@ -88,6 +88,7 @@ def test_the_plan_names_pods_and_writes_amounts_as_kubernetes_does(client: Flask
             "weight": 2,
             "deserved": {"cpu": "1500m", "memory": "3Gi"},
             "allocated": {},
+            "own": {},
             "requested": {},
             "borrowed": {},
             "share": 0.666667,

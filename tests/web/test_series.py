@@ -8,13 +8,14 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from extender.audit.finding import Finding
 from extender.metrics import Metrics
 from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.plan.decision import Plan, QueueFigures
 from extender.reporting.journal import Pass
-from extender.web.series import MOST_GANGS, PlanSeries
+from extender.web.series import MOST_GANGS, FindingSeries, PlanSeries
 from tests.evictions.scene import gang, plan, snapshot, verdict
 
 FIGURES = QueueFigures(
@@ -55,6 +56,25 @@ def test_a_queue_shows_what_it_deserves_uses_and_wants() -> None:
     assert seen["gang_extender_queue_requested", "left", "cpu"] == 6
     assert seen["gang_extender_queue_share", "left"] == 0.625
     assert seen["gang_extender_queue_overused", "left"] == 1
+
+
+def test_findings_are_counted_by_kind_and_reason() -> None:
+    found = [
+        Finding("Queue", "a", "ParentMissing", "mend it"),
+        Finding("Queue", "b", "ParentMissing", "mend it"),
+        Finding("Namespace", "a", "UnknownQueue", "mend it"),
+    ]
+    registry = CollectorRegistry()
+    registry.register(FindingSeries(lambda: found))
+
+    def counted(kind: str, reason: str) -> float | None:
+        labels = {"kind": kind, "reason": reason}
+        return registry.get_sample_value("gang_extender_findings", labels)
+
+    assert counted("Queue", "ParentMissing") == 2
+    assert counted("Namespace", "UnknownQueue") == 1
+    found.clear()
+    assert counted("Queue", "ParentMissing") is None
 
 
 def test_volcanos_series_have_volcanos_names_and_units() -> None:

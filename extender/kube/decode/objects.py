@@ -129,6 +129,7 @@ def to_namespace(raw: RawNamespace) -> Namespace:
     shares, problem = read_shares(raw.metadata.name, annotations)
     return Namespace(
         name=raw.metadata.name,
+        uid=raw.metadata.uid,
         queue=annotations.get(HOME_QUEUE, "").strip(),
         allowed=_names(annotations.get(ALLOWED_QUEUES)),
         classes=_names(annotations.get(ALLOWED_CLASSES)),

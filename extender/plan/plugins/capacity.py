@@ -154,7 +154,7 @@ class Capacity(Plugin):
     def _cannot_start(self, queue: QueueUse, *, closed_matters: bool = True) -> Problem | None:
         problem = self._known.broken.get(queue.name)
         if problem is None and closed_matters:
-            problem = quota.closed(queue.queue)
+            problem = quota.closed(queue)
         return problem
 
     def _is_due(self, entitled: Entitlement, asked: Resources) -> bool:

@@ -70,7 +70,7 @@ class Proportion(Plugin):
     def allocatable(self, gang: GangState, shape: Shape) -> int | Problem:
         """Count the pods of *shape* that keep the queue of *gang* within its due."""
         queue = gang.queue
-        problem = quota.closed(queue.queue)
+        problem = quota.closed(queue)
         if problem is not None:
             return problem
         asked = self._asked.get(shape)
@@ -92,7 +92,7 @@ class Proportion(Plugin):
 
     def preemptive(self, gang: GangState, shape: Shape) -> bool:
         """Ask whether the queue of *gang* stays within its due with one more pod of *shape*."""
-        if quota.closed(gang.queue.queue) is not None:
+        if quota.closed(gang.queue) is not None:
             return False
         after = gang.queue.allocated + shape.requests
         return not excess(after, self.deserved(gang.queue), shape.requests)
@@ -125,7 +125,7 @@ class Proportion(Plugin):
     def enqueueable(self, gang: GangState) -> Vote | Problem:
         """Permit a gang whose minimum its queue could hold beside what it promised already."""
         queue = gang.queue
-        problem = quota.closed(queue.queue)
+        problem = quota.closed(queue)
         if problem is not None:
             return problem
         least = gang.gang.group.min_resources

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from extender.model.gang import GangKey
-from extender.model.queue import QueueState
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.plan.decision import OpenQueue, Verdict
 from extender.plan.plugin import View
+from extender.plan.queues import quota
 from extender.plan.room.state import QueueUse
 
 #: Reasons that mean: it would take room, if there were some or if it were its turn.
@@ -44,7 +44,7 @@ def open_queues(session: View, verdicts: Mapping[GangKey, Verdict]) -> dict[str,
             is_quiet=name not in crowded,
         )
         for name, state in session.queues.items()
-        if state.queue.state is QueueState.OPEN
+        if quota.closed(state) is None
     }
 
 

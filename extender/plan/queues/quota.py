@@ -34,6 +34,11 @@ class _Below(Protocol):
     parent: Any
 
 
+class _Standing(_Below, Protocol):
+    name: str
+    queue: Queue
+
+
 Q = TypeVar("Q", bound=_Below)
 
 
@@ -262,11 +267,20 @@ def stated(capability: Resources) -> Resources:
     )
 
 
-def closed(queue: Queue) -> Problem | None:
-    """Say that *queue* is not open, None when it is."""
-    if queue.state is QueueState.OPEN:
-        return None
-    return Problem(Reason.QUEUE_CLOSED, f"queue {queue.name} is {queue.state.value.lower()}")
+def closed(queue: _Standing) -> Problem | None:
+    """Say that *queue*, or one above it, is not open; None when all are.
+
+    Closing a queue closes the whole family. Volcano's scheduler looks at the queue alone, but
+    its controller closes those below a closed one, so it comes to the same.
+    """
+    for each in upwards(queue):
+        state = each.queue.state
+        if state is not QueueState.OPEN:
+            what = f"queue {each.name} is {state.value.lower()}"
+            below = f"queue {queue.name} is below {each.name}, and "
+            message = what if each is queue else f"{below}{what}"
+            return Problem(Reason.QUEUE_CLOSED, message)
+    return None
 
 
 def at_capability(queue: str, name: str, used: float, asked: float, limit: float) -> Problem:

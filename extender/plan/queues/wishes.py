@@ -85,7 +85,7 @@ def startable(
     shares = {name: dict(use.used) for name, use in census.shares.items()}
     for gang in census.contenders.values():
         queue = gang.queue
-        if not gang.gang.waiting or quota.closed(queue.queue) is not None:
+        if not gang.gang.waiting or quota.closed(queue) is not None:
             continue
         found = wish_of(gang)
         share = gang.share

@@ -91,7 +91,7 @@ class Case:
     def uses(self) -> Resources:
         """What its queue uses, what may start by the plan included."""
         figures = self.plan.queues.get(self.gang.queue)
-        return figures.allocated.without(PODS) if figures is not None else NOTHING
+        return figures.own.without(PODS) if figures is not None else NOTHING
 
 
 def ideas(case: Case) -> Iterable[Remedy]:
@@ -228,7 +228,7 @@ def _on_nodes(gang: Gang) -> Iterator[Pod]:
 def _capability(case: Case) -> Iterator[Remedy]:
     """Think of every ceiling it would break, from its queue upwards, and of who keeps the rest."""
     plan, needs = case.plan, case.needs
-    used = {name: figures.allocated for name, figures in plan.queues.items()}
+    used = {name: figures.own for name, figures in plan.queues.items()}
     of_shares = {name: figures.allocated for name, figures in plan.shares.items()}
     quotas = tree(using(plan.stakes, used, of_shares), plan.total)
     own_share = quotas.get(share_name(case.gang.queue, case.gang.group.namespace))
@@ -403,8 +403,11 @@ def _allowed(case: Case) -> Iterator[Remedy]:
 
 
 def _opened(case: Case) -> Iterator[Remedy]:
-    queue = replace(case.queue, state=QueueState.OPEN)
-    yield Remedy(f"queue {queue.name} opened again", partial(with_queues, queues=[queue]))
+    line = [each.queue for each in upwards(Census(case.snapshot).queues.get(case.queue.name))]
+    shut = [replace(q, state=QueueState.OPEN) for q in line if q.state is not QueueState.OPEN]
+    noun = "queue" if len(shut) == 1 else "queues"
+    named = " and ".join(queue.name for queue in shut)
+    yield Remedy(f"{noun} {named} opened again", partial(with_queues, queues=shut))
 
 
 def _some(names: Sequence[str]) -> str:

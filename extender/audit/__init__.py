@@ -1,0 +1,1 @@
+"""What makes no sense as it is written, found before anybody waits because of it."""

@@ -1,0 +1,46 @@
+"""All findings about one snapshot, looked for again only when what they depend on has changed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from extender.audit.finding import Finding
+from extender.audit.queues import of_queues
+from extender.model.node import NodeTable
+from extender.model.quantity import LARGEST
+from extender.model.resources import Resources
+from extender.model.snapshot import Snapshot
+
+
+class Audit:
+    """Remembers the last answer: snapshots come many times a second, and are mostly alike."""
+
+    def __init__(self) -> None:
+        self._seen: Snapshot | None = None
+        self._found: tuple[Finding, ...] = ()
+
+    def __call__(self, snapshot: Snapshot) -> tuple[Finding, ...]:
+        """Find what makes no sense in *snapshot*."""
+        if self._seen is None or not _are_alike(self._seen, snapshot):
+            self._found = audit(snapshot)
+        self._seen = snapshot
+        return self._found
+
+
+def audit(snapshot: Snapshot) -> tuple[Finding, ...]:
+    """Find what makes no sense in *snapshot*."""
+    return tuple(of_queues(snapshot.queues, whole(snapshot.nodes)))
+
+
+def whole(table: NodeTable) -> Resources:
+    """Add up what all nodes have; ready or not, for a reboot makes nothing senseless."""
+    amounts = np.minimum(table.allocatable, LARGEST).sum(axis=0)
+    return Resources(zip(table.dimensions, amounts.tolist(), strict=True)).positive()
+
+
+def _are_alike(one: Snapshot, other: Snapshot) -> bool:
+    return (
+        one.queues is other.queues
+        and one.namespaces is other.namespaces
+        and one.nodes.facts is other.nodes.facts
+    )

@@ -1,0 +1,29 @@
+"""One thing an administrator wrote that cannot mean what it says."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+QUEUE = "Queue"
+NAMESPACE = "Namespace"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong with an object that people wrote, and the mend."""
+
+    #: `Queue` or `Namespace`.
+    kind: str
+    name: str
+    #: One word, the same in event, condition, metric and command.
+    reason: str
+    #: One sentence that names the thing and the mend.
+    message: str
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Give the nearest known name as the end of a sentence; empty when none is near."""
+    near = difflib.get_close_matches(word, sorted(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""

@@ -1,0 +1,47 @@
+"""`gang-extender doctor`: what makes no sense as it is written, with the mend."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from extender.cli.ask import ask, ops_url_option
+from extender.cli.show import count, output_option, show
+from extender.errors import BadInput
+
+Document = dict[str, Any]
+
+
+@click.command()
+@ops_url_option
+@output_option
+def doctor(ops_url: str, output: str) -> None:
+    """Name queues, namespaces and policies that make no sense as they are written.
+
+    Exit code 0 when there are none, 1 when there are, 2 when nobody can be asked.
+    """
+    status, found = ask(ops_url, "findings")
+    if status != 200:
+        raise BadInput(_complaint(found, ops_url))
+    show(found, output, lambda: Console(highlight=False, soft_wrap=True).print(page(found)))
+    sys.exit(1 if found else 0)
+
+
+def _complaint(answer: Any, ops_url: str) -> str:
+    said = answer.get("error") if isinstance(answer, dict) else None
+    return str(said or f"what answers at {ops_url} knows no findings; is it of this version?")
+
+
+def page(found: list[Document]) -> Text:
+    """Write a line per finding."""
+    text = Text()
+    for each in found:
+        text.append(f"{each['kind']}/{each['name']}", style="bold")
+        text.append(f"  {each['reason']}", style="red")
+        text.append(f"  {each['message']}\n")
+    said = f"{count(len(found), 'finding')}" if found else "nothing found: all means what it says"
+    return text.append(said, style="dim")

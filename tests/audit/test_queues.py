@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import pytest
+
+from extender.audit.finding import Finding
+from extender.audit.queues import of_queues
+from extender.model.queue import Queue
+from extender.model.resources import NOTHING, Resources
+
+CLUSTER = Resources.parse({"cpu": "8", "memory": "16Gi"})
+
+
+def amounts(**quantities: str) -> Resources:
+    return Resources.parse(quantities)
+
+
+def found(*queues: Queue, cluster: Resources = CLUSTER) -> list[Finding]:
+    return of_queues({queue.name: queue for queue in queues}, cluster)
+
+
+def sentences(*queues: Queue, cluster: Resources = CLUSTER) -> list[tuple[str, str, str]]:
+    return [(each.name, each.reason, each.message) for each in found(*queues, cluster=cluster)]
+
+
+def test_queues_that_make_sense_have_no_finding() -> None:
+    org = Queue(name="org", guarantee=amounts(cpu="4"), capability=amounts(cpu="8"))
+    team = Queue(
+        name="team", parent="org", guarantee=amounts(cpu="4"), deserved=amounts(cpu="4", memory="9")
+    )
+
+    assert found(org, team, Queue(name="default"), Queue(name="open", parent="root")) == []
+
+
+def test_a_guarantee_above_the_capability_is_found() -> None:
+    queue = Queue(name="a", guarantee=amounts(cpu="4"), capability=amounts(cpu="1500m"))
+
+    assert found(queue) == [
+        Finding(
+            "Queue",
+            "a",
+            "GuaranteeAboveCapability",
+            "queue a is guaranteed 4 cpu and may have at most 1500m; lower"
+            " spec.guarantee.resource or raise spec.capability",
+        )
+    ]
+
+
+def test_deserving_more_than_the_capability_is_found() -> None:
+    queue = Queue(name="a", deserved=amounts(memory="2Gi"), capability=amounts(memory="1Gi"))
+
+    assert sentences(queue) == [
+        (
+            "a",
+            "DeservedAboveCapability",
+            "queue a deserves 2Gi memory and may have at most 1Gi; lower spec.deserved or raise"
+            " spec.capability",
+        )
+    ]
+
+
+@pytest.mark.parametrize("capability", [NOTHING, amounts(memory="1Gi"), amounts(cpu="0")])
+def test_what_the_capability_does_not_limit_is_no_finding(capability: Resources) -> None:
+    assert found(Queue(name="a", guarantee=amounts(cpu="4"), capability=capability)) == []
+
+
+def test_a_capability_of_no_devices_limits_them() -> None:
+    none = Resources.parse({"nvidia.com/gpu": "0"})
+    one = Resources.parse({"nvidia.com/gpu": "1"})
+
+    assert [each.reason for each in found(Queue(name="a", guarantee=one, capability=none))] == [
+        "GuaranteeAboveCapability",
+        "GuaranteesAboveCluster",
+    ]
+
+
+def test_a_missing_parent_is_found_with_the_nearest_name() -> None:
+    queues = (Queue(name="research"), Queue(name="team", parent="reserch"))
+
+    assert sentences(*queues) == [
+        (
+            "team",
+            "ParentMissing",
+            "queue team is below queue reserch, which does not exist; create it or change"
+            " spec.parent; did you mean research?",
+        )
+    ]
+
+
+def test_a_missing_parent_like_no_other_name_is_found_without_a_hint() -> None:
+    (only,) = sentences(Queue(name="team", parent="zzz"))
+
+    assert only[2].endswith("create it or change spec.parent")
+
+
+def test_every_queue_in_a_circle_of_parents_is_found_and_those_below_are_not() -> None:
+    queues = (
+        Queue(name="a", parent="b"),
+        Queue(name="b", parent="a"),
+        Queue(name="below", parent="a"),
+        Queue(name="own", parent="own"),
+    )
+
+    assert sentences(*queues) == [
+        (
+            "a",
+            "ParentCircle",
+            "queue a is below itself (a below b below a); change spec.parent of one of them",
+        ),
+        (
+            "b",
+            "ParentCircle",
+            "queue b is below itself (b below a below b); change spec.parent of one of them",
+        ),
+        (
+            "own",
+            "ParentCircle",
+            "queue own is below itself (own below own); change spec.parent of one of them",
+        ),
+    ]
+
+
+def test_guarantees_of_children_above_that_of_their_parent_are_found_at_the_parent() -> None:
+    queues = (
+        Queue(name="org", guarantee=amounts(cpu="4"), capability=amounts(cpu="8")),
+        Queue(name="a", parent="org", guarantee=amounts(cpu="3")),
+        Queue(name="b", parent="org", guarantee=amounts(cpu="2")),
+    )
+
+    assert sentences(*queues) == [
+        (
+            "org",
+            "GuaranteesAboveParent",
+            "the queues below org are guaranteed 5 cpu together, and it is itself guaranteed only"
+            " 4; lower their guarantees or raise its own",
+        )
+    ]
+
+
+def test_without_a_guarantee_of_the_parent_its_capability_limits_those_of_its_children() -> None:
+    queues = (
+        Queue(name="org", guarantee=amounts(memory="1Gi"), capability=amounts(cpu="4")),
+        Queue(name="a", parent="org", guarantee=amounts(cpu="3")),
+        Queue(name="b", parent="org", guarantee=amounts(cpu="2")),
+    )
+
+    assert sentences(*queues) == [
+        (
+            "org",
+            "GuaranteesAboveParent",
+            "the queues below org are guaranteed 5 cpu together, and it may have at most 4; lower"
+            " their guarantees or raise its own",
+        )
+    ]
+
+
+def test_guarantees_above_the_cluster_are_found_at_every_top_queue_that_has_a_part() -> None:
+    queues = (
+        Queue(name="a", guarantee=amounts(cpu="5")),
+        Queue(name="org"),
+        Queue(name="team", parent="org", guarantee=amounts(cpu="4")),
+        Queue(name="free", guarantee=amounts(memory="1Gi")),
+    )
+
+    assert sentences(*queues) == [
+        (
+            name,
+            "GuaranteesAboveCluster",
+            "all queues together are guaranteed 9 cpu and the cluster has 8; lower the guarantee"
+            f" of {name} or of another",
+        )
+        for name in ("a", "org")
+    ]
+
+
+def test_a_written_root_queue_is_above_all_and_a_top_queue_stays_one() -> None:
+    queues = (Queue(name="root"), Queue(name="a", guarantee=amounts(cpu="9")))
+
+    assert [(each.name, each.reason) for each in found(*queues)] == [
+        ("a", "GuaranteesAboveCluster")
+    ]
+
+
+def test_nothing_is_compared_with_a_cluster_without_nodes() -> None:
+    assert found(Queue(name="a", guarantee=amounts(cpu="9")), cluster=NOTHING) == []
+
+
+def test_weight_zero_and_fields_that_cannot_be_read_are_found() -> None:
+    queues = (Queue(name="a", weight=0), Queue(name="b", weight=0, problem="it is odd"))
+
+    assert sentences(*queues) == [
+        (
+            "a",
+            "WeightZero",
+            "queue a has weight 0 and so no part of its own; set spec.weight to 1 or more",
+        ),
+        ("b", "Unreadable", "queue b cannot be used: it is odd"),
+    ]

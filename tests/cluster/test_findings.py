@@ -1,0 +1,109 @@
+"""Queues that make no sense are said wherever an administrator looks, on the real API server."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from urllib.request import urlopen
+
+from . import objects, telling
+from .api import Api, Object
+from .components import http_json
+from .conftest import GangScheduler
+from .extender_process import REPOSITORY, Extender
+from .waiting import wait_for
+
+Create = Callable[..., list[Object]]
+
+
+def doctor(extender: Extender) -> tuple[int, list[Object]]:
+    """What `gang-extender doctor` says, with its exit code."""
+    command = [sys.executable, "-m", "extender", "doctor", f"--ops-url={extender.ops_url}"]
+    ran = subprocess.run([*command, "-o", "json"], cwd=REPOSITORY, capture_output=True, text=True)
+    assert not ran.stderr, ran.stderr
+    return ran.returncode, json.loads(ran.stdout)
+
+
+def counted(extender: Extender, reason: str) -> int:
+    """The series of one reason."""
+    with urlopen(f"{extender.ops_url}/metrics", timeout=5) as answer:
+        text = answer.read().decode()
+    found = re.search(
+        rf'^gang_extender_findings{{kind="Queue",reason="{reason}"}} (\d+)', text, re.M
+    )
+    return int(found[1]) if found else 0
+
+
+def as_written(api: Api, name: str) -> Object:
+    status = api.get(objects.QUEUES, name).get("status", {})
+    return next((c for c in status.get("conditions", ()) if c["type"] == "AsWritten"), {})
+
+
+def findings(extender: Extender, name: str) -> list[str]:
+    told = http_json("GET", f"{extender.ops_url}/api/v1/findings") or ()
+    return [each["reason"] for each in told if each["name"] == name]
+
+
+def test_a_queue_below_a_missing_one_is_said_in_event_condition_series_and_command_until_mended(
+    api: Api, gang_scheduler: GangScheduler, namespace: str, create: Create
+) -> None:
+    extender = gang_scheduler.extender
+    team, org = f"team-{namespace}", f"org-{namespace}"
+    before = counted(extender, "ParentMissing")
+    create(objects.queue(team, parent=org))
+
+    wait_for(lambda: findings(extender, team) == ["ParentMissing"], 5, "it is found")
+    said = wait_for(
+        lambda: as_written(api, team) if as_written(api, team).get("status") == "False" else None,
+        5,
+        "the condition says it",
+        seeing=lambda: as_written(api, team),
+    )
+    assert said["reason"] == "ParentMissing"
+    assert said["message"].startswith(f"queue {team} is below queue {org}, which does not exist;")
+    told = telling.Said("ParentMissing", said["message"])
+    wait_for(
+        lambda: telling.in_events(api, "default", team) == [told],
+        10,
+        "one event says it",
+        seeing=lambda: telling.in_events(api, "default", team),
+    )
+    (event,) = api.list("events", "default", fields=f"involvedObject.name={team}")
+    assert event["type"] == "Warning"
+    assert event["involvedObject"]["kind"] == "Queue"
+    assert counted(extender, "ParentMissing") == before + 1
+    code, named = doctor(extender)
+    assert code == 1
+    assert [each["message"] for each in named if each["name"] == team] == [told.message]
+
+    create(objects.queue(org))
+    wait_for(
+        lambda: as_written(api, team).get("status") == "True",
+        5,
+        "what was mended is not said any more",
+        seeing=lambda: as_written(api, team),
+    )
+    assert findings(extender, team) == []
+    assert counted(extender, "ParentMissing") == before
+    assert telling.in_events(api, "default", team) == [told]
+
+
+def test_a_family_applied_child_first_has_no_event(
+    api: Api, gang_scheduler: GangScheduler, namespace: str, create: Create
+) -> None:
+    team, org = f"team-{namespace}", f"org-{namespace}"
+    create(objects.queue(team, parent=org), objects.queue(org))
+
+    wait_for(
+        lambda: as_written(api, team).get("status") == "True",
+        5,
+        "it makes sense",
+        seeing=lambda: as_written(api, team),
+    )
+    # Later than any event about it would be: another queue's event is behind it.
+    create(objects.queue(f"lost-{namespace}", parent="nowhere"))
+    wait_for(lambda: telling.in_events(api, "default", f"lost-{namespace}"), 10, "the next is told")
+    assert telling.in_events(api, "default", team) == []

@@ -1,0 +1,136 @@
+"""What holds for a queue holds for those below it: closing it, and showing what it uses."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.model.gang import GangKey
+from extender.model.queue import QueueState
+from extender.model.reason import Reason
+from extender.model.resources import NOTHING, Resources
+from extender.plan.planner import make_plan
+from extender.plan.policy import policies
+from extender.plan.policy.options import Policy
+from extender.plan.verdict.explain import explain
+from tests.builders import amounts, cluster, gang, nodes, queue
+
+CAPACITY = policies.DEFAULT_TEXT.replace("proportion", "capacity")
+TREE = CAPACITY.replace("- name: capacity", "- name: capacity\n    enableHierarchy: true")
+EVERY_POLICY = pytest.mark.parametrize(
+    "policy",
+    [
+        pytest.param(policies.DEFAULT, id="proportion"),
+        pytest.param(policies.parse(CAPACITY), id="capacity"),
+        pytest.param(policies.parse(TREE), id="a tree of dues"),
+        pytest.param(policies.parse("compatibility: volcano"), id="volcano"),
+    ],
+)
+TRAIN = GangKey("a/train")
+
+
+@EVERY_POLICY
+@pytest.mark.parametrize("state", [QueueState.CLOSED, QueueState.CLOSING])
+def test_a_gang_below_a_closed_queue_waits_and_names_it(policy: Policy, state: QueueState) -> None:
+    family = [queue("org", state=state), queue("dept", parent="org"), queue("team", parent="dept")]
+    seen = cluster(nodes(1, cpu=4), [gang("a/train", 2, queue="team", cpu=1)], family)
+
+    plan = make_plan(seen, policy)
+
+    verdict = plan.verdicts[TRAIN]
+    assert plan.tickets == {}
+    assert verdict.reason is Reason.QUEUE_CLOSED
+    assert verdict.message == f"queue team is below org, and queue org is {state.value.lower()}"
+
+
+@EVERY_POLICY
+def test_an_open_family_starts(policy: Policy) -> None:
+    family = [queue("org"), queue("team", parent="org"), queue("other", state=QueueState.CLOSED)]
+    seen = cluster(nodes(1, cpu=4), [gang("a/train", 2, queue="team", cpu=1)], family)
+
+    assert list(make_plan(seen, policy).tickets) == [TRAIN]
+
+
+def test_nothing_starts_between_plans_below_a_closed_queue() -> None:
+    family = [queue("org", state=QueueState.CLOSED), queue("team", parent="org"), queue("free")]
+
+    plan = make_plan(cluster(nodes(1, cpu=4), [], family))
+
+    assert set(plan.open_queues) == {"free", "default"}
+
+
+def test_what_waits_below_a_closed_queue_claims_no_part_of_the_cluster() -> None:
+    family = [queue("org", state=QueueState.CLOSED), queue("team", parent="org"), queue("free")]
+    gangs = [
+        gang("a/train", 4, queue="team", cpu=1),
+        gang("a/one", 4, queue="free", cpu=1, created=1),
+        gang("a/two", 4, queue="free", cpu=1, created=2),
+    ]
+
+    plan = make_plan(cluster(nodes(2, cpu=4), gangs, family))
+
+    assert plan.queues["free"].deserved.amount("cpu") == 8000
+    assert sorted(plan.tickets) == ["a/one", "a/two"]
+
+
+def test_what_would_help_is_to_open_the_queue_above() -> None:
+    family = [
+        queue("org", state=QueueState.CLOSED),
+        queue("dept", parent="org", state=QueueState.CLOSED),
+        queue("team", parent="dept"),
+    ]
+    seen = cluster(nodes(1, cpu=4), [gang("a/train", 2, queue="team", cpu=1)], family)
+
+    told = explain(seen, make_plan(seen), policies.DEFAULT, TRAIN)
+
+    assert told is not None
+    assert list(told.remedies) == ["queues dept and org opened again"]
+
+
+@EVERY_POLICY
+def test_a_queue_shows_what_those_below_it_use_and_want(policy: Policy) -> None:
+    family = [queue("org"), queue("dept", parent="org"), queue("team", parent="dept")]
+    family += [queue("lab", parent="org"), queue("else")]
+    gangs = [
+        gang("a/run", 2, on=["n1"] * 2, queue="team", cpu=1),
+        gang("a/ran", 1, on=["n1"], queue="lab", cpu=1),
+        gang("a/other", 1, on=["n2"], queue="else", cpu=1),
+        gang("a/start", 1, queue="team", cpu=1),
+        gang("a/huge", 99, queue="lab", cpu=1),
+    ]
+
+    shown = make_plan(cluster(nodes(2, cpu=4), gangs, family), policy).queues
+
+    def used(amount: Resources) -> float:
+        return amount.amount("cpu") / 1000
+
+    assert {name: used(shown[name].allocated) for name in ("org", "dept", "team", "lab")} == {
+        "org": 4,
+        "dept": 3,
+        "team": 3,
+        "lab": 1,
+    }
+    assert used(shown["else"].allocated) == 1
+    assert used(shown["org"].own) == used(shown["dept"].own) == 0
+    assert used(shown["team"].own) == 3
+    assert used(shown["org"].requested) == 4 + 99
+
+
+def test_in_a_tree_of_dues_the_share_of_a_parent_is_that_of_its_family() -> None:
+    family = [
+        queue("org", deserved=amounts(cpu=4)),
+        queue("team", parent="org", deserved=amounts(cpu=4)),
+    ]
+    seen = cluster(nodes(1, cpu=8), [gang("a/run", 2, on=["n1"] * 2, queue="team", cpu=1)], family)
+
+    shown = make_plan(seen, policies.parse(TREE)).queues
+
+    assert shown["org"].share == shown["team"].share == 0.5
+
+
+def test_by_weight_a_parent_has_a_share_of_its_own_gangs_alone() -> None:
+    family = [queue("org"), queue("team", parent="org")]
+    seen = cluster(nodes(1, cpu=8), [gang("a/run", 2, on=["n1"] * 2, queue="team", cpu=1)], family)
+
+    shown = make_plan(seen).queues
+
+    assert (shown["org"].share, shown["org"].overused, shown["org"].borrowed) == (0, False, NOTHING)
