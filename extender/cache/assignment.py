@@ -114,6 +114,10 @@ class QueueAssignment:
         """Give every namespace somebody told us of, sorted by name."""
         return {each.name: each for each in sorted(self._namespaces, key=lambda each: each.name)}
 
+    def all_classes(self) -> frozenset[str]:
+        """Name every priority class somebody told us of."""
+        return frozenset(each.name for each in self._classes)
+
     def queue(self, name: str) -> Queue | None:
         """Give a queue that somebody wrote."""
         return self._queues.get(name)

@@ -91,6 +91,7 @@ class Cluster:
         self._queues: dict[str, Queue] | None = None
         self._shares: dict[str, Share] | None = None
         self._namespaces: Mapping[str, Namespace] | None = None
+        self._classes: frozenset[str] | None = None
         self._sorted_budgets: tuple[DisruptionBudget, ...] | None = None
         self._misfits_shown: Mapping[GangKey, frozenset[str]] = {}
         self._generations = count(1)
@@ -176,6 +177,7 @@ class Cluster:
                 queues=self._queues or {},
                 shares=self._shares or {},
                 namespaces=self._namespaces or {},
+                classes=self._classes or frozenset(),
                 budgets=self._sorted_budgets or (),
                 stuck=self._pods.stuck,
                 misfits={
@@ -345,6 +347,8 @@ class Cluster:
             self._shares = self._policy.all_shares()
         if self._namespaces is None:
             self._namespaces = self._policy.all_namespaces()
+        if self._classes is None:
+            self._classes = self._policy.all_classes()
         if self._sorted_budgets is None:
             self._sorted_budgets = tuple(sorted(self._budgets, key=key_of))
 
@@ -387,6 +391,7 @@ class Cluster:
         self, name: str, old: PriorityClass | None, new: PriorityClass | None, news: News
     ) -> None:
         self._gangs.touch_all()
+        self._classes = None
 
     def _budget_changed(
         self, name: str, old: DisruptionBudget | None, new: DisruptionBudget | None, news: News

@@ -40,6 +40,8 @@ class Snapshot:
     shares: Mapping[str, Share] = field(default_factory=dict)
     #: Those somebody told us of, sorted by name.
     namespaces: Mapping[str, Namespace] = field(default_factory=dict)
+    #: The priority classes there are, by name.
+    classes: frozenset[str] = frozenset()
     budgets: tuple[DisruptionBudget, ...] = ()
     #: Pods that must not be asked to leave now, and why (a phrase for people): a budget forbade
     #: it, or their gang has only just started.
