@@ -32,6 +32,20 @@ AT_LEAST_ABOVE_AT_MOST = "AtLeastAboveAtMost"
 AT_LEASTS_ABOVE_QUEUE = "AtLeastsAboveQueue"
 AT_LEASTS_ABOVE_CLUSTER = "AtLeastsAboveCluster"
 
+#: By kind of object.
+REASONS = {
+    NAMESPACE: (
+        UNREADABLE,
+        QUEUE_UNKNOWN,
+        HOME_QUEUE_MISSING,
+        PRIORITY_CLASS_UNKNOWN,
+        SHARE_OF_UNKNOWN_QUEUE,
+        SHARE_OF_FORBIDDEN_QUEUE,
+        AT_LEAST_ABOVE_AT_MOST,
+    ),
+    QUEUE: (AT_LEASTS_ABOVE_QUEUE, AT_LEASTS_ABOVE_CLUSTER),
+}
+
 
 def of_namespaces(
     namespaces: Mapping[str, Namespace],

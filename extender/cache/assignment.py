@@ -110,6 +110,13 @@ class QueueAssignment:
         ]
         return {share.name: share for share in sorted(shares, key=lambda each: each.name)}
 
+    def share(self, queue: str, namespace: str) -> Share | None:
+        """Give what a namespace may have of a queue; None where nobody wrote anything."""
+        known = self._namespaces.get(namespace)
+        if known is None or not known.shares:
+            return None
+        return next((each for each in known.shares if each.queue == queue), None)
+
     def all_namespaces(self) -> dict[str, Namespace]:
         """Give every namespace somebody told us of, sorted by name."""
         return {each.name: each for each in sorted(self._namespaces, key=lambda each: each.name)}

@@ -284,6 +284,10 @@ class Cluster:
         """Give a queue as last seen; None for one nobody wrote."""
         return self._policy.queue(name)
 
+    def share(self, queue: str, namespace: str) -> Share | None:
+        """Give what a namespace may have of a queue; None where nobody wrote anything."""
+        return self._policy.share(queue, namespace)
+
     def queue_of(
         self, key: GangKey | None, namespace: str, wanted: str
     ) -> tuple[str, Problem | None]:

@@ -39,8 +39,8 @@ _BAR = 12
     multiple=True,
     required=True,
     metavar="FILE",
-    help="Objects as `kubectl get -o yaml` or `-o json` prints them; - is standard input."
-    " May be repeated.",
+    help="Objects as `kubectl get -o yaml` or `-o json` prints them, or a folder of such files; -"
+    " is standard input. May be repeated.",
 )
 @click.option("--config", metavar="FILE", help="The policy file; without it the default policy.")
 @output_option

@@ -1,17 +1,23 @@
 """What queues may still promise: by the last plan, and by what was promised since its snapshot.
 
-A namespace that has a share of its own in a queue is judged by that, and by the queue.
+A namespace that has a share of its own in a queue is judged by that, and by the queue. What an
+administrator wrote of it after the snapshot counts at once: between two plans a namespace could
+start everything it has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from extender.model.queue import share_name
-from extender.model.reason import Problem
+from extender.model.queue import Share, share_name
+from extender.model.reason import Problem, Reason
 from extender.model.resources import NOTHING, Resources
 from extender.plan.decision import NO_PLAN, OpenQueue, Plan
 from extender.plan.queues.quota import TOP, Quota, tree
+
+_NOT_PLANNED = Problem(
+    Reason.BEHIND_IN_ORDER, "what its namespace may have of the queue is not planned with yet"
+)
 
 
 class Allowance:
@@ -22,13 +28,16 @@ class Allowance:
         self,
         spent: Callable[[], Mapping[tuple[str, str], Resources]],
         total: Callable[[], Resources],
+        share: Callable[[str, str], Share | None],
     ) -> None:
         #: What was promised since the last snapshot, by queue and namespace.
         self._spent_since = spent
         #: What all ready nodes have now; fewer may be left than the plan saw.
         self._total = total
+        #: What a namespace may have of a queue by now.
+        self._share = share
         self._quotas: dict[str, Quota] = {}
-        #: Whether any namespace has a share of its own.
+        #: Whether any namespace had a share of its own.
         self._has_shares = False
         self._open: Mapping[str, OpenQueue] = {}
         #: Of the dues: what was started without a plan.
@@ -56,8 +65,13 @@ class Allowance:
     def objection(self, queue: str, namespace: str, amounts: Resources) -> Problem | None:
         """Say which ceiling or guarantee *amounts* more would break, None when none."""
         quota, top = self._quota(queue, namespace), self._quotas[TOP]
+        share = self._share(queue, namespace)
+        if share is not None and (quota is None or quota.name != share.name):
+            return _NOT_PLANNED
         if quota is None:
             return None
+        if share is not None:
+            quota.most = dict(share.most)
         if top.most:
             now = self._total()
             top.most = {n: min(a, now.amount(n)) for n, a in top.most.items()}

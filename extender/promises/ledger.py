@@ -75,7 +75,7 @@ class Ledger:
         #: When kube-scheduler last asked about any pod.
         self._asked_at = float("-inf")
         self.answers = Answers()
-        self.allowance = Allowance(self._table.spent, lambda: cluster.total)
+        self.allowance = Allowance(self._table.spent, lambda: cluster.total, cluster.share)
         self.room = FreeRoom(cluster)
         self.wakeups = WakeUps(cluster, self.answers, wake, self._is_busy)
         #: Gangs of whose ticket only a part has been issued so far.

@@ -398,3 +398,29 @@ def test_the_figures_of_a_share_count_what_starts_now() -> None:
     assert figures["q/a"].allocated.amount(CPU) == 3000
     assert figures["q/a"].requested.amount(CPU) == 3000
     assert figures["q/b"].allocated.amount(CPU) == 0
+
+
+def test_a_full_cluster_says_so_and_not_that_a_guarantee_would_be_eaten() -> None:
+    before = cluster(
+        nodes(1, cpu=8),
+        [*small("a", 5, on="n1"), *small("b", 3, on="n1"), gang("a/train", 2, queue="q", cpu=1)],
+        [queue("q")],
+        shares=[share("q/b", at_least=amounts(cpu=3))],
+    )
+
+    assert shown(before, "a/train")[1] == (
+        "NotEnoughRoom: needs 2 x 1 cpu; 0 slots free: 1 node short of cpu"
+    )
+
+
+def test_of_two_ceilings_the_nearest_is_named() -> None:
+    before = cluster(
+        nodes(1, cpu=8),
+        [*small("a", 2, on="n1"), *small("b", 2, on="n1"), gang("a/train", 2, queue="q", cpu=1)],
+        [queue("q", capability=amounts(cpu=4))],
+        shares=[share("q/a", at_most=amounts(cpu=3))],
+    )
+
+    assert shown(before, "a/train")[1] == (
+        "NamespaceAtMost: namespace a uses 2 of at most 3 cpu in queue q; 2 more would exceed it"
+    )

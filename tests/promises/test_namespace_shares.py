@@ -103,3 +103,38 @@ def test_who_asks_nobody_counts_in_the_share_of_its_namespace() -> None:
 
     assert world.ask_lone("vital", ["n1"], priority_class="system-node-critical").nodes
     assert passed(world, 6) == 2
+
+
+def test_nobody_passes_by_a_plan_that_has_not_seen_the_share() -> None:
+    home = Namespace(name="a", queue="q")
+    world = World(node("n1", cpu=10), Queue(name="q"), home, group("one", 2), nodes=[])
+    world.turn()
+    world.see(namespace("a", most=cpu(1)))
+
+    assert passed(world, 3) == 0
+    assert not world.ask("p0", "one", ["n1"]).nodes
+    world.turn()
+    assert passed(world, 3) == 1
+
+
+def test_a_ticket_of_a_plan_that_has_not_seen_the_share_is_not_issued() -> None:
+    home = Namespace(name="a", queue="q")
+    world = World(Queue(name="q"), home, group("train", 1), pod("p0", shape=BIG))
+
+    def plan_while_the_share_is_written(snapshot: Snapshot) -> Plan:
+        plan = make_plan(snapshot)
+        world.see(namespace("a", most=cpu(3)))
+        return plan
+
+    world.make_plan = plan_while_the_share_is_written
+    world.turn()
+
+    assert world.places() == {}
+
+
+def test_a_share_that_is_lowered_holds_at_once() -> None:
+    world = World(node("n1", cpu=10), Queue(name="q"), namespace("a", most=cpu(5)), nodes=[])
+    world.turn()
+    world.see(namespace("a", most=cpu(2)))
+
+    assert passed(world, 4) == 2

@@ -146,12 +146,18 @@ class Quota:
         return most, problem
 
     def _times(self, name: str, amount: int) -> tuple[int, Quota]:
-        """Count how often *amount* fits under every ceiling from here up, and who allows least."""
-        left, scarcest = self._left(name)
+        """Count how often *amount* fits under every ceiling from here up, and who allows least.
+
+        Where it does not fit at all that is the nearest one, whatever those above it have left.
+        """
+        left, scarcest = self._left(name, amount)
         return (UNBOUNDED if left == inf else int(left) // amount), scarcest
 
-    def _left(self, name: str) -> tuple[float, Quota]:
-        """Give how much more of *name* every ceiling from here up allows, and who allows least."""
+    def _left(self, name: str, wanted: int = 0) -> tuple[float, Quota]:
+        """Give how much more of *name* every ceiling from here up allows, and who allows least.
+
+        The first to allow less than *wanted* will do.
+        """
         least, scarcest, free = inf, self, 0
         for quota in upwards(self):
             if name in quota.most:
@@ -159,8 +165,15 @@ class Quota:
                 left = max(quota.most[name] - quota.held.get(name, 0), 0) + free
                 if left < least:
                     least, scarcest = left, quota
+                if left < wanted:
+                    break
             free += max(0, quota.least.get(name, 0) - quota.held.get(name, 0))
         return least, scarcest
+
+    def blocker(self, asked: Resources) -> Quota | None:
+        """Give the one that has too little left for *asked*, here or above; None when none."""
+        places = (self._times(name, amount) for name, amount in asked.items() if amount > 0)
+        return next((where for times, where in places if not times), None)
 
     def lacks(self, asked: Mapping[str, int]) -> str:
         """Name what this one by itself has too little left of for *asked*; empty when nothing."""
