@@ -5,12 +5,17 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from extender.audit.finding import POLICY, WITHOUT_EFFECT, Finding
 from extender.errors import BadConfiguration
 from extender.logs import event
 from extender.plan.policy import policies
 from extender.plan.policy.options import Policy
 
 log = logging.getLogger(__name__)
+
+REFUSED = "Refused"
+#: All about a policy file.
+REASONS = (REFUSED, WITHOUT_EFFECT)
 
 
 class PolicyFile:
@@ -46,6 +51,17 @@ class PolicyFile:
         self._policy = policies.parse(text, str(self._path))
         self.problem = ""
         event(log, logging.INFO, "policy reloaded", file=str(self._path))
+
+    def notes(self) -> list[str]:
+        """Say what should be mended in the file although we go on."""
+        return [f"policy: {why}" for why in (self.problem, *self._policy.remarks) if why]
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Give the same as findings."""
+        name = str(self._path)
+        refused = [Finding(POLICY, name, REFUSED, self.problem)] if self.problem else []
+        idle = (Finding(POLICY, name, WITHOUT_EFFECT, why) for why in self._policy.remarks)
+        return (*refused, *idle)
 
     def _keep(self, problem: str) -> None:
         if problem != self.problem:

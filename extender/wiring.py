@@ -110,7 +110,10 @@ class Runtime:
             reprieves=Reprieves(min_run_s=settings.min_run_s),
             dry_run=settings.dry_run,
         )
-        findings = Findings(Audit(), ports.announcer, clock)
+        audit = Audit()
+        findings = Findings(
+            lambda seen: (*audit(seen), *policies.findings()), ports.announcer, clock
+        )
         self._reporter = Reporter(
             writer=ports.status,
             announcer=ports.announcer,

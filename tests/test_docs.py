@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from extender import policyfile
 from extender.audit import namespaces, queues
 from extender.cli.main import main
 from extender.kube.decode import membership
@@ -70,6 +71,7 @@ def test_the_findings_of_the_manual_are_those_there_are() -> None:
     shown = re.findall(r"^\| (\w+) \| `(\w+)` \|", text, re.M)
 
     known = [("Queue", reason) for reason in queues.REASONS]
+    known += [("Policy", reason) for reason in policyfile.REASONS]
     known += [(kind, reason) for kind, all_ in namespaces.REASONS.items() for reason in all_]
     assert sorted(shown) == sorted(known)
 

@@ -43,6 +43,29 @@ def test_a_bad_change_keeps_the_old_policy_and_says_why_until_it_is_mended(file:
     assert policies.problem == ""
 
 
+def test_what_has_no_effect_in_the_file_is_a_finding_and_a_note(file: Path) -> None:
+    file.write_text(
+        "{compatibility: volcano, tiers: [{plugins: [{name: gang, arguments: {x: 1}}]}]}"
+    )
+    policies = PolicyFile(str(file))
+
+    (found,) = policies.findings()
+    assert (found.kind, found.name, found.reason) == ("Policy", str(file), "WithoutEffect")
+    assert "plugin gang has no argument 'x'" in found.message
+    assert policies.notes() == [f"policy: {found.message}"]
+
+
+def test_a_file_that_is_refused_while_we_run_is_a_finding_until_it_is_mended(file: Path) -> None:
+    policies = PolicyFile(str(file))
+    file.write_text("tiers: [{plugins: [{name: gang, arguments: {x: 1}}]}]")
+    policies.current()
+
+    assert [each.reason for each in policies.findings()] == ["Refused"]
+    file.write_text("tiers: [{plugins: [{name: gang}]}]")
+    policies.current()
+    assert policies.findings() == ()
+
+
 def test_a_file_that_vanishes_keeps_the_old_policy(file: Path) -> None:
     policies = PolicyFile(str(file))
     file.unlink()

@@ -8,13 +8,17 @@ from dataclasses import dataclass
 
 QUEUE = "Queue"
 NAMESPACE = "Namespace"
+POLICY = "Policy"
+
+#: The one reason that several kinds share: something that is written does nothing here.
+WITHOUT_EFFECT = "WithoutEffect"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """What is wrong with an object that people wrote, and the mend."""
 
-    #: `Queue` or `Namespace`.
+    #: `Queue`, `Namespace`, or `Policy` for the policy file.
     kind: str
     name: str
     #: One word, the same in event, condition, metric and command.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from extender.audit.finding import QUEUE, Finding, did_you_mean
+from extender.audit.finding import QUEUE, WITHOUT_EFFECT, Finding, did_you_mean
 from extender.model.queue import ROOT_QUEUE, Queue
 from extender.model.resources import NOTHING, Resources, total, write_amount
 from extender.plan.queues.quota import stated
@@ -23,6 +23,7 @@ GUARANTEES_ABOVE_PARENT = "GuaranteesAboveParent"
 GUARANTEES_ABOVE_CLUSTER = "GuaranteesAboveCluster"
 REASONS = (
     UNREADABLE,
+    WITHOUT_EFFECT,
     WEIGHT_ZERO,
     GUARANTEE_ABOVE_CAPABILITY,
     DESERVED_ABOVE_CAPABILITY,
@@ -57,6 +58,13 @@ def _alone(queue: Queue) -> Iterator[tuple[str, str]]:
             WEIGHT_ZERO,
             f"queue {queue.name} has weight 0 and so no part of its own; set spec.weight to 1 or"
             " more",
+        )
+    if queue.without_effect:
+        several = len(queue.without_effect) > 1
+        yield (
+            WITHOUT_EFFECT,
+            f"{' and '.join(queue.without_effect)} of queue {queue.name}"
+            f" {'have' if several else 'has'} no effect here; remove {'them' if several else 'it'}",
         )
     most = stated(queue.capability)
     named = (
@@ -102,7 +110,8 @@ class _Family:
 
     def below(self, queue: Queue) -> Iterator[tuple[str, str]]:
         """Find guarantees below *queue* that it could not keep together."""
-        promised = total(child.guarantee for child in self._children.get(queue.name, ()))
+        line = (queue.name,)
+        promised = total(self._needs(each, line) for each in self._children.get(queue.name, ()))
         least, most = queue.guarantee, stated(queue.capability)
         for limit, says in (
             (least, "is itself guaranteed only"),
@@ -135,12 +144,15 @@ class _Family:
                 )
 
     def _needs(self, queue: Queue, above: tuple[str, ...] = ()) -> Resources:
-        """Give what is guaranteed to *queue* and those below, whichever is more."""
+        """Give what is guaranteed to *queue* or to those below, whichever is more, up to its limit.
+
+        What is above that is found there.
+        """
         if queue.name in above:
             return NOTHING
         line = (*above, queue.name)
         below = total(self._needs(child, line) for child in self._children.get(queue.name, ()))
-        return below.at_least(queue.guarantee)
+        return below.at_least(queue.guarantee).at_most(stated(queue.capability))
 
     def _is_top(self, queue: Queue) -> bool:
         above = self._above(queue)

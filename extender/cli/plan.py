@@ -74,12 +74,13 @@ def plan(
     Objects that make no sense, and kinds that are not in the files and could change the answer,
     are named.
     """
-    policy = PolicyFile(config or "").current()
+    policies = PolicyFile(config or "")
+    policy = policies.current()
     found = objects.read(files, frozenset(schedulers))
     queues = QueuePolicy.of(Settings(**queue_settings))
     snapshot = found.snapshot(_time(now) if now else None, queues)
     decided = make_plan(snapshot, policy)
-    findings = audit(snapshot)
+    findings = (*audit(snapshot), *policies.findings())
     document = {**api.plan(decided, snapshot), "findings": api.findings(findings)}
     del document["generation"]  # a number of the live product that says nothing here
     show(document, output, lambda: page(snapshot, decided))

@@ -76,6 +76,8 @@ class PodGroup:
     dialect: str = ""
     #: Why the object itself cannot be used (a sentence), empty when it can.
     problem: str = ""
+    #: What of it has no effect here (a sentence), empty when all of it has.
+    remark: str = ""
     #: `namespace/name`; asked for all the time, so it is written once.
     key: GangKey = field(init=False, compare=False, repr=False)
 

@@ -54,6 +54,8 @@ class Queue:
     annotations: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)
     #: Why it cannot be used (a sentence), empty when it can.
     problem: str = ""
+    #: What is written in it and has no effect here, each as people would find it.
+    without_effect: tuple[str, ...] = ()
 
     @property
     def reserved(self) -> Resources:

@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from extender.model.pod import Pod
 from extender.model.resources import Resources
@@ -124,6 +124,10 @@ class Plugin:
 
     #: What the policy file calls it.
     name = ""
+    #: The arguments it reads, `x.*` for all that begin with `x.`; None when nobody should check.
+    known: ClassVar[tuple[str, ...] | None] = None
+    #: Arguments of Volcano's plugin of the same name that have no effect here.
+    without_effect: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, arguments: Arguments, *, hierarchy: bool = False) -> None:
         self.arguments = arguments

@@ -15,6 +15,7 @@ from functools import partial
 from math import inf
 from typing import Any
 
+from extender.audit.finding import WITHOUT_EFFECT
 from extender.errors import ApiError
 from extender.logs import event
 from extender.metrics import Metrics
@@ -22,7 +23,7 @@ from extender.model.gang import SHADOW, Gang, GangKey
 from extender.model.queue import QueueState
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan, Standing, Verdict
-from extender.ports import Announcer, Clock, StatusWriter, Subject
+from extender.ports import Announcer, Clock, Notice, StatusWriter, Subject
 from extender.reporting import contents
 from extender.reporting.contents import Content
 from extender.reporting.findings import Findings
@@ -153,6 +154,7 @@ class Reporter:
         if record is None or record.subject.uid != subject.uid:
             record = self._gangs[gang.key] = Record(subject, is_written=content is not None)
             self._begin(record.schedule, gang, verdict, content)
+            self._warn(subject, gang)
         record.gang, record.verdict = gang, verdict
         self._want(record, content or contents.spoken(verdict), now)
 
@@ -165,6 +167,20 @@ class Reporter:
         elif verdict.standing is Standing.RUNNING and gang.group.phase is verdict.phase:
             # Thousands run when we start. What they say is right, as far as anybody acts on it.
             schedule.written = content
+
+    def _warn(self, subject: Subject, gang: Gang) -> None:
+        """Tell once what of a new PodGroup has no effect: a gang that starts says nothing else."""
+        if not gang.group.remark or gang.group.created <= self._started:
+            return
+        self._announcer.announce(
+            Notice(
+                subject=subject,
+                reason=WITHOUT_EFFECT,
+                message=gang.group.remark,
+                warning=True,
+                at=self._clock.now(),
+            )
+        )
 
     def _schedule_queues(self, last: Pass, now: float) -> None:
         for name in self._queues.keys() - last.plan.queues.keys():

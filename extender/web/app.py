@@ -61,8 +61,8 @@ def create_app(
         """Say whether the mirror can be trusted, and if not, what is missing."""
         missing = readiness()
         metrics.ready.set(0 if missing else 1)
-        refused = [f"policy: {policies.problem}"] if policies.problem else []
-        text = "".join(f"{line}\n" for line in (*(missing or ["ok"]), *refused, *notes()))
+        lines = (*(missing or ["ok"]), *policies.notes(), *notes())
+        text = "".join(f"{line}\n" for line in lines)
         return Response(text, status=503 if missing else 200, mimetype="text/plain")
 
     @app.get("/metrics")

@@ -68,8 +68,7 @@ def test_a_capability_of_no_devices_limits_them() -> None:
     one = Resources.parse({"nvidia.com/gpu": "1"})
 
     assert [each.reason for each in found(Queue(name="a", guarantee=one, capability=none))] == [
-        "GuaranteeAboveCapability",
-        "GuaranteesAboveCluster",
+        "GuaranteeAboveCapability"
     ]
 
 
@@ -153,6 +152,20 @@ def test_without_a_guarantee_of_the_parent_its_capability_limits_those_of_its_ch
     ]
 
 
+def test_guarantees_far_below_a_ceiling_are_found_where_it_is_and_only_there() -> None:
+    queues = (
+        Queue(name="all", capability=amounts(cpu="4")),
+        Queue(name="org", parent="all", capability=amounts(cpu="4")),
+        Queue(name="dept", parent="org"),
+        Queue(name="a", parent="dept", guarantee=amounts(cpu="3")),
+        Queue(name="b", parent="dept", guarantee=amounts(cpu="2")),
+    )
+
+    assert [(each.name, each.reason) for each in found(*queues)] == [
+        ("org", "GuaranteesAboveParent")
+    ]
+
+
 def test_guarantees_above_the_cluster_are_found_at_every_top_queue_that_has_a_part() -> None:
     queues = (
         Queue(name="a", guarantee=amounts(cpu="5")),
@@ -182,6 +195,22 @@ def test_a_written_root_queue_is_above_all_and_a_top_queue_stays_one() -> None:
 
 def test_nothing_is_compared_with_a_cluster_without_nodes() -> None:
     assert found(Queue(name="a", guarantee=amounts(cpu="9")), cluster=NOTHING) == []
+
+
+def test_what_a_queue_says_in_vain_is_found() -> None:
+    queues = (
+        Queue(name="a", without_effect=("spec.type",)),
+        Queue(name="b", without_effect=("spec.type", "spec.affinity")),
+    )
+
+    assert sentences(*queues) == [
+        ("a", "WithoutEffect", "spec.type of queue a has no effect here; remove it"),
+        (
+            "b",
+            "WithoutEffect",
+            "spec.type and spec.affinity of queue b have no effect here; remove them",
+        ),
+    ]
 
 
 def test_weight_zero_and_fields_that_cannot_be_read_are_found() -> None:

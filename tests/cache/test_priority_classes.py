@@ -35,6 +35,16 @@ def test_a_system_class_gives_a_tenants_pod_group_no_priority_and_it_is_told_why
     )
 
 
+def test_what_has_no_effect_in_its_group_is_told_beside_it() -> None:
+    made = cluster(
+        *CLASSES,
+        Namespace(name="a"),
+        group(priority_class="system-cluster-critical", remark="it does nothing here"),
+    )
+
+    assert gang_of(made).remark.endswith("would have to list it; it does nothing here")
+
+
 def test_without_a_default_class_it_has_no_priority_at_all() -> None:
     made = cluster(CLASSES[0], group(priority_class="system-cluster-critical"))
 

@@ -12,8 +12,9 @@ from urllib.request import urlopen
 from . import objects, telling
 from .api import Api, Object
 from .components import http_json
-from .conftest import GangScheduler
+from .conftest import GangScheduler, Pool
 from .extender_process import REPOSITORY, Extender
+from .test_status import gang, wait_until_running
 from .waiting import wait_for
 
 Create = Callable[..., list[Object]]
@@ -89,6 +90,70 @@ def test_a_queue_below_a_missing_one_is_said_in_event_condition_series_and_comma
     assert findings(extender, team) == []
     assert counted(extender, "ParentMissing") == before
     assert telling.in_events(api, "default", team) == [told]
+
+
+def test_a_wish_without_effect_is_told_though_the_gang_starts_at_once(
+    api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Callable[..., Pool]
+) -> None:
+    pool = nodes(1, cpu="2")
+    api.create(objects.pod_group("soft", namespace, 2, networkTopology={"mode": "soft"}))
+    api.create(*objects.pods(2, "soft", namespace, gang="soft", node_selector=pool.selector))
+
+    running = wait_until_running(api, "soft", namespace, 2)
+
+    idle = "networkTopology of mode soft has no effect here"
+    assert all(idle in condition["message"] for condition in running["conditions"])
+    wait_for(
+        lambda: telling.in_events(api, namespace, "soft") == [telling.Said("WithoutEffect", idle)],
+        5,
+        "an event says it",
+        seeing=lambda: telling.in_events(api, namespace, "soft"),
+    )
+
+
+def test_a_gang_below_a_closed_queue_waits_and_its_parent_shows_what_the_family_uses(
+    api: Api,
+    gang_scheduler: GangScheduler,
+    namespace: str,
+    nodes: Callable[..., Pool],
+    create: Create,
+) -> None:
+    pool, extender = nodes(1, cpu="4"), gang_scheduler.extender
+    org, team = f"org-{namespace}", f"team-{namespace}"
+    create(objects.queue(org), objects.queue(team, parent=org))
+    telling.wait_until_queue_is_known(extender, team)
+    gang(api, "first", namespace, 2, pool, queue=team)
+    wait_until_running(api, "first", namespace, 2)
+    wait_for(
+        lambda: api.get(objects.QUEUES, org)["status"]["allocated"].get("cpu") == "2",
+        10,
+        "the parent shows what its child uses",
+        seeing=lambda: api.get(objects.QUEUES, org).get("status"),
+    )
+
+    api.patch(objects.QUEUES, org, {"status": {"state": "Closed"}}, subresource="status")
+    wait_for(
+        lambda: _state(extender, org) == "Closed", 5, "the extender has seen that it is closed"
+    )
+    gang(api, "second", namespace, 2, pool, queue=team)
+
+    told = telling.wait_until_said(api, extender, namespace, "second", "QueueClosed")
+    assert told["message"] == f"queue {team} is below {org}, and queue {org} is closed"
+    assert told["would_start_with"] == [f"queue {org} opened again"]
+    api.patch(objects.QUEUES, org, {"status": {"state": "Open"}}, subresource="status")
+    wait_until_running(api, "second", namespace, 2)
+
+
+def _state(extender: Extender, name: str) -> object:
+    seen = http_json("GET", f"{extender.ops_url}/api/v1/snapshot") or {"items": []}
+    return next(
+        (
+            each["status"]["state"]
+            for each in seen["items"]
+            if each["kind"] == "Queue" and each["metadata"]["name"] == name
+        ),
+        None,
+    )
 
 
 def test_a_family_applied_child_first_has_no_event(

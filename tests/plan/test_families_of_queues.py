@@ -86,6 +86,20 @@ def test_what_would_help_is_to_open_the_queue_above() -> None:
     assert list(told.remedies) == ["queues dept and org opened again"]
 
 
+@pytest.mark.parametrize("text", [policies.DEFAULT_TEXT, CAPACITY, TREE])
+def test_guarantees_that_add_up_to_more_do_not_lift_a_parent_above_its_ceiling(text: str) -> None:
+    family = [queue("org", capability=amounts(cpu=4))]
+    family += [
+        queue(name, parent="org", guarantee=amounts(cpu=3), deserved=amounts(cpu=3))
+        for name in ("a", "b")
+    ]
+    gangs = [gang(f"a/{name}{n}", 1, queue=name, cpu=1) for name in ("a", "b") for n in range(3)]
+
+    plan = make_plan(cluster(nodes(1, cpu=16), gangs, family), policies.parse(text))
+
+    assert plan.queues["org"].allocated.amount("cpu") == 4000
+
+
 @EVERY_POLICY
 def test_a_queue_shows_what_those_below_it_use_and_want(policy: Policy) -> None:
     family = [queue("org"), queue("dept", parent="org"), queue("team", parent="dept")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -49,6 +50,18 @@ def test_it_decides_who_goes_first_and_where_nobody_goes(installed: None) -> Non
 def test_a_misspelt_name_is_answered_with_the_nearest_one(installed: None) -> None:
     with pytest.raises(BadConfiguration, match="courtesy"):
         policies.parse("tiers: [{plugins: [{name: courtsey}]}]", "page")
+
+
+def test_its_arguments_are_not_checked_unless_it_names_them(
+    installed: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "tiers: [{plugins: [{name: courtesy, arguments: {polite-namspace: x}}]}]"
+    assert policies.parse(text, "page").remarks == ()
+
+    stranger = sys.modules["my_package"].Courtesy
+    monkeypatch.setattr(stranger, "known", ("polite-namespace",))
+    with pytest.raises(BadConfiguration, match="did you mean 'polite-namespace'"):
+        policies.parse(text, "page")
 
 
 def test_it_fits_into_twenty_lines() -> None:

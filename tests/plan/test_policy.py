@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from extender.errors import BadConfiguration
-from extender.plan.policy import policies
+from extender.plan.policy import plugin_register, policies
 from extender.plan.policy.options import OURS, VOLCANO
 
 INSTALLERS = """
@@ -123,6 +126,21 @@ def test_patience_is_read_as_durations() -> None:
             "tiers: [{plugins: [{name: drf, enableHierarchy: true}, {name: proportion}]}]",
             "both divide among queues",
         ),
+        (
+            "tiers: [{plugins: [{name: gang}]}, {plugins: [{name: binpack, arguments:"
+            " {binpack.wieght: 2}}]}]",
+            "tier 2: plugin binpack has no argument 'binpack.wieght'; did you mean"
+            " 'binpack.weight'?",
+        ),
+        (
+            "tiers: [{plugins: [{name: proportion, arguments: {weight: 2}}]}]",
+            "plugin proportion has no argument 'weight'; it takes none",
+        ),
+        (
+            "configurations: [{name: preempt, arguments: {enableTopologyAwarePremption: true}}]",
+            "action preempt has no argument 'enableTopologyAwarePremption'; did you mean"
+            " 'enableTopologyAwarePreemption'?",
+        ),
         ("configurations: [{name: alocate}]", "did you mean 'allocate'?"),
         ("compatibility: kubernetes", "the only one is volcano"),
         ("starvation: {afer: 1m}", "did you mean 'after'?"),
@@ -138,6 +156,59 @@ def test_mistakes_name_the_place_and_the_nearest_word(text: str, said: str) -> N
     assert message.startswith("conf: ")
     assert said in message
     assert "\n" not in message
+
+
+def test_arguments_of_volcano_that_do_nothing_here_may_stand_and_are_remarked_upon() -> None:
+    read = policies.parse(
+        "tiers: [{plugins: [{name: predicates, arguments: {predicate.VolumeBindingEnable: true,"
+        " predicate.NodeAffinityEnable: false}}]}]\n"
+        "configurations: [{name: allocate, arguments: {predicateErrorCacheEnable: true}}]",
+        "conf",
+    )
+
+    assert read.remarks == (
+        "conf: tier 1: plugin predicates: argument 'predicate.VolumeBindingEnable' is Volcano's and"
+        " has no effect here",
+        "conf: configurations: action allocate: argument 'predicateErrorCacheEnable' is Volcano's"
+        " and has no effect here",
+    )
+
+
+def test_where_volcanos_ways_are_followed_an_unknown_argument_is_only_remarked_upon() -> None:
+    read = policies.parse(
+        "{compatibility: volcano, tiers: [{plugins: [{name: binpack, arguments:"
+        " {binpack.wieght: 2}}]}]}",
+        "conf",
+    )
+
+    assert read.remarks == (
+        "conf: tier 1: plugin binpack has no argument 'binpack.wieght', which therefore has no"
+        " effect; did you mean 'binpack.weight'?",
+    )
+
+
+def test_the_default_policy_has_nothing_without_effect() -> None:
+    assert policies.DEFAULT.remarks == ()
+
+
+@pytest.mark.parametrize("name", plugin_register.names())
+def test_every_plugin_of_ours_knows_all_the_arguments_it_reads(name: str) -> None:
+    known, _ = plugin_register.declared(name)
+    folder = Path(policies.__file__).parents[1] / "plugins"
+    text = (folder / f"{name}.py").read_text()
+    read = re.findall(r"arguments\.\w+\(\s*f?\"([^\"{]+)", text)
+
+    assert known is not None
+    assert {word for word in read if not word.endswith(".")} <= set(known)
+
+
+def test_a_weight_for_any_resource_may_be_given_to_binpack() -> None:
+    read = policies.parse(
+        "tiers: [{plugins: [{name: binpack, arguments: {binpack.resources: a.b/gpu,"
+        " binpack.resources.a.b/gpu: 3}}]}]"
+    )
+
+    assert read.remarks == ()
 
 
 def test_volcanos_two_spellings_of_a_flag_mean_the_same() -> None:

@@ -112,6 +112,28 @@ def test_a_gang_that_starts_at_once_costs_one_write_and_no_event() -> None:
     assert desk.announcer.notices == []
 
 
+def test_what_has_no_effect_in_a_new_group_is_told_even_if_it_starts_at_once() -> None:
+    desk = Desk()
+    wishful = Gang(group=replace(RUNS.group, remark="it does nothing here"), pods=RUNS.pods)
+    for _ in range(3):
+        desk.report((wishful, RUNNING), wait_s=2)
+
+    (notice,) = desk.announcer.notices
+    assert (notice.reason, notice.message, notice.warning) == (
+        "WithoutEffect",
+        "it does nothing here",
+        True,
+    )
+
+
+def test_what_has_no_effect_in_groups_that_were_there_before_us_is_not_told_again() -> None:
+    desk = Desk()
+    group = replace(RUNS.group, remark="it does nothing here", created=NOW - 1)
+    desk.report((Gang(group=group, pods=RUNS.pods), RUNNING), wait_s=2)
+
+    assert desk.announcer.notices == []
+
+
 def test_every_change_of_reason_is_told_once() -> None:
     desk = Desk()
     for said in (NO_ROOM, BEHIND, BEHIND, NO_ROOM):

@@ -13,6 +13,23 @@ def metric(world: World, name: str) -> float:
     return float(line.split()[1])
 
 
+def findings(world: World) -> list[tuple[str, str, str]]:
+    told = world.runtime.pages.test_client().get("/api/v1/findings").json
+    return [(each["kind"], each["name"], each["reason"]) for each in told]
+
+
+def test_what_has_no_effect_in_the_policy_file_is_told_by_the_probe(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(
+        "{compatibility: volcano, tiers: [{plugins: [{name: gang, arguments: {x: 1}}]}]}"
+    )
+    with World(config=str(file)) as world:
+        ready = world.runtime.pages.test_client().get("/readyz")
+
+        assert ready.status_code == 200
+        assert "plugin gang has no argument 'x'" in ready.text
+
+
 def test_a_policy_file_that_cannot_be_used_is_told_by_probe_and_metric(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text("actions: allocate")
@@ -27,11 +44,13 @@ def test_a_policy_file_that_cannot_be_used_is_told_by_probe_and_metric(tmp_path:
         ready = pages.get("/readyz")
         assert ready.status_code == 200
         assert "alocate" in ready.text
+        eventually(lambda: findings(world) == [("Policy", str(file), "Refused")])
 
         file.write_text("actions: allocate, backfill")
         world.node("node-1")
         eventually(lambda: metric(world, "gang_extender_policy_refused") == 0)
         assert "policy" not in pages.get("/readyz").text
+        eventually(lambda: findings(world) == [])
 
 
 def test_the_operations_port_answers_no_hooks(world: World) -> None:

@@ -6,7 +6,7 @@ kept with a sentence that says why, so that its owner can find out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -23,6 +23,12 @@ from extender.model.resources import NOTHING, Resources
 _READ = ("volcano.sh/", "scheduling.volcano.sh/", "gang-extender.io/", "sla-waiting-time")
 _LONGEST = 256
 _LEND = "gang-extender.io/lend-guarantee"
+#: What plugins of Volcano read that have no counterpart here: tdm, cdp; nodegroup.
+_IDLE_MARKS = (
+    "volcano.sh/revocable-zone", "volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable",
+    "volcano.sh/cooldown-time",
+)  # fmt: skip
+_IDLE_QUEUE_MARKS = ("volcano.sh/nodegroup-resource-limits",)
 
 #: A quota counts what is requested under this prefix too, and these have no room on a node.
 _REQUESTED = "requests."
@@ -68,8 +74,8 @@ class RawGuarantee(msgspec.Struct, gc=False):
     lend: bool | None = None
 
 
-class RawQueueSpec(msgspec.Struct, gc=False):
-    """spec of a Queue."""
+class RawQueueSpec(msgspec.Struct, rename="camel", gc=False):
+    """spec of a Queue; the last four are Volcano's and have no effect."""
 
     weight: int | None = None
     capability: Quantities | None = None
@@ -78,6 +84,10 @@ class RawQueueSpec(msgspec.Struct, gc=False):
     reclaimable: bool | None = None
     priority: int | None = None
     parent: str | None = None
+    dequeue_strategy: Any = None
+    affinity: Any = None
+    extend_clusters: Any = None
+    type: Any = None
 
 
 class RawQueueStatus(msgspec.Struct, gc=False):
@@ -120,15 +130,29 @@ def to_group(raw: RawGroup, dialect: str) -> PodGroup:
         annotations=_annotations(meta),
         dialect=dialect,
         problem=problem and f"PodGroup {meta.namespace or 'default'}/{meta.name}: {problem}",
+        remark=_remark(spec, meta),
     )
 
 
 def _refusal(spec: RawGroupSpec) -> str:
     """Complain about promises that we could not keep; to start without them would break them."""
     topology = spec.network_topology
-    if topology and topology.get("mode") != "soft":  # hard is what Volcano fills in
+    if topology is not None and topology.get("mode") != "soft":  # hard is what Volcano fills in
         return "networkTopology of mode hard cannot be kept here; leave it out or make it soft"
     return "subGroupPolicy cannot be kept here; leave it out" if spec.sub_group_policy else ""
+
+
+def _remark(spec: RawGroupSpec, meta: RawMeta) -> str:
+    """Say which wishes have no effect; to start without them breaks no promise."""
+    topology = spec.network_topology
+    idle = ["networkTopology of mode soft"] if topology and topology.get("mode") == "soft" else []
+    idle += [f"annotation {name}" for name in _marks(meta, _IDLE_MARKS)]
+    verb = "has" if len(idle) == 1 else "have"
+    return f"{' and '.join(idle)} {verb} no effect here" if idle else ""
+
+
+def _marks(meta: RawMeta, names: Sequence[str]) -> list[str]:
+    return [name for name in names if name in (meta.annotations or {})]
 
 
 def spoilt_group(meta: OddMeta, why: str, dialect: str) -> PodGroup:
@@ -153,7 +177,7 @@ def to_queue(raw: RawQueue) -> Queue:
     weight = 1 if spec.weight is None else spec.weight
     problem = no_capability or no_deserved or no_guarantee
     if weight < 0:
-        problem = f"its weight is {weight}; write 0 or more"
+        problem = f"its weight is {weight}; write 1 or more"
     return Queue(
         name=meta.name,
         weight=max(0, weight),
@@ -169,7 +193,21 @@ def to_queue(raw: RawQueue) -> Queue:
         uid=meta.uid,
         annotations=_annotations(meta),
         problem=problem,
+        without_effect=_idle_fields(raw),
     )
+
+
+def _idle_fields(raw: RawQueue) -> tuple[str, ...]:
+    """Name what a Queue says and nobody here reads; the CRD fills some of it in."""
+    spec = raw.spec
+    idle = {
+        "spec.dequeueStrategy": spec.dequeue_strategy not in (None, "", "traverse"),
+        "spec.affinity": spec.affinity,
+        "spec.extendClusters": spec.extend_clusters,
+        "spec.type": spec.type,
+    }
+    fields = [name for name, is_set in idle.items() if is_set]
+    return (*fields, *(f"annotation {name}" for name in _marks(raw.metadata, _IDLE_QUEUE_MARKS)))
 
 
 def _lends(raw: RawQueue) -> bool:

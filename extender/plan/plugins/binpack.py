@@ -13,6 +13,11 @@ from extender.plan.room.prospect import Prospect, Scores
 class Binpack(Plugin):
     """Scores nodes by how full they would be, 0 to 100 times its weight."""
 
+    known = (
+        "binpack.weight", "binpack.cpu", "binpack.memory", "binpack.resources",
+        "binpack.resources.*",
+    )  # fmt: skip
+
     def configure(self) -> None:
         """Read how much each resource weighs."""
         self._weight = _at_least_zero(self.arguments.number("binpack.weight", 1))

@@ -23,6 +23,11 @@ from extender.plan.room.state import GangState, QueueUse
 class Capacity(Plugin):
     """Stated entitlements, flat or as a tree (`enableHierarchy`)."""
 
+    known = ("ancestorReclaimLevel",)
+    without_effect = (
+        "capacity.DynamicResourceAllocationEnable", "capacity.DRAConsumableCapacityEnable",
+    )  # fmt: skip
+
     _entitlements = Entitlements
 
     def configure(self) -> None:

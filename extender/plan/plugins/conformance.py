@@ -10,6 +10,8 @@ from extender.plan.plugin import Candidate, Claim, Plugin
 class Conformance(Plugin):
     """Spares kube-system and system-critical pods."""
 
+    known = ()
+
     def preemptable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Allow everybody else."""
         return [candidate for candidate in candidates if not candidate.pod.is_critical]

@@ -14,6 +14,8 @@ from extender.plan.room.state import GangState, QueueUse
 class Drf(Plugin):
     """Dominant resource fairness between gangs, and with a hierarchy between queues."""
 
+    known = ()
+
     #: Whether members that stay are counted as gone when the next of their gang is weighed.
     _counts_all_as_gone = False
 

@@ -14,6 +14,8 @@ from extender.plan.room.state import GangState
 class GangMinimum(Plugin):
     """Counts members against `minMember` and `minTaskMember`."""
 
+    known = ()
+
     def gang_valid(self, gang: GangState) -> Problem | None:
         """Say which members are missing for the gang ever to be complete."""
         # Those given a node in this cycle count among the ready already.

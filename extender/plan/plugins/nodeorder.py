@@ -18,6 +18,16 @@ class NodeOrder(Plugin):
     What needs other pods (pod affinity, spreading, images) is left to kube-scheduler.
     """
 
+    known = (
+        "leastrequested.weight", "mostrequested.weight", "balancedresource.weight",
+        "nodeaffinity.weight", "tainttoleration.weight",
+    )  # fmt: skip
+    #: kube-scheduler scores these.
+    without_effect = (
+        "podaffinity.weight", "imagelocality.weight", "podtopologyspread.weight",
+        "selectorspread.weight",
+    )  # fmt: skip
+
     def configure(self) -> None:
         """Read how much each score weighs."""
         self._least = self.arguments.number("leastrequested.weight", 1)

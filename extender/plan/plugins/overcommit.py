@@ -16,6 +16,8 @@ _USUAL = 1.2
 class Overcommit(Plugin):
     """Compares what was promised at the door with what is idle, times a factor."""
 
+    known = ("overcommit-factor",)
+
     def configure(self) -> None:
         """Read how much more may be let in than is idle."""
         factor = self.arguments.number("overcommit-factor", _USUAL)

@@ -13,6 +13,8 @@ from extender.plan.room.node_match import meets
 class Pdb(Plugin):
     """Allows as many victims as the budgets that select them have left."""
 
+    known = ()
+
     def open(self, session: View) -> None:
         """Sort the budgets by where they hold: most namespaces have none."""
         super().open(session)

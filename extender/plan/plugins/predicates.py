@@ -21,6 +21,22 @@ _CORDONED = Taint(key="node.kubernetes.io/unschedulable")
 class Predicates(Plugin):
     """Bars nodes that are cordoned, do not match, or are tainted."""
 
+    known = (
+        "predicate.NodeAffinityEnable", "predicate.TaintTolerationEnable",
+        "predicate.NodeUnschedulableEnable",
+    )  # fmt: skip
+    #: kube-scheduler judges these, and its own configuration switches them.
+    without_effect = (
+        "predicate.NodePortsEnable", "predicate.PodAffinityEnable",
+        "predicate.NodeVolumeLimitsEnable", "predicate.VolumeZoneEnable",
+        "predicate.PodTopologySpreadEnable", "predicate.VolumeBindingEnable",
+        "predicate.DynamicResourceAllocationEnable", "predicate.CacheEnable",
+        "predicate.GPUSharingEnable", "predicate.GPUNumberEnable", "predicate.ProportionalEnable",
+        "predicate.resources", "predicate.resources.*", "volumebinding.*",
+        "predicate.MemoryPressureEnable", "predicate.DiskPressureEnable",
+        "predicate.PIDPressureEnable",
+    )  # fmt: skip
+
     def configure(self) -> None:
         """Read which questions are asked."""
         self._affinity = self.arguments.flag("predicate.NodeAffinityEnable", default=True)

@@ -12,6 +12,8 @@ from extender.plan.room.state import GangState
 class Priority(Plugin):
     """Orders gangs by the priority of their PodGroup, members by their own."""
 
+    known = ()
+
     def gang_order(self, gang: GangState) -> int:
         """Put higher priority first."""
         return -gang.gang.priority

@@ -24,6 +24,8 @@ from extender.plan.room.state import GangState, QueueUse
 class Proportion(Plugin):
     """Weighted queues with guarantee and capability."""
 
+    known = ()
+
     def open(self, session: View) -> None:
         """Work out what every queue deserves."""
         super().open(session)

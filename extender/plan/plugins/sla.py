@@ -14,6 +14,8 @@ _KEYS = ("volcano.sh/sla-waiting-time", "sla-waiting-time")
 class Sla(Plugin):
     """Reads `sla-waiting-time` from the PodGroup's annotations, else from its arguments."""
 
+    known = ("sla-waiting-time",)
+
     def configure(self) -> None:
         """Read the waiting time of gangs that state none."""
         self._usual = self.arguments.seconds("sla-waiting-time")

@@ -99,3 +99,5 @@ class Policy:
     weighs_nodes: bool = False
     rules: Rules = OURS
     starvation: Starvation = field(default_factory=Starvation)
+    #: What of the file has no effect, in a sentence each.
+    remarks: tuple[str, ...] = ()

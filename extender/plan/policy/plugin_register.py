@@ -6,7 +6,7 @@ for one in twenty lines.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
@@ -59,6 +59,17 @@ def make(option: PluginOption, place: str, rules: Rules = OURS) -> Plugin:
     plugin = kind(arguments, hierarchy=option.hierarchy)
     plugin.name = option.name
     return plugin
+
+
+def declared(name: str) -> tuple[Sequence[str] | None, Sequence[str]]:
+    """Give the arguments that a plugin reads, and those without effect; None when it does not say.
+
+    One that others bring speaks for itself, even if it is made from one of ours.
+    """
+    if name in _OURS:
+        return _OURS[name].known, _OURS[name].without_effect
+    says = vars(_load(name, name))
+    return says.get("known"), says.get("without_effect", ())
 
 
 def _load(name: str, place: str) -> type[Plugin]:

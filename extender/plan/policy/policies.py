@@ -7,7 +7,6 @@ is an error that names the place and the nearest word that would work, never a l
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 import yaml
@@ -16,6 +15,7 @@ from extender.errors import BadConfiguration
 from extender.plan.policy import flat, plugin_register
 from extender.plan.policy.arguments import Arguments
 from extender.plan.policy.options import ACTIONS, OURS, VOLCANO, PluginOption, Policy, Starvation
+from extender.plan.policy.spelling import nearest, strangers
 
 DEFAULT_TEXT = """\
 actions: "enqueue, allocate, backfill, reclaim, preempt"
@@ -50,7 +50,14 @@ _PLUGIN_KEYS = ("name", "arguments", *_HIERARCHY, *_FLAGS)
 _KEYS = ("actions", "tiers", "configurations", "metrics", "compatibility", "starvation")
 _STARVATION_KEYS = ("after", "hold", "gangs")
 
+_WEIGHS_NODES = "enableTopologyAwarePreemption"
+_ACTION_ARGUMENTS = {"preempt": (_WEIGHS_NODES,)}
+
 #: Words of Volcano that mean something there and nothing here.
+_FOREIGN_ARGUMENTS = (
+    "predicateErrorCacheEnable", "topologyAwarePreemptWorkerNum", "minCandidateNodesPercentage",
+    "minCandidateNodesAbsolute", "maxCandidateNodesAbsolute", "overcommit-factor",
+)  # fmt: skip
 _FOREIGN_ACTIONS = ("shuffle", "gangpreempt", "gangreclaim", "elect", "reserve")
 _FOREIGN_PLUGINS = (
     "tdm", "task-topology", "numaaware", "nodegroup", "usage", "rescheduling", "deviceshare", "cdp",
@@ -72,14 +79,19 @@ def parse(text: str, source: str = "policy") -> Policy:
     if rules is OURS:
         # In Volcano the order of the plugins settles who divides.
         _check_hierarchy(tiers, source)
+    remarks = _check_arguments(tiers, source, forgiving=rules is VOLCANO)
+    weighs_nodes, more = _read_configurations(
+        document.get("configurations"), source, forgiving=rules is VOLCANO
+    )
     patience = _read_starvation(document.get("starvation"), source)
     return Policy(
         actions=_read_actions(document["actions"], source) if "actions" in document else ACTIONS,
         tiers=tiers,
-        weighs_nodes=_weighs_nodes(document.get("configurations"), source),
+        weighs_nodes=weighs_nodes,
         rules=rules,
         # In Volcano nobody has room kept.
         starvation=patience if rules is OURS else Starvation(after_s=0.0),
+        remarks=(*remarks, *more),
     )
 
 
@@ -134,19 +146,43 @@ def _check_hierarchy(tiers: Iterable[Sequence[PluginOption]], source: str) -> No
         )
 
 
-def _weighs_nodes(written: object, source: str) -> bool:
+def _check_arguments(
+    tiers: Iterable[Sequence[PluginOption]], source: str, *, forgiving: bool
+) -> tuple[str, ...]:
+    """Refuse or remark upon arguments that their plugins do not read."""
+    remarks: list[str] = []
+    for number, tier in enumerate(tiers, start=1):
+        for option in tier:
+            known, foreign = plugin_register.declared(option.name)
+            if known is not None:
+                owner = f"{source}: tier {number}: plugin {option.name}"
+                remarks += strangers(option.arguments, known, foreign, owner, forgiving=forgiving)
+    return tuple(remarks)
+
+
+def _read_configurations(
+    written: object, source: str, *, forgiving: bool
+) -> tuple[bool, tuple[str, ...]]:
     """Look through the arguments of actions for the one that means something here."""
-    found = False
+    found, remarks = False, list[str]()
     for entry in _sequence(written, source, "configurations") if written is not None else ():
         place = f"{source}: configurations"
         _check_keys(entry, ("name", "arguments"), place)
         name = str(entry.get("name", ""))
         _check_word(name, ACTIONS, _FOREIGN_ACTIONS, place, "action")
         place = f"{place}, {name}"
-        arguments = Arguments(place, _arguments(entry.get("arguments"), place))
-        thorough = arguments.flag("enableTopologyAwarePreemption", default=False)
+        values = _arguments(entry.get("arguments"), place)
+        known = _ACTION_ARGUMENTS.get(name, ())
+        remarks += strangers(
+            values,
+            known,
+            _FOREIGN_ARGUMENTS,
+            f"{source}: configurations: action {name}",
+            forgiving=forgiving,
+        )
+        thorough = Arguments(place, values).flag(_WEIGHS_NODES, default=False)
         found = thorough if name == "preempt" else found
-    return found
+    return found, tuple(remarks)
 
 
 def _read_starvation(written: Any, source: str) -> Starvation:
@@ -192,7 +228,7 @@ def _check_keys(written: Any, known: Sequence[str], place: str) -> None:
     _check_mapping(written, place)
     for key in written:
         if key not in known:
-            raise BadConfiguration(f"{place}: unknown key {key!r}; {_nearest(str(key), known)}")
+            raise BadConfiguration(f"{place}: unknown key {key!r}; {nearest(str(key), known)}")
 
 
 def _check_word(
@@ -204,12 +240,7 @@ def _check_word(
         raise BadConfiguration(
             f"{place}: {kind} {word!r} is Volcano's and has no counterpart here; remove it"
         )
-    raise BadConfiguration(f"{place}: unknown {kind} {word!r}; {_nearest(word, known)}")
-
-
-def _nearest(word: str, known: Sequence[str]) -> str:
-    close = get_close_matches(word, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(known[:14])}"
+    raise BadConfiguration(f"{place}: unknown {kind} {word!r}; {nearest(word, known)}")
 
 
 DEFAULT = parse(DEFAULT_TEXT, "the default policy")

@@ -253,14 +253,25 @@ def tree(stakes: Iterable[Stake], total: Resources) -> dict[str, Quota]:
         quotas[each.name].parent = top if quotas[each.name] in upwards(parent) else parent
         if each.namespace:
             parent.shares.append(quotas[each.name])
-    for each in stakes:
-        # A guarantee is held by those above before anybody has used any of it.
-        quota = quotas[each.name]
-        if quota.least and quota.parent is not None:
-            quota.parent.take(quota.least)
+    _reserve([quotas[each.name] for each in stakes if each.least], top)
     for each in stakes:
         quotas[each.name].take(each.used)
     return quotas
+
+
+def _reserve(guaranteed: list[Quota], top: Quota) -> None:
+    """Let those above hold every guarantee before anybody has used any of it.
+
+    Those that would break a ceiling above them together are cut, from the top down, so that the
+    ceiling holds. What the nodes cannot keep is not cut: they may be back in a moment.
+    """
+    limits, top.most = top.most, {}
+    for quota in sorted(guaranteed, key=lambda each: sum(1 for _ in upwards(each))):
+        if quota.parent is not None:
+            above = quota.parent
+            quota.least = {n: int(min(a, above.left(n))) for n, a in quota.least.items()}
+            above.take(quota.least)
+    top.most = limits
 
 
 def reserved(queues: Iterable[Queue]) -> Resources:

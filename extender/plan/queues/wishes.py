@@ -55,7 +55,8 @@ def ceilings(stakes: Sequence[quota.Stake], total: Resources) -> dict[str, Vecto
     kept: dict[str, Resources] = {}
     for each in stakes:
         if each.namespace and each.least:
-            kept[each.parent] = kept.get(each.parent, NOTHING) + each.least
+            least = Resources(empty[each.name].least)
+            kept[each.parent] = kept.get(each.parent, NOTHING) + least
     return {
         each.name: {
             name: empty[each.name].left(name) + kept.get(each.name, NOTHING).amount(name)

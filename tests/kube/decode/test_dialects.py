@@ -118,6 +118,10 @@ def test_phases_are_read_in_volcanos_and_coschedulings_words(word: str, phase: P
         ),
         ({"minResources": {"cpu": "-1"}}, "an amount in minResources is negative"),
         (
+            {"networkTopology": {}},
+            "networkTopology of mode hard cannot be kept here; leave it out or make it soft",
+        ),
+        (
             {"networkTopology": {"highestTierAllowed": 1}},
             "networkTopology of mode hard cannot be kept here; leave it out or make it soft",
         ),
@@ -141,6 +145,19 @@ def test_a_group_that_makes_no_sense_says_why(spec: dict[str, Any], complaint: s
 )
 def test_what_is_only_wished_for_keeps_no_group_from_starting(wishes: dict[str, Any]) -> None:
     assert group(**wishes).problem == ""
+
+
+def test_a_wish_without_effect_is_remarked_upon() -> None:
+    assert group(networkTopology={"mode": "soft"}).remark == (
+        "networkTopology of mode soft has no effect here"
+    )
+    assert group().remark == ""
+
+
+def test_what_the_crd_fills_in_is_nobodys_wish() -> None:
+    thing = make.queue("gold", dequeueStrategy="traverse", extendClusters=[], type="")
+
+    assert dialects.to_queue(msgspec.convert(thing, dialects.RawQueue)).without_effect == ()
 
 
 def test_a_queue_of_volcano_is_read_whole() -> None:
@@ -186,7 +203,7 @@ def test_a_queue_without_a_state_is_open(status: dict[str, Any], state: QueueSta
 @pytest.mark.parametrize(
     ("spec", "complaint"),
     [
-        ({"weight": -2}, "its weight is -2; write 0 or more"),
+        ({"weight": -2}, "its weight is -2; write 1 or more"),
         ({"capability": {"cpu": "all"}}, "capability cannot be read"),
         ({"deserved": {"cpu": "-1"}}, "an amount in deserved is negative"),
         ({"guarantee": {"resource": {"cpu": "x"}}}, "guarantee cannot be read"),

@@ -83,23 +83,27 @@ def honoured(head: str) -> set[str]:
     return {name for name, here in table(head).items() if here == "honoured"}
 
 
+def warned(head: str) -> set[str]:
+    return {name for name, here in table(head).items() if here == "warned"}
+
+
 def names_of(raw: type[msgspec.Struct]) -> set[str]:
     return {field.encode_name for field in msgspec.structs.fields(raw)}
 
 
-def test_every_field_of_volcano_has_one_of_three_answers() -> None:
+def test_every_field_of_volcano_has_one_of_four_answers() -> None:
     assert table("PodGroup `spec`").keys() == GROUP_FIELDS
     assert table("Queue `spec`").keys() == QUEUE_FIELDS
     heads = re.findall(r"^\| (.+) \| here \|", PAGE, re.MULTILINE)
     said = {here for head in heads for here in table(head).values()}
-    assert (len(heads), said) == (5, {"honoured", "refused", "no meaning"})
+    assert (len(heads), said) == (5, {"honoured", "refused", "warned", "no meaning"})
 
 
 def test_the_fields_that_the_page_honours_are_those_we_read() -> None:
     refused = {name for name, here in table("PodGroup `spec`").items() if here == "refused"}
 
     assert honoured("PodGroup `spec`") | refused == names_of(dialects.RawGroupSpec)
-    assert honoured("Queue `spec`") == names_of(dialects.RawQueueSpec)
+    assert honoured("Queue `spec`") | warned("Queue `spec`") == names_of(dialects.RawQueueSpec)
 
 
 def test_the_marks_that_the_page_honours_are_those_we_read() -> None:
@@ -121,7 +125,29 @@ def test_a_group_with_a_field_that_the_page_refuses_is_invalid(field: str, writt
     assert f"{field} " in dialects.to_group(raw, VOLCANO).problem
 
 
-@pytest.mark.parametrize("plugin", sorted(set(re.findall(r"no meaning \| plugin `(\w+)`", PAGE))))
+@pytest.mark.parametrize("field", sorted(warned("Queue `spec`")))
+def test_a_queue_with_a_field_that_the_page_warns_about_says_so(field: str) -> None:
+    written = {"extendClusters": [{"name": "far"}], "affinity": {"nodeGroupAffinity": {}}}
+    thing = make.queue("gold", **{field: written.get(field, "fifo")})
+    read = dialects.to_queue(msgspec.convert(thing, dialects.RawQueue))
+
+    assert read.without_effect == (f"spec.{field}",)
+
+
+def test_annotations_that_the_page_warns_about_are_said() -> None:
+    group, queue = make.group("train", 2), make.queue("gold")
+    group["metadata"]["annotations"] = dict.fromkeys(warned("PodGroup annotation"), "x")
+    queue["metadata"]["annotations"] = dict.fromkeys(warned("Queue annotation"), "x")
+    said = dialects.to_group(msgspec.convert(group, dialects.RawGroup), VOLCANO).remark
+    idle = dialects.to_queue(msgspec.convert(queue, dialects.RawQueue)).without_effect
+
+    assert all(f"annotation {name} " in said for name in warned("PodGroup annotation"))
+    assert idle == tuple(f"annotation {name}" for name in warned("Queue annotation"))
+
+
+@pytest.mark.parametrize(
+    "plugin", sorted(set(re.findall(r"\| (?:no meaning|warned) \| plugin `(\w+)`", PAGE)))
+)
 def test_a_policy_that_names_a_plugin_whose_fields_have_no_meaning_is_refused(plugin: str) -> None:
     with pytest.raises(BadConfiguration, match=f"'{plugin}' is Volcano's"):
         policies.parse(f"tiers: [{{plugins: [{{name: {plugin}}}]}}]")

@@ -47,6 +47,35 @@ def test_a_family_shares_the_ceiling_of_its_parent() -> None:
     assert left(quotas, "b") == 0
 
 
+def test_guarantees_below_a_ceiling_are_cut_to_it_in_the_order_of_their_queues() -> None:
+    quotas = tree(
+        [
+            Stake("a", "dept", least=cpu(3)),
+            Stake("b", "dept", least=cpu(2)),
+            Stake("c", "org", least=cpu(1)),
+            Stake("dept", "org"),
+            Stake("org", TOP, most=cpu(4)),
+        ],
+        cpu(20),
+    )
+
+    assert [quotas[name].kept.amount("cpu") for name in ("c", "a", "b")] == [1, 3, 0]
+    assert [left(quotas, name) for name in ("c", "a", "b", "org")] == [1, 3, 0, 0]
+
+
+def test_a_parent_that_is_guaranteed_something_itself_covers_those_below_it_once() -> None:
+    stakes = [
+        Stake("a", "org", least=cpu(2)),
+        Stake("b", "org", least=cpu(2)),
+        Stake("org", TOP, most=cpu(4), least=cpu(4)),
+    ]
+
+    quotas = tree(stakes, cpu(20))
+
+    assert [quotas[name].kept.amount("cpu") for name in ("a", "b")] == [2, 2]
+    assert quotas[TOP].held == {"cpu": 4}
+
+
 def test_two_queues_leave_what_is_guaranteed_to_a_third() -> None:
     quotas = tree([Stake("a", TOP), Stake("b", TOP), Stake("c", TOP, least=cpu(4))], cpu(10))
     quotas["a"].take(cpu(5))
@@ -116,6 +145,7 @@ def test_whatever_is_taken_as_allowed_breaks_no_ceiling_and_eats_no_guarantee(
         for index, (parent, most, least) in enumerate(stakes)
     ]
     quotas, used = tree(rows, cpu(total)), dict.fromkeys((row.name for row in rows), 0)
+    rows = cut(rows)
     # A cluster in which even the guarantees do not fit promises nothing beyond them.
     fits_at_first = need(rows, used, TOP) <= total
     for index, amount in wishes:
@@ -127,12 +157,32 @@ def test_whatever_is_taken_as_allowed_breaks_no_ceiling_and_eats_no_guarantee(
     guaranteed = any(row.least for row in rows)
     for row in rows:
         if "cpu" in row.most:
-            assert used[row.name] <= row.most["cpu"]
+            assert need(rows, used, row.name) <= row.most["cpu"]
     if guaranteed and fits_at_first:
         assert need(rows, used, TOP) <= total
     for row in rows:
         quotas[row.name].take(-cpu(used[row.name]))
     assert quotas[TOP].held.get("cpu", 0) == need(rows, dict.fromkeys(used, 0), TOP)
+
+
+def line(rows: list[Stake], row: Stake) -> list[Stake]:
+    """Give everything above *row*."""
+    above = [each for each in rows if each.name == row.parent]
+    return [*above, *line(rows, above[0])] if above else []
+
+
+def cut(rows: list[Stake]) -> list[Stake]:
+    """Give every row the most of its guarantee that breaks no ceiling above it, top rows first."""
+    nothing = dict.fromkeys((row.name for row in rows), 0)
+    known = {row.name: row._replace(least=NOTHING) for row in rows}
+    for row in sorted(rows, key=lambda row: len(line(rows, row))):
+        for least in range(row.least.amount("cpu"), -1, -1):
+            known[row.name] = row._replace(least=cpu(least).positive())
+            above = line(rows, row)
+            tried = list(known.values())
+            if all(need(tried, nothing, each.name) <= each.most.get("cpu", 99) for each in above):
+                break
+    return list(known.values())
 
 
 def need(rows: list[Stake], used: dict[str, int], name: str) -> int:
