@@ -16,6 +16,7 @@ from extender.errors import BadConfiguration
 
 PREFIX = "GANG_EXTENDER_"
 PREFERENCES = ("nothing", "pack", "spread")
+UNLISTED = ("allow", "deny")
 
 
 def setting(default: Any, why: str) -> Any:
@@ -83,6 +84,11 @@ class Settings:
         "Make every namespace without a queue of its own an implicit queue of weight 1, instead of"
         " sharing the default one.",
     )
+    unlisted_namespaces: str = setting(
+        "allow",
+        "What namespaces may use on which nobody wrote queues (`gang-extender.io/queues` or"
+        " `scheduling.volcano.sh/queue-name`): `allow` any queue, `deny` all of them.",
+    )
     prefer: str = setting(
         "nothing",
         "Where ordinary pods and surplus members go among the nodes that fit: `pack` fills nodes"
@@ -110,6 +116,10 @@ class Settings:
         if self.prefer not in PREFERENCES:
             raise BadConfiguration(
                 f"--prefer {self.prefer!r} is not one of {', '.join(PREFERENCES)}"
+            )
+        if self.unlisted_namespaces not in UNLISTED:
+            raise BadConfiguration(
+                f"--unlisted-namespaces {self.unlisted_namespaces!r} is neither allow nor deny"
             )
         if self.bind_timeout_s <= self.hold_s:
             raise BadConfiguration(

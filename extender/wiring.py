@@ -56,7 +56,7 @@ class Runtime:
         self._commit_s = limits.commit_s
 
         # What is heard.
-        cluster = Cluster(clock, _queue_policy(settings), stuck_s=settings.stuck_s)
+        cluster = Cluster(clock, QueuePolicy.of(settings), stuck_s=settings.stuck_s)
         self._ports = ports = reach(cluster, metrics)
 
         # What is promised and answered.
@@ -180,12 +180,6 @@ class Runtime:
         self._cycle.stop()
         self._reporter.stop()
         self._ports.stop()
-
-
-def _queue_policy(settings: Settings) -> QueuePolicy:
-    return QueuePolicy(
-        default_queue=settings.default_queue, namespaces_are_queues=settings.namespaces_are_queues
-    )
 
 
 def _limits(settings: Settings) -> Limits:

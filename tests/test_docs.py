@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,9 +13,16 @@ import pytest
 import yaml
 
 from extender import policyfile
-from extender.audit import queues
+from extender.audit import namespaces, queues
 from extender.cli.main import main
 from extender.kube.decode import membership
+from extender.model.queue import (
+    ALLOWED_CLASSES,
+    ALLOWED_QUEUES,
+    AT_LEAST,
+    AT_MOST,
+    HOME_QUEUE,
+)
 from extender.plan.policy import policies
 from extender.settings import Settings
 
@@ -58,11 +68,36 @@ def test_the_concepts_name_the_keys_of_groups_in_the_order_in_which_they_win() -
 
 def test_the_findings_of_the_manual_are_those_there_are() -> None:
     text = (DOCS / "operations.md").read_text().partition("## Findings")[2].partition("\n## ")[0]
-    shown = re.findall(r"^\| (Queue|Policy) \| `(\w+)` \|", text, re.M)
+    shown = re.findall(r"^\| (\w+) \| `(\w+)` \|", text, re.M)
 
-    of_queues = [("Queue", reason) for reason in queues.REASONS]
-    of_policies = [("Policy", reason) for reason in policyfile.REASONS]
-    assert sorted(shown) == sorted([*of_queues, *of_policies])
+    known = [("Queue", reason) for reason in queues.REASONS]
+    known += [("Policy", reason) for reason in policyfile.REASONS]
+    known += [(kind, reason) for kind, all_ in namespaces.REASONS.items() for reason in all_]
+    assert sorted(shown) == sorted(known)
+
+
+def test_the_plan_of_the_namespaces_page_is_what_it_shows() -> None:
+    page = (DOCS / "namespaces.md").read_text()
+    (shown,) = re.findall(r"^```console\n(.*?)^```$", page, re.M | re.S)
+    command, _, output = shown.partition("\n")
+    ran = subprocess.run(
+        [sys.executable, "-m", "extender", *command.removeprefix("$ ").split()[1:]],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "140"},
+    )
+
+    told = f"{ran.stdout}{ran.stderr}".rstrip().splitlines()
+    assert [line.rstrip() for line in told] == output.splitlines()
+
+
+def test_the_namespaces_page_names_the_annotations_there_are() -> None:
+    table = (DOCS / "namespaces.md").read_text().partition("## At work")[0]
+
+    assert re.findall(r"^\| `([\w./-]+):", table, re.M) == [
+        HOME_QUEUE, ALLOWED_QUEUES, AT_MOST, AT_LEAST, ALLOWED_CLASSES
+    ]  # fmt: skip
 
 
 def test_the_policies_of_the_manual_are_those_in_the_manifests() -> None:

@@ -9,6 +9,7 @@ import pytest
 from extender.cache.inflight import SOMEWHERE, Stage
 from extender.model.gang import GangKey, Membership
 from extender.model.pod import Status
+from extender.model.queue import Namespace
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.plan.decision import OpenQueue, Plan, Standing, Verdict
@@ -111,6 +112,22 @@ def test_a_gang_of_a_queue_it_may_not_name_is_refused_before_any_plan() -> None:
     world = World(group(min_member=1, queue="nowhere"))
 
     assert world.ask("p0").outcome == "QueueNotFound"
+
+
+def test_a_pod_without_a_group_uses_no_queue_that_its_namespace_may_not() -> None:
+    lists = Namespace(name="a", allowed=frozenset({"silver", "bronze"}))
+    world = World(lone("web"), lists)
+
+    assert world.ask_lone("web").outcome == "QueueNotAllowed"
+    assert world.ask_lone("web", queue="default").outcome == "QueueNotAllowed"
+    assert world.ask_lone("vital", priority_class="system-node-critical").outcome == "passed"
+
+
+def test_a_gang_that_names_no_queue_does_not_arrive_where_its_namespace_has_to() -> None:
+    lists = Namespace(name="a", allowed=frozenset({"silver", "bronze"}))
+    world = World(group(), lists)
+
+    assert world.ask("p0").outcome == "QueueNotAllowed"
 
 
 def test_a_surplus_member_waits_for_the_plan_where_others_wait_for_room() -> None:

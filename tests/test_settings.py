@@ -44,6 +44,11 @@ def test_an_unknown_preference_is_refused_with_the_words_there_are() -> None:
         Settings(prefer="packed")
 
 
+def test_unlisted_namespaces_are_allowed_or_denied_and_nothing_else() -> None:
+    with pytest.raises(BadConfiguration, match="'refuse' is neither allow nor deny"):
+        Settings(unlisted_namespaces="refuse")
+
+
 def test_a_misspelt_variable_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(BadConfiguration, match="did you mean GANG_EXTENDER_LISTEN"):
         check_environment({"GANG_EXTENDER_LISTN": "x"})

@@ -28,7 +28,7 @@ from extender.cache.rooms import Rooms
 from extender.model.gang import GangKey, Membership, PodGroup
 from extender.model.node import Node
 from extender.model.pod import HostPort, Pod, PodUid
-from extender.model.queue import Namespace, PriorityClass, Queue
+from extender.model.queue import Namespace, PriorityClass, Queue, Share
 from extender.model.reason import Problem
 from extender.model.resources import CPU, MEMORY, NOTHING, Resources
 from extender.model.snapshot import DisruptionBudget, Snapshot
@@ -89,7 +89,9 @@ class Cluster:
         }
         self._policy = QueueAssignment(policy or QueuePolicy(), queues, namespaces, classes)
         self._queues: dict[str, Queue] | None = None
+        self._shares: dict[str, Share] | None = None
         self._namespaces: Mapping[str, Namespace] | None = None
+        self._classes: frozenset[str] | None = None
         self._sorted_budgets: tuple[DisruptionBudget, ...] | None = None
         self._misfits_shown: Mapping[GangKey, frozenset[str]] = {}
         self._generations = count(1)
@@ -173,7 +175,9 @@ class Cluster:
                 nodes=self._rooms.table(),
                 gangs=gangs,
                 queues=self._queues or {},
+                shares=self._shares or {},
                 namespaces=self._namespaces or {},
+                classes=self._classes or frozenset(),
                 budgets=self._sorted_budgets or (),
                 stuck=self._pods.stuck,
                 misfits={
@@ -280,6 +284,10 @@ class Cluster:
         """Give a queue as last seen; None for one nobody wrote."""
         return self._policy.queue(name)
 
+    def share(self, queue: str, namespace: str) -> Share | None:
+        """Give what a namespace may have of a queue; None where nobody wrote anything."""
+        return self._policy.share(queue, namespace)
+
     def queue_of(
         self, key: GangKey | None, namespace: str, wanted: str
     ) -> tuple[str, Problem | None]:
@@ -339,8 +347,12 @@ class Cluster:
     def _sort_policy(self) -> None:
         if self._queues is None:
             self._queues = self._policy.all_queues()
+        if self._shares is None:
+            self._shares = self._policy.all_shares()
         if self._namespaces is None:
             self._namespaces = self._policy.all_namespaces()
+        if self._classes is None:
+            self._classes = self._policy.all_classes()
         if self._sorted_budgets is None:
             self._sorted_budgets = tuple(sorted(self._budgets, key=key_of))
 
@@ -371,18 +383,19 @@ class Cluster:
     def _queue_changed(self, name: str, old: Queue | None, new: Queue | None, news: News) -> None:
         if old is None or new is None or old.problem != new.problem:
             self._gangs.touch_all()
-        self._queues = None
+        self._queues = self._shares = None
 
     def _namespace_changed(
         self, name: str, old: Namespace | None, new: Namespace | None, news: News
     ) -> None:
         self._gangs.touch_namespace(name)
-        self._queues = self._namespaces = None
+        self._queues = self._shares = self._namespaces = None
 
     def _class_changed(
         self, name: str, old: PriorityClass | None, new: PriorityClass | None, news: News
     ) -> None:
         self._gangs.touch_all()
+        self._classes = None
 
     def _budget_changed(
         self, name: str, old: DisruptionBudget | None, new: DisruptionBudget | None, news: News

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -35,6 +36,8 @@ _KINDS = {
     "podgroups": "PodGroup",
     "queues": "Queue",
 }
+#: Of a folder, files that end so are read.
+_SUFFIXES = (".json", ".yaml", ".yml")
 #: By API group and kind.
 _Codecs: TypeAlias = Mapping[tuple[str, str], Codec[Any]]
 #: Where amounts stand, by kind; `*` goes through a list.
@@ -74,13 +77,26 @@ class Objects:
 
 
 def read(paths: Sequence[str], schedulers: frozenset[str]) -> Objects:
-    """Read files of saved objects, `-` being standard input; pods of *schedulers* are ours."""
+    """Read files of saved objects, or folders of them, `-` being standard input.
+
+    Pods of *schedulers* are ours.
+    """
     codecs, found = _codecs(schedulers), Objects()
-    for path in paths:
+    for path in chain.from_iterable(map(_files, paths)):
         for document in _documents(path):
             for thing in _flat(document, path):
                 _read_one(thing, path, codecs, found)
     return found
+
+
+def _files(path: str) -> list[str]:
+    """Give the files of a folder, by name; a file is itself."""
+    if path == "-" or not Path(path).is_dir():
+        return [path]
+    found = [each for each in sorted(Path(path).iterdir()) if each.suffix in _SUFFIXES]
+    if not found:
+        raise BadInput(f"{path}: holds no file that ends in {', '.join(_SUFFIXES)}")
+    return [str(each) for each in found]
 
 
 def _codecs(schedulers: frozenset[str]) -> _Codecs:

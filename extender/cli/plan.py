@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime
+from typing import Any
 
 import click
 from rich.console import Console, Group, RenderableType
@@ -38,8 +39,8 @@ _BAR = 12
     multiple=True,
     required=True,
     metavar="FILE",
-    help="Objects as `kubectl get -o yaml` or `-o json` prints them; - is standard input."
-    " May be repeated.",
+    help="Objects as `kubectl get -o yaml` or `-o json` prints them, or a folder of such files; -"
+    " is standard input. May be repeated.",
 )
 @click.option("--config", metavar="FILE", help="The policy file; without it the default policy.")
 @output_option
@@ -53,15 +54,15 @@ _BAR = 12
 )
 @setting_option("default_queue")
 @setting_option("namespaces_are_queues")
+@setting_option("unlisted_namespaces")
 @click.option("--now", metavar="TIME", help="When it is; by default when the newest object came.")
 def plan(
     files: tuple[str, ...],
     config: str | None,
     output: str,
     schedulers: tuple[str, ...],
-    default_queue: str,
-    namespaces_are_queues: bool,
     now: str | None,
+    **queue_settings: Any,
 ) -> None:
     """Plan one cycle over saved objects and print what would happen.
 
@@ -76,7 +77,7 @@ def plan(
     policies = PolicyFile(config or "")
     policy = policies.current()
     found = objects.read(files, frozenset(schedulers))
-    queues = QueuePolicy(default_queue=default_queue, namespaces_are_queues=namespaces_are_queues)
+    queues = QueuePolicy.of(Settings(**queue_settings))
     snapshot = found.snapshot(_time(now) if now else None, queues)
     decided = make_plan(snapshot, policy)
     findings = (*audit(snapshot), *policies.findings())
@@ -111,6 +112,8 @@ def page(snapshot: Snapshot, plan: Plan) -> None:
     parts: list[RenderableType] = [_head(snapshot, plan), Text()]
     if plan.queues:
         parts += [_queues(plan), Text()]
+    if plan.shares:
+        parts += [_shares(plan), Text()]
     if plan.verdicts:
         parts.append(_gangs(plan))
     if plan.evictions:
@@ -149,6 +152,20 @@ def _queues(plan: Plan) -> Table:
             _amounts(figures.allocated),
             _amounts(figures.requested),
             _share(figures),
+        )
+    return table
+
+
+def _shares(plan: Plan) -> Table:
+    table = _table("NAMESPACE", "IN QUEUE", "AT LEAST", "USES", "AT MOST", "WANTS")
+    for figures in plan.shares.values():
+        table.add_row(
+            figures.namespace,
+            figures.queue,
+            _amounts(figures.at_least),
+            _amounts(figures.allocated),
+            _amounts(figures.at_most),
+            _amounts(figures.requested),
         )
     return table
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from extender.model.gang import Gang, GangKey
 from extender.model.node import NodeTable
 from extender.model.pod import PodUid, Requirement, Shape
-from extender.model.queue import Namespace, Queue
+from extender.model.queue import Namespace, Queue, Share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +36,12 @@ class Snapshot:
     gangs: Mapping[GangKey, Gang] = field(default_factory=dict)
     #: Sorted by name.
     queues: Mapping[str, Queue] = field(default_factory=dict)
+    #: What namespaces may have of single queues; sorted by name. Mostly empty.
+    shares: Mapping[str, Share] = field(default_factory=dict)
     #: Those somebody told us of, sorted by name.
     namespaces: Mapping[str, Namespace] = field(default_factory=dict)
+    #: The priority classes there are, by name.
+    classes: frozenset[str] = frozenset()
     budgets: tuple[DisruptionBudget, ...] = ()
     #: Pods that must not be asked to leave now, and why (a phrase for people): a budget forbade
     #: it, or their gang has only just started.

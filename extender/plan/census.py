@@ -7,11 +7,11 @@ import numpy as np
 from extender.model.gang import Gang, GangKey, Phase
 from extender.model.node import Mask, NodeFacts, NodeTable
 from extender.model.quantity import LARGEST
-from extender.model.queue import DEFAULT_QUEUE, ROOT_QUEUE, Queue
+from extender.model.queue import DEFAULT_QUEUE, ROOT_QUEUE, Queue, share_name
 from extender.model.resources import NOTHING, Resources, total
 from extender.model.snapshot import Snapshot
 from extender.plan.queues.quota import upwards
-from extender.plan.room.state import GangState, QueueUse
+from extender.plan.room.state import GangState, QueueUse, ShareUse
 
 
 class Census:
@@ -34,6 +34,27 @@ class Census:
         self._count()
         #: What each queue used before anything was decided.
         self.used = {name: state.allocated for name, state in self.queues.items()}
+        #: What namespaces have of single queues, where that is limited or guaranteed.
+        self.shares = {
+            name: ShareUse(share)
+            for name, share in snapshot.shares.items()
+            if share.queue in self.queues
+        }
+        if self.shares:
+            self._count_shares()
+
+    def _count_shares(self) -> None:
+        """Count what gangs use and want in the shares of their namespaces."""
+        by_share: dict[str, list[Gang]] = {}
+        for gang in self.snapshot.gangs.values():
+            name = share_name(gang.queue, gang.group.namespace)
+            if name in self.shares and _takes_part(gang):
+                by_share.setdefault(name, []).append(gang)
+        for name, gangs in by_share.items():
+            share = self.shares[name]
+            share.used = total(gang.allocated for gang in gangs)
+            share.requested = share.used + total(gang.pending for gang in gangs)
+            share.inqueue = total(awaited(gang) for gang in gangs if gang.problem is None)
 
     def state(self, key: GangKey) -> GangState | None:
         """Give the state of any gang that is in a queue, made when first asked for."""

@@ -110,6 +110,8 @@ class View(Protocol):
     #: What the queues could hold at most, and what they use and could start.
     ceilings: Mapping[str, Vector]
     wishes: Mapping[str, Resources]
+    #: The part of those wishes that namespaces have which have a share of their own.
+    share_wishes: Mapping[str, Resources]
     #: What queues are limited to and guaranteed, and used when the snapshot was taken.
     stakes: tuple[Stake, ...]
 

@@ -73,7 +73,7 @@ class Arrivals:
         allowance, needs = self._ledger.allowance, pod.requests * group.min_member
         if not self._may_arrive(group) or not allowance.welcomes_gangs(queue):
             return None
-        if not allowance.may_start(queue, needs):
+        if not allowance.may_start(queue, group.namespace, needs):
             return None
         nodes = self._nodes(pod.shape, group, offered)
         if nodes is None or not self._ledger.promise(pod, group.key, nodes[0], queue):

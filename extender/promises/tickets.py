@@ -159,7 +159,8 @@ class Tickets:
             ):
                 return False
         total = sum(needs.values(), NOTHING)
-        return self._ledger.allowance.objection(gang.queue, total) is None
+        namespace = gang.group.namespace
+        return self._ledger.allowance.objection(gang.queue, namespace, total) is None
 
     def _still_waits(self, pod: Pod) -> bool:
         seen = self._cluster.pod(pod.uid)

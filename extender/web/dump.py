@@ -7,6 +7,7 @@ one pod per node.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -18,7 +19,7 @@ from extender.model.dialect import VERSIONS
 from extender.model.gang import SHADOW, Gang
 from extender.model.node import Node
 from extender.model.pod import ALLOCATED_SET, OCCUPYING_SET, NodeTerm, Pod, Shape, Status
-from extender.model.queue import Queue
+from extender.model.queue import AT_LEAST, AT_MOST, Queue
 from extender.model.resources import PODS, Resources
 from extender.model.snapshot import DisruptionBudget, Snapshot
 from extender.web.api import time
@@ -46,9 +47,9 @@ def _objects(snapshot: Snapshot) -> Iterator[Object]:
         yield _queue(queue)
     for value in sorted({gang.priority for gang in snapshot.gangs.values() if gang.priority}):
         yield _priority_class(value)
-    for name in sorted({gang.group.namespace for gang in snapshot.gangs.values()}):
-        # What it says of queues has been applied: every gang names its own.
-        yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    used = {gang.group.namespace for gang in snapshot.gangs.values()}
+    for name in sorted(used | {share.namespace for share in snapshot.shares.values()}):
+        yield _namespace(name, snapshot)
     for gang in snapshot.gangs.values():
         if gang.group.dialect:
             yield _group(gang)
@@ -237,6 +238,19 @@ def _term(term: NodeTerm) -> Object:
         "matchExpressions": [*map(asdict, term.labels)],
         "matchFields": [*map(asdict, term.fields)],
     }
+
+
+def _namespace(name: str, snapshot: Snapshot) -> Object:
+    """Write a namespace; which queues it may use has been applied: every gang names its own."""
+    shares = [share for share in snapshot.shares.values() if share.namespace == name]
+    said = {
+        AT_MOST: {share.queue: share.most.write() for share in shares if share.most},
+        AT_LEAST: {share.queue: share.least.write() for share in shares if share.least},
+    }
+    about: Object = {"name": name}
+    if shares:
+        about["annotations"] = {key: json.dumps(each) for key, each in said.items() if each}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": about}
 
 
 def _budget(budget: DisruptionBudget) -> Object:

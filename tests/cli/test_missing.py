@@ -139,7 +139,15 @@ def test_namespaces_can_be_queues() -> None:
     assert [queue["name"] for queue in found["queues"]] == ["a", "default"]
 
 
-@pytest.mark.parametrize("flag", ["--default-queue", "--namespaces-are-queues"])
+def test_unlisted_namespaces_can_be_denied() -> None:
+    found = json.loads(plan(*TRAIN, NAMESPACE, flags=("--unlisted-namespaces", "deny")).stdout)
+
+    assert found["gangs"][0]["reason"] == "QueueNotAllowed"
+
+
+@pytest.mark.parametrize(
+    "flag", ["--default-queue", "--namespaces-are-queues", "--unlisted-namespaces"]
+)
 def test_the_flags_say_what_those_of_serve_say(flag: str) -> None:
     plans, serves = (
         next(each for each in main.commands[word].params if flag in each.opts)

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from extender.cli.main import main
 
+POLICY = Path(__file__).parents[2] / "manifests" / "examples" / "namespace-policy"
 EXAMPLE = Path(__file__).parents[2] / "manifests" / "examples" / "what-if.yaml"
 
 
@@ -185,3 +186,12 @@ def test_a_missing_file_is_named() -> None:
 
     assert result.exit_code == 2
     assert "nowhere.yaml" in result.output
+
+
+def test_the_files_of_a_folder_are_read_together(tmp_path: Path) -> None:
+    told = CliRunner().invoke(main, ["plan", "-f", str(POLICY), "-o", "json"]).stdout
+
+    assert [share["namespace"] for share in json.loads(told)["shares"]] == ["team-b"]
+    empty = CliRunner().invoke(main, ["plan", "-f", str(tmp_path)])
+    assert empty.exit_code == 2
+    assert "holds no file that ends in .json, .yaml, .yml" in empty.stderr

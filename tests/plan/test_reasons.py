@@ -15,7 +15,7 @@ from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
-from tests.builders import NOW, amounts, cluster, gang, node, nodes, queue
+from tests.builders import NOW, amounts, cluster, gang, node, nodes, queue, share
 
 OVERCOMMITTED = """
 actions: "enqueue, allocate"
@@ -130,6 +130,17 @@ SENTENCES = [
             waiting(1, queue="gold"),
             gang("a/other", 1, queue="gold", cpu=1, on=["n1"]),
             queues=(queue("gold", capability=amounts(cpu=1)),),
+        ),
+    ),
+    Told(
+        Reason.NAMESPACE_AT_MOST,
+        "namespace a uses 1 of at most 2 cpu in queue gold; 2 more would exceed it",
+        lambda: small(
+            waiting(2, queue="gold"),
+            gang("a/mine", 1, queue="gold", cpu=1, on=["n1"]),
+            gang("b/theirs", 1, queue="gold", cpu=1, on=["n1"]),
+            queues=(queue("gold"),),
+            shares=(share("gold/a", at_most=amounts(cpu=2)),),
         ),
     ),
     Told(

@@ -95,7 +95,7 @@ def test_where_somebody_waits_pods_may_start_in_what_is_left_over_but_no_gang() 
     world.publish(Plan(open_queues={"default": OpenQueue(is_quiet=False)}))
 
     assert world.admit("p0") is None
-    assert world.ledger.allowance.may_start("default", amounts())
+    assert world.ledger.allowance.may_start("default", "a", amounts())
 
 
 def test_a_queue_takes_no_more_than_is_left_until_a_plan_has_counted_it() -> None:
@@ -118,8 +118,8 @@ def test_what_is_let_in_while_a_plan_is_made_counts_against_the_next_allowance()
     assert world.admit("p0", 2)
     world.publish(Plan(open_queues={"default": OpenQueue(amounts(cpu=3, memory=9, pods=9))}))
 
-    assert not world.ledger.allowance.may_start("default", amounts(cpu=2))
-    assert world.ledger.allowance.may_start("default", amounts(cpu=1))
+    assert not world.ledger.allowance.may_start("default", "a", amounts(cpu=2))
+    assert world.ledger.allowance.may_start("default", "a", amounts(cpu=1))
 
 
 def test_roles_backoff_and_very_large_gangs_are_left_to_the_plan() -> None:

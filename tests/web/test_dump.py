@@ -22,7 +22,7 @@ from extender.model.pod import (
     Status,
     Toleration,
 )
-from extender.model.queue import Queue, QueueState
+from extender.model.queue import Queue, QueueState, Share
 from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
@@ -140,6 +140,16 @@ def test_queues_groups_nodes_and_budgets_are_the_same_again(tmp_path: Path) -> N
     again = back.gangs[train.key]
     assert again.group.min_resources == train.group.min_resources
     assert (again.group.dialect, again.queue) == (COSCHEDULING, "left")
+
+
+def test_what_namespaces_have_of_queues_is_the_same_again(tmp_path: Path) -> None:
+    shares = [
+        Share(queue="left", namespace="a", most=Resources({"cpu": 0, "memory": 1 << 30})),
+        Share(queue="left", namespace="empty", least=Resources({"cpu": 1500})),
+    ]
+    seen = replace(snapshot(gang("x")), shares={share.name: share for share in shares})
+
+    assert read_back(seen, tmp_path).shares == seen.shares
 
 
 def test_pods_without_a_pod_group_find_together_again(tmp_path: Path) -> None:

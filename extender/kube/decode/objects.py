@@ -10,16 +10,18 @@ import msgspec
 from extender.errors import BadQuantity
 from extender.kube.decode.raw import Labels, Quantities, RawMeta, RawPodCondition, RawRequirement
 from extender.kube.decode.shapes import requirement
+from extender.kube.decode.shares import read_shares
 from extender.model.node import Node, Taint
 from extender.model.pod import NO_LABELS, Requirement
-from extender.model.queue import Namespace, PriorityClass
+from extender.model.queue import (
+    ALLOWED_CLASSES,
+    ALLOWED_QUEUES,
+    HOME_QUEUE,
+    Namespace,
+    PriorityClass,
+)
 from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget
-
-#: Namespace annotations; only administrators can write them.
-HOME_QUEUE = "scheduling.volcano.sh/queue-name"
-ALLOWED_QUEUES = "gang-extender.io/queues"
-ALLOWED_CLASSES = "gang-extender.io/priority-classes"
 
 
 class RawTaint(msgspec.Struct, gc=False):
@@ -124,12 +126,15 @@ def _readable(quantities: Mapping[str, str | int | float]) -> Resources:
 def to_namespace(raw: RawNamespace) -> Namespace:
     """Read a namespace and the policy written on it."""
     annotations = raw.metadata.annotations or {}
+    shares, problem = read_shares(raw.metadata.name, annotations)
     return Namespace(
         name=raw.metadata.name,
         uid=raw.metadata.uid,
         queue=annotations.get(HOME_QUEUE, "").strip(),
         allowed=_names(annotations.get(ALLOWED_QUEUES)),
         classes=_names(annotations.get(ALLOWED_CLASSES)),
+        shares=shares,
+        problem=problem,
     )
 
 

@@ -156,13 +156,21 @@ def _worth_a_node(gang: GangState, runs: list[list[Pod]]) -> list[list[Pod]]:
 def _hand_out(session: Session, contenders: Iterable[GangState]) -> None:
     turns = Turns(session, [gang for gang in contenders if _may_have_a_turn(session, gang)])
     for gang in turns:
-        if session.opinions.is_overused(gang.queue):
+        if session.opinions.is_overused(gang.queue) and not _is_covered(session, gang):
             for each in (gang, *turns.drop(gang.queue)):
-                each.blocked = each.blocked or QUEUE_HAS_ENOUGH
+                if _is_covered(session, each):
+                    turns.come_back(each)
+                else:
+                    each.blocked = each.blocked or QUEUE_HAS_ENOUGH
             continue
         alone = turns.is_over and session.opinions.limit_every_task
         if _take_turn(session, gang, alone=alone) and gang.runs:
             turns.come_back(gang)
+
+
+def _is_covered(session: Session, gang: GangState) -> bool:
+    """Ask whether its namespace has less of the queue than at least, whatever the others use."""
+    return bool(session.opinions.covered(gang, gang.runs[0][0].requests))
 
 
 def _may_have_a_turn(session: Session, gang: GangState) -> bool:

@@ -178,6 +178,8 @@ class Capacity(Plugin):
         asked, given = claim.pod.requests, candidate.pod.requests
         if not _share_a_resource(asked, given):
             return False
+        if candidate.gang.queue is claim.gang.queue:
+            return True  # for a namespace that has too little of it; the queue loses nothing
         owner, claimant = self._known.of(candidate.gang.queue), self._known.of(claim.gang.queue)
         used = rest.setdefault(owner.name, owner.used)
         if not self._maths.within(owner.guarantee, used - given):

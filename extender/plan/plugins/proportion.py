@@ -116,7 +116,12 @@ class Proportion(Plugin):
         return action == "reclaim" and not self._surplus(claim, gang.queue)
 
     def _surplus(self, claim: Claim, queue: QueueUse) -> list[str]:
-        """Name what the claimant needs of which *queue* uses more than its due."""
+        """Name what the claimant needs of which *queue* uses more than its due.
+
+        Its own queue only gives for a namespace that has too little of it, and then of anything.
+        """
+        if queue is claim.gang.queue:
+            return list(claim.pod.requests.without(PODS))
         return excess(queue.allocated, self.deserved(queue), claim.pod.requests)
 
     def enqueueable(self, gang: GangState) -> Vote | Problem:
@@ -177,9 +182,7 @@ class Proportion(Plugin):
         wishes = self.session.wishes
         if not any(each.least for each in self.session.stakes):
             return NOTHING
-        wanting = [
-            each._replace(used=wishes.get(each.name, NOTHING)) for each in self.session.stakes
-        ]
+        wanting = quota.using(self.session.stakes, wishes, self.session.share_wishes)
         held = Resources(quota.tree(wanting, self.session.total)[quota.TOP].held)
         return held - total(wishes.values())
 
@@ -188,6 +191,14 @@ class Proportion(Plugin):
         return waterfill.Bounds(
             name=state.name,
             weight=state.queue.weight,
-            floor=min(wanted, state.queue.guarantee.amount(resource)),
+            floor=min(wanted, self._floor(state, resource)),
             ceiling=int(min(wanted, self._limits[state.name].get(resource, 0))),
         )
+
+    def _floor(self, state: QueueUse, resource: str) -> int:
+        """Give what *state* is guaranteed; of what its namespaces are, only what they want."""
+        guaranteed = state.guarantee.amount(resource)
+        for share in state.shares.values():
+            wanted = self.session.share_wishes[share.name].amount(resource)
+            guaranteed -= max(0, share.least.get(resource, 0) - wanted)
+        return guaranteed

@@ -48,7 +48,7 @@ class Entitlement:
         self.name = state.name
         self.tree = tree
         self.deserved: Resources = state.queue.deserved
-        self.guarantee: Resources = state.queue.guarantee
+        self.guarantee: Resources = state.guarantee
         self.limit: Vector = {}
         self.inqueue = NOTHING
         self.elastic = NOTHING
@@ -146,7 +146,7 @@ class Entitlements:
             queue, limit = each.state.queue, limits[each.name]
             each.limit = limit
             deserved = {n: int(min(a, limit.get(n, a))) for n, a in queue.deserved.items()}
-            each.deserved = Resources(deserved).at_least(queue.guarantee)
+            each.deserved = Resources(deserved).at_least(each.guarantee)
 
     def _ceilings(self) -> Mapping[str, Vector]:
         """Give what every queue may use; what is kept for a family is not kept from its own."""

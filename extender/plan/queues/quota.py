@@ -5,6 +5,9 @@ what it holds, or what it is guaranteed where that is more. So a guarantee that 
 held by everything above it, and one rule is enough for all three promises: what a queue holds
 never exceeds its ceiling, and at the top nobody gets room that is guaranteed to somebody else.
 
+What a namespace has of a queue, where administrators limit or guarantee it (`Share`), hangs below
+that queue like a family of its own: its gangs count there, and so in everything above.
+
 The plan hands room out by this tree, and the ledger of promises checks by the same tree whatever
 is promised after the snapshot was taken.
 """
@@ -15,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from extender.model.queue import Queue, QueueState
+from extender.model.queue import Queue, QueueState, Share, share_words
 from extender.model.reason import Problem, Reason
 from extender.model.resources import CPU, MEMORY, NOTHING, Resources, write_amount
 from extender.plan.arithmetic import Vector, excess
@@ -47,7 +50,7 @@ def upwards(queue: Q | None) -> Iterator[Q]:
 
 
 class Stake(NamedTuple):
-    """What one queue is limited to, is guaranteed and uses, at one moment."""
+    """What one queue, or one namespace in it, is limited to, is guaranteed and uses."""
 
     name: str
     #: The queue above it, or `TOP`.
@@ -56,8 +59,10 @@ class Stake(NamedTuple):
     most: Resources = NOTHING
     #: At least, used or not.
     least: Resources = NOTHING
-    #: By its own gangs.
+    #: By its own gangs; those of namespaces that have a stake of their own count there.
     used: Resources = NOTHING
+    #: The namespace whose share of *parent* it is; empty for a queue.
+    namespace: str = ""
 
 
 def stake(queue: Queue, parent: str, used: Resources) -> Stake:
@@ -69,13 +74,40 @@ def stake(queue: Queue, parent: str, used: Resources) -> Stake:
     return Stake(queue.name, parent, most, queue.reserved.positive().at_most(most), used)
 
 
+def stake_of_share(share: Share, used: Resources) -> Stake:
+    """Read what a namespace is limited to and guaranteed in a queue."""
+    least = share.least.at_most(share.most).positive()
+    return Stake(share.name, share.queue, share.most, least, used, share.namespace)
+
+
+def using(
+    stakes: Iterable[Stake], queues: Mapping[str, Resources], shares: Mapping[str, Resources]
+) -> list[Stake]:
+    """Give *stakes* with other amounts in use: *queues* with all their *shares*, and those."""
+    stakes = tuple(stakes)
+    parts: dict[str, Resources] = {}
+    for each in stakes:
+        if each.namespace:
+            part = shares.get(each.name, NOTHING)
+            parts[each.parent] = parts.get(each.parent, NOTHING) + part
+    own = {name: used - parts[name] if name in parts else used for name, used in queues.items()}
+    return [
+        each._replace(used=(shares if each.namespace else own).get(each.name, NOTHING))
+        for each in stakes
+    ]
+
+
 class Quota:
-    """One queue in the tree; taking and giving is counted all the way up."""
+    """One queue in the tree, or the share of a namespace; taking is counted all the way up."""
 
-    __slots__ = ("held", "least", "most", "name", "parent")
+    __slots__ = ("held", "least", "most", "name", "namespace", "parent", "shares")
 
-    def __init__(self, name: str, most: Resources, least: Resources) -> None:
+    def __init__(self, name: str, most: Resources, least: Resources, namespace: str = "") -> None:
         self.name = name
+        #: The namespace whose share it is; empty for a queue.
+        self.namespace = namespace
+        #: Below a queue, those of namespaces.
+        self.shares: list[Quota] = []
         # Plain dictionaries: they are asked about every pod that is tried.
         self.most = dict(most)
         self.least = dict(least)
@@ -115,16 +147,22 @@ class Quota:
             times, where = self._times(name, amount)
             if times < most:
                 most = times
-                problem = where._reached(self.name, name, amount) if not times else None
+                problem = where._reached(self, name, amount) if not times else None
         return most, problem
 
     def _times(self, name: str, amount: int) -> tuple[int, Quota]:
-        """Count how often *amount* fits under every ceiling from here up, and who allows least."""
-        left, scarcest = self._left(name)
+        """Count how often *amount* fits under every ceiling from here up, and who allows least.
+
+        Where it does not fit at all that is the nearest one, whatever those above it have left.
+        """
+        left, scarcest = self._left(name, amount)
         return (UNBOUNDED if left == inf else int(left) // amount), scarcest
 
-    def _left(self, name: str) -> tuple[float, Quota]:
-        """Give how much more of *name* every ceiling from here up allows, and who allows least."""
+    def _left(self, name: str, wanted: int = 0) -> tuple[float, Quota]:
+        """Give how much more of *name* every ceiling from here up allows, and who allows least.
+
+        The first to allow less than *wanted* will do.
+        """
         least, scarcest, free = inf, self, 0
         for quota in upwards(self):
             if name in quota.most:
@@ -132,8 +170,38 @@ class Quota:
                 left = max(quota.most[name] - quota.held.get(name, 0), 0) + free
                 if left < least:
                     least, scarcest = left, quota
+                if left < wanted:
+                    break
             free += max(0, quota.least.get(name, 0) - quota.held.get(name, 0))
         return least, scarcest
+
+    def blocker(self, asked: Resources) -> Quota | None:
+        """Give the one that has too little left for *asked*, here or above; None when none."""
+        places = (self._times(name, amount) for name, amount in asked.items() if amount > 0)
+        return next((where for times, where in places if not times), None)
+
+    def lacks(self, asked: Mapping[str, int]) -> str:
+        """Name what this one by itself has too little left of for *asked*; empty when nothing."""
+        most, held = self.most, self.held
+        over = (n for n, a in asked.items() if a > 0 and n in most and held.get(n, 0) + a > most[n])
+        return next(over, "")
+
+    def covers(self, asked: Mapping[str, int]) -> int:
+        """Count how often *asked* fits into what it is guaranteed and does not hold yet.
+
+        What the guarantee does not name is not its business; one that names none of it covers
+        nothing.
+        """
+        held, least = self.held, self.least
+        named = [
+            max(0, least[n] - held.get(n, 0)) // a for n, a in asked.items() if a > 0 and n in least
+        ]
+        return min(named, default=0)
+
+    def keeps(self, gone: Mapping[str, int]) -> bool:
+        """Ask whether it still holds what it is guaranteed, of what is *gone*, without that."""
+        held, least = self.held, self.least
+        return all(held.get(n, 0) - a >= least[n] for n, a in gone.items() if a > 0 and n in least)
 
     def left(self, name: str) -> float:
         """Give how much more of *name* may be taken; endless where nobody limits it."""
@@ -145,13 +213,30 @@ class Quota:
         held = self.held
         return Resources({n: a - max(held.get(n, 0), 0) for n, a in self.least.items()}).positive()
 
-    def _reached(self, queue: str, name: str, asked: int) -> Problem:
+    @property
+    def words(self) -> str:
+        """Say what it is."""
+        if not self.namespace:
+            return f"queue {self.name}"
+        return f"namespace {share_words(self.name.partition('/')[0], self.namespace)}"
+
+    def _reached(self, claimant: Quota, name: str, asked: int) -> Problem:
         held, most = self.held.get(name, 0), self.most.get(name, 0)
+        if self.namespace:
+            return at_most(self, name, asked)
+        kept = sum(share.kept.amount(name) for share in self.shares if share is not claimant)
+        if self.name != TOP and kept:
+            message = (
+                f"queue {self.name} uses {write_amount(name, held - kept)} {name}, keeps"
+                f" {write_amount(name, kept)} for its namespaces and may have at most"
+                f" {write_amount(name, most)}; {write_amount(name, asked)} more would exceed it"
+            )
+            return Problem(Reason.QUEUE_AT_CAPABILITY, message)
         if self.name != TOP:
             return at_capability(self.name, name, held, asked, most)
         message = (
             f"{write_amount(name, held)} of {write_amount(name, most)} {name} is in use or"
-            f" guaranteed to other queues; {write_amount(name, asked)} more for queue {queue} would"
+            f" guaranteed to others; {write_amount(name, asked)} more for {claimant.words} would"
             " eat their guarantee"
         )
         return Problem(Reason.QUEUE_AT_CAPABILITY, message)
@@ -163,7 +248,7 @@ def tree(stakes: Iterable[Stake], total: Resources) -> dict[str, Quota]:
     A circle of parents ends at the first queue that is met again: it then has no queue above.
     """
     stakes = tuple(stakes)
-    quotas = {each.name: Quota(each.name, each.most, each.least) for each in stakes}
+    quotas = {each.name: Quota(each.name, each.most, each.least, each.namespace) for each in stakes}
     guaranteed = {name for each in stakes for name in each.least}
     # Of what nobody is guaranteed the nodes themselves are limit enough.
     limits = Resources({name: total.amount(name) for name in guaranteed})
@@ -171,6 +256,8 @@ def tree(stakes: Iterable[Stake], total: Resources) -> dict[str, Quota]:
     for each in stakes:
         parent = quotas.get(each.parent, top)
         quotas[each.name].parent = top if quotas[each.name] in upwards(parent) else parent
+        if each.namespace:
+            parent.shares.append(quotas[each.name])
     _reserve([quotas[each.name] for each in stakes if each.least], top)
     for each in stakes:
         quotas[each.name].take(each.used)
@@ -232,6 +319,17 @@ def at_capability(queue: str, name: str, used: float, asked: float, limit: float
         f" {_write(name, asked)} more would exceed it"
     )
     return Problem(Reason.QUEUE_AT_CAPABILITY, message)
+
+
+def at_most(share: Quota, name: str, asked: int) -> Problem:
+    """Say that one more pod or gang would exceed what a namespace may have of its queue."""
+    queue = share.name.partition("/")[0]
+    used, limit = share.held.get(name, 0), share.most.get(name, 0)
+    message = (
+        f"namespace {share.namespace} uses {_write(name, used)} of at most {_write(name, limit)}"
+        f" {name} in queue {queue}; {_write(name, asked)} more would exceed it"
+    )
+    return Problem(Reason.NAMESPACE_AT_MOST, message)
 
 
 def over_deserved(queue: str, name: str, used: float, asked: float, limit: float) -> Problem:

@@ -14,7 +14,7 @@ from extender.model.gang import Gang, GangKey
 from extender.model.memo import Memo
 from extender.model.node import Amounts, Node, NodeFacts, NodeTable
 from extender.model.pod import OCCUPYING_SET, Pod, PodUid, Shape
-from extender.model.queue import Queue
+from extender.model.queue import Queue, Share
 from extender.model.resources import Resources, total
 from extender.model.snapshot import Snapshot
 
@@ -38,6 +38,12 @@ def with_queues(snapshot: Snapshot, queues: Iterable[Queue]) -> Snapshot:
     """Give *snapshot* with other versions of queues, or with new ones."""
     known = {**snapshot.queues, **{queue.name: queue for queue in queues}}
     return replace(snapshot, queues=dict(sorted(known.items())))
+
+
+def with_shares(snapshot: Snapshot, shares: Iterable[Share]) -> Snapshot:
+    """Give *snapshot* with other versions of what namespaces have of queues."""
+    known = {**snapshot.shares, **{share.name: share for share in shares}}
+    return replace(snapshot, shares=dict(sorted(known.items())))
 
 
 def with_open_nodes(snapshot: Snapshot) -> Snapshot:

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 
 from extender.model.gang import Gang, GangKey
 from extender.model.pod import ALLOCATED_SET, Pod, PodUid, Shape, Status
-from extender.model.queue import Queue, QueueState
+from extender.model.queue import Queue, QueueState, Share, share_name, share_words
 from extender.model.reason import Reason
 from extender.model.resources import NOTHING, PODS, Resources, total
 from extender.model.snapshot import Snapshot
@@ -18,7 +18,7 @@ from extender.plan.census import Census
 from extender.plan.decision import Plan, Verdict, Why
 from extender.plan.demand import needed_pods
 from extender.plan.policy.options import Policy
-from extender.plan.queues.quota import TOP, tree, upwards
+from extender.plan.queues.quota import TOP, Quota, tree, upwards, using
 from extender.plan.session import Session
 from extender.plan.verdict.changes import (
     with_gang,
@@ -27,6 +27,7 @@ from extender.plan.verdict.changes import (
     with_open_nodes,
     with_queues,
     with_room,
+    with_shares,
     without_pods,
 )
 from extender.plan.verdict.shortfall import amounts, shortfalls
@@ -195,12 +196,16 @@ def _with_weight(snapshot: Snapshot, queue: Queue, weight: int) -> Snapshot:
     return with_queues(snapshot, [replace(queue, weight=weight)])
 
 
-def _less_in_use(case: Case, over: Resources) -> Iterator[Remedy]:
-    """Think of the last gangs of its queue gone, as many as use what is *over*."""
+def _less_in_use(case: Case, over: Resources, namespace: str = "") -> Iterator[Remedy]:
+    """Think of the last gangs of its queue gone, as many as use what is *over*.
+
+    Only those of *namespace*, where that has too much.
+    """
     running = [
         gang
         for gang in case.snapshot.gangs.values()
         if gang.queue == case.gang.queue and gang.key != case.key and gang.allocated
+        if not namespace or gang.group.namespace == namespace
     ]
     running.sort(key=lambda gang: (gang.priority, -gang.group.created))
     gone: list[Gang] = []
@@ -208,7 +213,9 @@ def _less_in_use(case: Case, over: Resources) -> Iterator[Remedy]:
         gone.append(running.pop(0))
     if over and not over.beyond(total(gang.allocated for gang in gone)).positive():
         pods = {pod.uid for gang in gone for pod in _on_nodes(gang)}
-        words = f"{amounts(over)} less in use by queue {case.gang.queue}"
+        queue = case.gang.queue
+        whom = f"namespace {share_words(queue, namespace)}" if namespace else f"queue {queue}"
+        words = f"{amounts(over)} less in use by {whom}"
         yield Remedy(words, partial(without_pods, gone=pods))
 
 
@@ -222,25 +229,55 @@ def _capability(case: Case) -> Iterator[Remedy]:
     """Think of every ceiling it would break, from its queue upwards, and of who keeps the rest."""
     plan, needs = case.plan, case.needs
     used = {name: figures.own for name, figures in plan.queues.items()}
-    quotas = tree((s._replace(used=used.get(s.name, NOTHING)) for s in plan.stakes), plan.total)
+    of_shares = {name: figures.allocated for name, figures in plan.shares.items()}
+    quotas = tree(using(plan.stakes, used, of_shares), plan.total)
+    own_share = quotas.get(share_name(case.gang.queue, case.gang.group.namespace))
     raised: list[Queue] = []
+    granted: list[Share] = []
     words: list[str] = []
-    own = NOTHING
-    for quota in upwards(quotas.get(case.gang.queue)):
-        after = needs + Resources(quota.held)
-        over = Resources({n: after.amount(n) - most for n, most in quota.most.items()})
-        over = Resources({n: a for n, a in over.items() if needs.amount(n) > 0}).positive()
-        queue = case.snapshot.queues.get(quota.name)
+    first: tuple[Resources, str] = NOTHING, ""
+    for quota in upwards(own_share or quotas.get(case.gang.queue)):
+        over = _over(quota, needs)
+        needs = needs.beyond(quota.kept)
+        queue, share = case.snapshot.queues.get(quota.name), case.snapshot.shares.get(quota.name)
+        if over and (queue is not None or share is not None):
+            first = first if first[0] else (over, quota.namespace)
         if over and queue is not None:
-            own = own or over
             raised.append(replace(queue, capability=queue.capability + over))
             words.append(f"{amounts(over)} more capability of queue {queue.name}")
+        if over and share is not None:
+            granted.append(replace(share, most=share.most + over))
+            words.append(f"{amounts(over)} more at most for {quota.words}")
+        if over and not quota.namespace:
+            yield from _keeping_less(case, quota, quotas.values())
         if over and quota.name == TOP:
             yield from _lending(case)
             yield from _room(case)
-    if raised:
-        yield Remedy(" and ".join(words), partial(with_queues, queues=raised))
-    yield from _less_in_use(case, own)
+    if words:
+        yield Remedy(" and ".join(words), lambda s: with_shares(with_queues(s, raised), granted))
+    yield from _less_in_use(case, *first)
+
+
+def _over(quota: Quota, needs: Resources) -> Resources:
+    """Give by how much *needs* more would exceed the ceiling of *quota*."""
+    after = needs + Resources(quota.held)
+    over = Resources({n: after.amount(n) - most for n, most in quota.most.items()})
+    return Resources({n: a for n, a in over.items() if needs.amount(n) > 0}).positive()
+
+
+def _keeping_less(case: Case, above: Quota, quotas: Iterable[Quota]) -> Iterator[Remedy]:
+    """Think of namespaces below *above* for which room is kept: each has only what it uses."""
+    keeping = [
+        quota
+        for quota in quotas
+        if quota.namespace and quota.kept and above in upwards(quota)
+        if quota.namespace != case.gang.group.namespace
+    ]
+    for quota in keeping[:2]:
+        share = case.snapshot.shares[quota.name]
+        less = replace(share, least=share.least.beyond(quota.kept).positive())
+        words = f"{amounts(quota.kept)} less kept for {quota.words}, its at-least"
+        yield Remedy(words, partial(with_shares, shares=[less]))
 
 
 def _lending(case: Case) -> Iterator[Remedy]:
@@ -396,6 +433,7 @@ _IDEAS: dict[Reason, Callable[[Case], Iterable[Remedy]]] = {
     Reason.EXCEEDS_CLUSTER: _room,
     Reason.QUEUE_OVER_DESERVED: _due,
     Reason.QUEUE_AT_CAPABILITY: _capability,
+    Reason.NAMESPACE_AT_MOST: _capability,
     Reason.NOT_ENQUEUED: _let_in,
     Reason.BEHIND_IN_ORDER: _behind,
     Reason.WAITING_FOR_VICTIMS: _victims,
