@@ -6,6 +6,7 @@ import numpy as np
 
 from extender.model.gang import Gang, GangKey, Phase
 from extender.model.node import Mask, NodeFacts, NodeTable
+from extender.model.pod import Status
 from extender.model.quantity import LARGEST
 from extender.model.queue import DEFAULT_QUEUE, ROOT_QUEUE, Queue, share_name
 from extender.model.resources import NOTHING, Resources, total
@@ -42,6 +43,19 @@ class Census:
         }
         if self.shares:
             self._count_shares()
+        #: What pods that are being deleted occupy, by queue, or by share where there is one.
+        self.leaving = self._leaving() if snapshot.nodes.releasing.any() else {}
+
+    def _leaving(self) -> dict[str, Resources]:
+        """Add up what is still occupied; who should have left long ago is given up."""
+        stuck, found = self.snapshot.stuck, dict[str, dict[str, int]]()
+        for gang in self.snapshot.gangs.values():
+            for pod in gang.by_status.get(Status.RELEASING, ()):
+                if pod.node and pod.uid not in stuck:
+                    share = share_name(gang.queue, gang.group.namespace)
+                    where = share if share in self.shares else gang.queue
+                    pod.requests.add_to(found.setdefault(where, {}))
+        return {name: Resources(amounts) for name, amounts in found.items()}
 
     def _count_shares(self) -> None:
         """Count what gangs use and want in the shares of their namespaces."""

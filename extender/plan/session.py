@@ -204,6 +204,17 @@ class Session:
         least = 1 if gang.firm else min(len(lost), gang.min_member)
         return not isinstance(allowed, Problem) and allowed >= least
 
+    def occupied(self, gang: GangState, needs: Resources | None = None) -> Problem | None:
+        """Say that pods which are being deleted keep *gang* from starting by its queue's ceilings.
+
+        For what it *needs*; else for what the trial under way has given it.
+        """
+        if not self.census.leaving or gang.quota is None:
+            return None
+        if needs is None:
+            return gang.quota.occupied(gang.trying, is_taken=True)
+        return gang.quota.occupied(needs, is_taken=False)
+
     def close(self) -> None:
         """Let go of everything, so that nothing is left over for the garbage collector.
 
@@ -230,11 +241,14 @@ def _stakes(census: Census, policy: Policy) -> tuple[Stake, ...]:
         stakes = [each._replace(parent=TOP, least=NOTHING) for each in stakes]
     if not is_limiting:
         stakes = [each._replace(most=NOTHING, least=NOTHING) for each in stakes]
-    if not census.shares:
-        return tuple(stakes)
-    stakes += [stake_of_share(use.share, use.used) for use in census.shares.values()]
-    used = {name: state.allocated for name, state in census.queues.items()}
-    return tuple(using(stakes, used, {name: use.used for name, use in census.shares.items()}))
+    if census.shares:
+        stakes += [stake_of_share(use.share, use.used) for use in census.shares.values()]
+        used = {name: state.allocated for name, state in census.queues.items()}
+        of_shares = {name: use.used for name, use in census.shares.items()}
+        stakes = using(stakes, used, of_shares)
+    if census.leaving and policy.rules.promises_hold_together:
+        stakes = [s._replace(leaving=census.leaving.get(s.name, NOTHING)) for s in stakes]
+    return tuple(stakes)
 
 
 def _index_of(name: str) -> tuple[int, int]:

@@ -75,7 +75,7 @@ class Allowance:
         if top.most:
             now = self._total()
             top.most = {n: min(a, now.amount(n)) for n, a in top.most.items()}
-        return quota.how_many(amounts)[1]
+        return quota.how_many(amounts)[1] or quota.occupied(amounts, is_taken=False)
 
     def may_start(self, queue: str, namespace: str, amounts: Resources) -> bool:
         """Ask whether *amounts* of *namespace* may start in *queue* before the next plan."""

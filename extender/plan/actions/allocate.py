@@ -128,6 +128,8 @@ def _serve_starving(session: Session, contenders: list[GangState]) -> set[str]:
         gang.runs = _worth_a_node(gang, session.waiting_runs(gang))
         if started or gang.pipelined or gang.key in session.fenced:
             continue
+        if session.occupied(gang, demand.total) is not None:
+            continue  # no room would help it before its own queue's pods are gone
         entitled = session.opinions.is_entitled(gang, demand.total)
         if preferred or (session.round is Round.REST and entitled):
             fence(session, demand)
@@ -186,14 +188,21 @@ def _take_turn(session: Session, gang: GangState, *, alone: bool) -> bool:
     allowed = session.opinions.allowance(gang, gang.runs[0][0].shape)
     if _is_hopeless(session, gang, lacking, allowed):
         return False
+    runs, occupied = list(gang.runs), None
     with session.room.trial(gang) as trial:
         _place(session, gang, allowed, alone=alone)
         if session.opinions.is_ready(gang):
-            gang.commit()
+            occupied = session.occupied(gang)
+            if occupied is None:
+                gang.commit()
+                trial.keep()
+                return True
+        elif session.opinions.is_pipelined(gang):
             trial.keep()
-            return True
-        if session.opinions.is_pipelined(gang):
-            trial.keep()
+    if occupied is not None and alone:
+        gang.runs = runs  # not all at once, then; one by one some may start
+        return _take_turn(session, gang, alone=False)
+    gang.blocked = occupied or gang.blocked
     return False
 
 

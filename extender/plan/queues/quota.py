@@ -63,6 +63,8 @@ class Stake(NamedTuple):
     used: Resources = NOTHING
     #: The namespace whose share of *parent* it is; empty for a queue.
     namespace: str = ""
+    #: By pods that are being deleted and not gone yet.
+    leaving: Resources = NOTHING
 
 
 def stake(queue: Queue, parent: str, used: Resources) -> Stake:
@@ -100,7 +102,10 @@ def using(
 class Quota:
     """One queue in the tree, or the share of a namespace; taking is counted all the way up."""
 
-    __slots__ = ("held", "least", "most", "name", "namespace", "parent", "shares")
+    __slots__ = (
+        "_leaving_above", "held", "least", "leaving", "most", "name", "namespace", "parent",
+        "shares",
+    )  # fmt: skip
 
     def __init__(self, name: str, most: Resources, least: Resources, namespace: str = "") -> None:
         self.name = name
@@ -113,6 +118,10 @@ class Quota:
         self.least = dict(least)
         self.parent: Quota | None = None
         self.held: dict[str, int] = {}
+        #: By pods that are being deleted, below it too, as far as it needs room for them; and
+        #: what of that is counted above.
+        self.leaving: dict[str, int] = {}
+        self._leaving_above: dict[str, int] = {}
 
     def take(self, amounts: Mapping[str, int]) -> None:
         """Count *amounts* here and, beyond what is guaranteed, in every queue above."""
@@ -179,6 +188,59 @@ class Quota:
         """Give the one that has too little left for *asked*, here or above; None when none."""
         places = (self._times(name, amount) for name, amount in asked.items() if amount > 0)
         return next((where for times, where in places if not times), None)
+
+    def leave(self, amounts: Mapping[str, int]) -> None:
+        """Count *amounts* that pods occupy which are being deleted."""
+        quota: Quota | None = self
+        while quota is not None and amounts:
+            _add(quota.leaving, amounts)
+            amounts = quota._beyond_guarantee(amounts)
+            _add(quota._leaving_above, amounts)
+            quota = quota.parent
+
+    def _beyond_guarantee(self, leaving: Mapping[str, int]) -> dict[str, int]:
+        """Give what of *leaving* the family needs beyond what it is guaranteed and holds."""
+        beyond = {}
+        for name, amount in leaving.items():
+            held, least = self.held.get(name, 0), self.least.get(name, 0)
+            beyond[name] = max(held + amount, least) - max(held, least)
+        return beyond
+
+    def occupied(self, asked: Mapping[str, int], *, is_taken: bool) -> Problem | None:
+        """Say which ceiling *asked* would break until pods that are being deleted are gone.
+
+        They count for what starts, not for what waits for their room. *is_taken* when *asked* is
+        counted as held already.
+        """
+        above: Mapping[str, int] = {}
+        more = {} if is_taken else dict(asked)
+        for quota in upwards(self):
+            leaving = dict(quota.leaving)
+            _add(leaving, above)
+            for name, gone in leaving.items():
+                held, wanted = quota.held.get(name, 0) + more.get(name, 0), asked.get(name, 0)
+                most = quota.most.get(name, inf)
+                if gone > 0 < wanted and held + gone > most >= held:
+                    return quota._still_occupied(name, held - wanted, gone, wanted)
+            # What it has taken since they were counted may use up the guarantee they stood on.
+            counted = quota._leaving_above
+            above = {n: a - counted.get(n, 0) for n, a in quota._beyond_guarantee(leaving).items()}
+            more = quota._beyond_guarantee(more)
+        return None
+
+    def _still_occupied(self, name: str, used: int, leaving: int, asked: int) -> Problem:
+        most = write_amount(name, self.most[name])
+        reason = Reason.NAMESPACE_AT_MOST if self.namespace else Reason.QUEUE_AT_CAPABILITY
+        has = (
+            f"{self.words} uses {write_amount(name, used)} of at most {most} {name}"
+            if self.name != TOP
+            else f"{write_amount(name, used)} of {most} {name} is in use or guaranteed to others"
+        )
+        message = (
+            f"{has}, and pods that are being deleted {write_amount(name, leaving)} until they are"
+            f" gone; {write_amount(name, asked)} more would exceed it"
+        )
+        return Problem(reason, message)
 
     def lacks(self, asked: Mapping[str, int]) -> str:
         """Name what this one by itself has too little left of for *asked*; empty when nothing."""
@@ -261,6 +323,9 @@ def tree(stakes: Iterable[Stake], total: Resources) -> dict[str, Quota]:
     _reserve([quotas[each.name] for each in stakes if each.least], top)
     for each in stakes:
         quotas[each.name].take(each.used)
+    for each in stakes:
+        if each.leaving:
+            quotas[each.name].leave(each.leaving)
     return quotas
 
 
@@ -277,6 +342,11 @@ def _reserve(guaranteed: list[Quota], top: Quota) -> None:
             quota.least = {n: int(min(a, above.left(n))) for n, a in quota.least.items()}
             above.take(quota.least)
     top.most = limits
+
+
+def _add(sums: dict[str, int], amounts: Mapping[str, int]) -> None:
+    for name, amount in amounts.items():
+        sums[name] = sums.get(name, 0) + amount
 
 
 def reserved(queues: Iterable[Queue]) -> Resources:

@@ -260,7 +260,7 @@ def _capability(case: Case) -> Iterator[Remedy]:
 
 def _over(quota: Quota, needs: Resources) -> Resources:
     """Give by how much *needs* more would exceed the ceiling of *quota*."""
-    after = needs + Resources(quota.held)
+    after = needs + Resources(quota.held) + Resources(quota.leaving)
     over = Resources({n: after.amount(n) - most for n, most in quota.most.items()})
     return Resources({n: a for n, a in over.items() if needs.amount(n) > 0}).positive()
 

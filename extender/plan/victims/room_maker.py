@@ -100,6 +100,8 @@ class RoomMaker:
             leaving = self._leaving(demand, pool)
             if leaving is None:
                 return False
+            if not leaving and self._session.occupied(demand.gang, demand.total) is not None:
+                return False  # room is there; only pods on their way out keep its queue from it
             idle = None
             if not leaving and self._leaves_idle_room:
                 idle = demand.assign(self._session, idle=True)
