@@ -13,9 +13,8 @@ import msgspec
 import uvicorn
 import uvloop
 
-from extender.cache.changes import Kind
 from extender.cache.cluster import Cluster
-from extender.kube.decode import dialects, objects, watched
+from extender.kube.decode import dialects, watched
 from extender.kube.decode.codec import Codec
 from extender.metrics import Metrics
 from extender.model.dialect import VOLCANO
@@ -119,7 +118,7 @@ def read_group(thing: Object) -> PodGroup:
 def _let_hear(cluster: Cluster, simulated: SimCluster, schedulers: frozenset[str]) -> None:
     """Tell *cluster* whatever changes in *simulated*, decoded like everything else."""
     codecs: dict[str, Codec[Any]] = {
-        "Node": Codec(Kind.NODE, objects.RawNode, objects.to_node),
+        "Node": watched.nodes(),
         "Pod": watched.pods(schedulers),
         "PodGroup": watched.groups(VOLCANO),
         "Queue": watched.queues(VOLCANO),

@@ -94,9 +94,11 @@ class Cluster:
         self._generations = count(1)
         #: Grows with every change that may change the plan.
         self.generation = 0
+        #: Nodes that are not ours; replaced as a whole value.
+        self.foreign: frozenset[str] = frozenset()
         #: When each node last shrank.
         self._shrunk: dict[str, float] = {}
-        #: What all ready nodes have together; replaced as a whole value.
+        #: What all ready nodes of ours have together; replaced as a whole value.
         self.total = NOTHING
         #: Kept by those who follow the API server.
         self.freshness = Freshness()
@@ -353,6 +355,8 @@ class Cluster:
             self.versions.pop(name, None)
         if old is not None and new is not None and not old.allocatable.fits_in(new.allocatable):
             self._shrunk[name] = self._clock.monotonic()
+        if (new is not None and not new.ours) != (name in self.foreign):
+            self.foreign = self.foreign ^ {name}
         self.total = self.total + _ready_room(new) - _ready_room(old)
         news.nodes.append((name, new))
 
@@ -387,4 +391,5 @@ class Cluster:
 
 
 def _ready_room(node: Node | None) -> Resources:
-    return node.allocatable if node is not None and node.ready else NOTHING
+    counts = node is not None and node.ready and node.ours
+    return node.allocatable if node is not None and counts else NOTHING

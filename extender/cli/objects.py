@@ -18,7 +18,7 @@ from extender.cache.changes import SeenPod, Upsert
 from extender.cache.cluster import Cluster
 from extender.errors import BadInput, BadQuantity
 from extender.kube.decode.codec import Codec, plain
-from extender.kube.decode.watched import resources
+from extender.kube.decode.watched import Resource, resources
 from extender.model import quantity
 from extender.model.gang import PodGroup
 from extender.model.queue import Queue
@@ -73,9 +73,16 @@ class Objects:
         return cluster.snapshot(moment)
 
 
-def read(paths: Sequence[str], schedulers: frozenset[str]) -> Objects:
-    """Read files of saved objects, `-` being standard input; pods of *schedulers* are ours."""
-    codecs, found = _codecs(schedulers), Objects()
+def read(
+    paths: Sequence[str],
+    schedulers: frozenset[str],
+    node_labels: frozenset[tuple[str, str]] = frozenset(),
+) -> Objects:
+    """Read files of saved objects, `-` being standard input.
+
+    Ours are pods of *schedulers* and, where there are any, nodes with one of *node_labels*.
+    """
+    codecs, found = _codecs(resources(schedulers, node_labels)), Objects()
     for path in paths:
         for document in _documents(path):
             for thing in _flat(document, path):
@@ -84,9 +91,9 @@ def read(paths: Sequence[str], schedulers: frozenset[str]) -> Objects:
     return found
 
 
-def _codecs(schedulers: frozenset[str]) -> _Codecs:
+def _codecs(followed: Iterable[Resource]) -> _Codecs:
     codecs = {}
-    for resource in resources(schedulers):
+    for resource in followed:
         group = resource.path.split("/")[2] if resource.path.startswith("/apis/") else ""
         codecs[group, _KINDS[resource.codec.kind.value]] = resource.codec
     return codecs

@@ -21,7 +21,7 @@ from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan, QueueFigures, Standing, Ticket, Verdict
 from extender.plan.planner import make_plan
 from extender.policyfile import PolicyFile
-from extender.settings import Settings
+from extender.settings import Settings, label_pairs
 from extender.web import api
 
 #: Wide enough for a message beside its gang where nobody says how wide the paper is.
@@ -50,6 +50,7 @@ _BAR = 12
     show_default=True,
     help="Pods of these schedulers are planned; all others only use up room. May be repeated.",
 )
+@setting_option("node_selector")
 @setting_option("default_queue")
 @setting_option("namespaces_are_queues")
 @click.option("--now", metavar="TIME", help="When it is; by default when the newest object came.")
@@ -58,6 +59,7 @@ def plan(
     config: str | None,
     output: str,
     schedulers: tuple[str, ...],
+    node_selector: tuple[str, ...],
     default_queue: str,
     namespaces_are_queues: bool,
     now: str | None,
@@ -72,7 +74,7 @@ def plan(
     Kinds that are not in the files and could change the answer are named.
     """
     policy = PolicyFile(config or "").current()
-    found = objects.read(files, frozenset(schedulers))
+    found = objects.read(files, frozenset(schedulers), label_pairs(node_selector))
     queues = QueuePolicy(default_queue=default_queue, namespaces_are_queues=namespaces_are_queues)
     snapshot = found.snapshot(_time(now) if now else None, queues)
     decided = make_plan(snapshot, policy)

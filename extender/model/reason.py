@@ -43,6 +43,7 @@ class Reason(Enum):
         "PodGroupMissing",
         "the PodGroup named by the pod does not exist or cannot be used",
     )
+    NODE_NOT_OURS = ("NodeNotOurs", "the node has no label of --node-selector")
     GATED = ("Gated", "members of the gang have scheduling gates")
 
 

@@ -98,7 +98,7 @@ class View(Protocol):
     snapshot: Snapshot
     census: Census
     queues: dict[str, QueueUse]
-    #: What all ready nodes have together.
+    #: What all ready nodes of ours have together.
     total: Resources
     policy: Policy
     rules: Rules

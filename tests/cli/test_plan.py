@@ -172,3 +172,29 @@ def test_a_missing_file_is_named() -> None:
 
     assert result.exit_code == 2
     assert "nowhere.yaml" in result.output
+
+
+def test_a_plan_is_made_of_the_nodes_that_are_ours() -> None:
+    nodes = [
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "labels": {"pool": name}},
+            "status": {"allocatable": {"cpu": "4", "pods": "110"}},
+        }
+        for name in ("a", "b", "c")
+    ]
+    saved = yaml.safe_dump({"kind": "List", "items": nodes})
+    several = ("--node-selector", "pool:a", "--node-selector", "pool:b")
+
+    found = told(plan("-f", "-", "-o", "json", *several, stdin=saved))
+
+    assert found["queues"][0]["name"] == "default"
+    assert found["idle"]["cpu"] == "8"
+
+
+def test_a_label_of_nodes_that_is_none_is_refused_in_one_line() -> None:
+    refused = plan("-f", str(EXAMPLE), "--node-selector", "pool")
+
+    assert refused.exit_code == 2
+    assert "--node-selector 'pool' is not key:value" in refused.output

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 import msgspec
@@ -95,18 +95,23 @@ class RawBudget(msgspec.Struct, gc=False):
     status: RawBudgetStatus = msgspec.field(default_factory=RawBudgetStatus)
 
 
-def to_node(raw: RawNode) -> Node:
-    """Read a node; an amount nobody can read counts as none."""
+def to_node(raw: RawNode, ours: Set[tuple[str, str]] = frozenset()) -> Node:
+    """Read a node; an amount nobody can read counts as none.
+
+    With labels that make a node *ours*, any one of them will do, as in Volcano.
+    """
     conditions = raw.status.conditions or ()
+    labels = raw.metadata.labels or NO_LABELS
     return Node(
         name=raw.metadata.name,
         allocatable=_readable(raw.status.allocatable or {}),
-        labels=raw.metadata.labels or NO_LABELS,
+        labels=labels,
         taints=tuple(
             Taint(each.key, each.value or "", each.effect) for each in raw.spec.taints or ()
         ),
         unschedulable=bool(raw.spec.unschedulable),
         ready=any(each.type == "Ready" and each.status == "True" for each in conditions),
+        ours=not ours or not ours.isdisjoint(labels.items()),
     )
 
 

@@ -30,10 +30,12 @@ class Resource:
         return f"{kind}.{dialect}" if dialect else kind
 
 
-def resources(schedulers: frozenset[str]) -> tuple[Resource, ...]:
-    """Give everything we follow; pods of *schedulers* are ours."""
+def resources(
+    schedulers: frozenset[str], node_labels: frozenset[tuple[str, str]] = frozenset()
+) -> tuple[Resource, ...]:
+    """Give everything we follow; ours are pods of *schedulers*, and nodes with a label given."""
     return (
-        Resource("/api/v1/nodes", Codec(Kind.NODE, objects.RawNode, objects.to_node)),
+        Resource("/api/v1/nodes", nodes(node_labels)),
         Resource("/api/v1/pods", pods(schedulers)),
         Resource(
             "/api/v1/namespaces",
@@ -51,6 +53,11 @@ def resources(schedulers: frozenset[str]) -> tuple[Resource, ...]:
         # Coscheduling has no queues.
         *(_optional("queues", queues(dialect)) for dialect in VERSIONS if dialect != COSCHEDULING),
     )
+
+
+def nodes(labels: frozenset[tuple[str, str]] = frozenset()) -> Codec[objects.RawNode]:
+    """Read nodes; those with one of *labels* are ours, or all when there is none."""
+    return Codec(Kind.NODE, objects.RawNode, partial(objects.to_node, ours=labels))
 
 
 def pods(schedulers: frozenset[str]) -> Codec[RawPod]:

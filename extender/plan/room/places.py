@@ -28,9 +28,11 @@ class Places:
         self._policy = policy
         self._slots: dict[Shape, Slots] = {}
         facts = snapshot.nodes.facts
+        #: Nodes nobody may use, marked by word.
+        closed = {**_foreign(facts), "not ready": ~ready}
         #: The nodes that a shape may not use, marked by word.
         self.obstacles: Callable[[Shape], dict[str, Mask]] = cache(
-            lambda shape: {"not ready": ~ready, **opinions.obstacles(shape, facts)}
+            lambda shape: {**closed, **opinions.obstacles(shape, facts)}
         )
 
     def slots(self, shape: Shape) -> Slots:
@@ -77,7 +79,7 @@ class Places:
             if need is None:
                 return 0
             barred = self._opinions.obstacles(shape, _opened(table.facts)).values()
-            shut = np.array([node.is_shut for node in table.nodes], dtype=bool)
+            shut = np.array([node.is_shut and node.ours for node in table.nodes], dtype=bool)
             usable = ~np.any([*barred, ~shut], axis=0)
             counts = times(table.allocatable, need)[usable]
             return int((np.minimum(counts, 1) if shape.host_ports else counts).sum())
@@ -103,6 +105,16 @@ class Places:
             ("usable", self._policy, shape),
             lambda: ~np.any([*self.obstacles(shape).values()], axis=0),
         )
+
+
+def _foreign(facts: NodeFacts) -> dict[str, Mask]:
+    """Mark the nodes that are not ours, if there are any; word by word as `obstacles` does."""
+
+    def mark() -> dict[str, Mask]:
+        mask = np.array([not node.ours for node in facts.nodes], dtype=bool)
+        return {"outside --node-selector": mask} if mask.any() else {}
+
+    return facts.memo.recall("foreign", mark)
 
 
 def _opened(facts: NodeFacts) -> NodeFacts:

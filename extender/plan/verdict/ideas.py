@@ -147,7 +147,7 @@ def _others_waiting(case: Case) -> set[PodUid]:
 
 
 def _opened_words(snapshot: Snapshot) -> str:
-    shut = [node for node in snapshot.nodes.nodes if node.is_shut]
+    shut = [node for node in snapshot.nodes.nodes if node.is_shut and node.ours]
     noun = "node" if len(shut) == 1 else "nodes"
     if all(node.ready for node in shut):
         state = "uncordoned"

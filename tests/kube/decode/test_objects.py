@@ -39,6 +39,17 @@ def test_a_node_is_ready_only_if_it_says_so(conditions: Any) -> None:
     assert not node(status={"conditions": conditions}).ready
 
 
+@pytest.mark.parametrize(
+    ("labels", "is_ours"),
+    [({"pool": "b"}, True), ({"pool": "c"}, False), ({"zone": "a"}, False), (None, False)],
+)
+def test_a_node_with_any_of_the_labels_is_ours(labels: Any, is_ours: bool) -> None:
+    raw = msgspec.convert(make.node("n", metadata={"name": "n", "labels": labels}), objects.RawNode)
+
+    assert objects.to_node(raw, {("pool", "a"), ("pool", "b")}).ours is is_ours
+    assert objects.to_node(raw).ours, "where nobody asks for labels, all are"
+
+
 def test_an_amount_of_a_node_nobody_can_read_counts_as_none() -> None:
     read = node(status={"allocatable": {"cpu": "4", "memory": "much", "odd": "-3"}})
 
