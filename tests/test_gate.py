@@ -233,7 +233,8 @@ def test_pods_of_ours_may_have_none_but_nodes_of_ours() -> None:
     answers = [world.ask_lone("single"), world.ask("p0", offered=["n2", "n1"])]
 
     assert [list(answer.nodes) for answer in answers] == [["n1"], ["n1"]]
-    assert answers[0].refused == {"n2": "NodeNotOurs: the node has no label of --node-selector"}
+    sentence = "NodeNotOurs: nodes without a label of --node-selector are not ours"
+    assert answers[0].refused == {"n2": sentence}
 
 
 def test_where_only_nodes_of_others_are_offered_every_one_is_refused_and_nothing_promised() -> None:

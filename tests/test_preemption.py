@@ -161,3 +161,11 @@ class TestQueues:
         world = self.world(rich=(3, 3))
 
         assert world.ask("p0", by=bare_pod("p9"), of=member_of()) == ["p0"]
+
+
+def test_whoever_runs_on_a_node_of_others_may_not_for_that_makes_no_room_of_ours() -> None:
+    world = World(group(), *running(3))
+    world.cluster.apply(Upsert(node("n1", ours=False)))
+
+    assert world.ask("p0") == []
+    assert world.ask("p0", by=bare_pod("foreign", ours=False)) == ["p0"]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, KeysView, Mapping
-from itertools import count, islice
+from itertools import count, groupby, islice
 from typing import Any
 
 from extender.cache.assignment import QueueAssignment, QueuePolicy
@@ -31,7 +31,7 @@ from extender.model.pod import HostPort, Pod, PodUid
 from extender.model.queue import Namespace, PriorityClass, Queue
 from extender.model.reason import Problem
 from extender.model.resources import CPU, MEMORY, NOTHING, Resources
-from extender.model.snapshot import DisruptionBudget, Snapshot
+from extender.model.snapshot import DisruptionBudget, ResourceQuota, Snapshot
 from extender.ports import Clock
 
 #: Objects of a list that are taken in under one hold of the lock.
@@ -75,6 +75,7 @@ class Cluster:
         self._nodes: Catalog[Node] = Catalog(self._node_changed)
         self._groups: Catalog[PodGroup] = Catalog(self._group_changed)
         self._budgets: Catalog[DisruptionBudget] = Catalog(self._budget_changed)
+        self._quotas: Catalog[ResourceQuota] = Catalog(self._quota_changed)
         queues: Catalog[Queue] = Catalog(self._queue_changed)
         namespaces: Catalog[Namespace] = Catalog(self._namespace_changed)
         classes: Catalog[PriorityClass] = Catalog(self._class_changed)
@@ -83,6 +84,7 @@ class Cluster:
             Kind.NODE: self._nodes,
             Kind.GROUP: self._groups,
             Kind.BUDGET: self._budgets,
+            Kind.QUOTA: self._quotas,
             Kind.QUEUE: queues,
             Kind.NAMESPACE: namespaces,
             Kind.PRIORITY_CLASS: classes,
@@ -90,6 +92,9 @@ class Cluster:
         self._policy = QueueAssignment(policy or QueuePolicy(), queues, namespaces, classes)
         self._queues: dict[str, Queue] | None = None
         self._sorted_budgets: tuple[DisruptionBudget, ...] | None = None
+        #: How many quotas there are, by namespace.
+        self._quotas_in: dict[str, int] = {}
+        self._sorted_quotas: Mapping[str, tuple[ResourceQuota, ...]] | None = None
         self._misfits_shown: Mapping[GangKey, frozenset[str]] = {}
         self._generations = count(1)
         #: Grows with every change that may change the plan.
@@ -175,6 +180,7 @@ class Cluster:
                 gangs=gangs,
                 queues=self._queues or {},
                 budgets=self._sorted_budgets or (),
+                quotas=self._sorted_quotas or {},
                 stuck=self._pods.stuck,
                 misfits={
                     pod.shape: names
@@ -296,6 +302,10 @@ class Cluster:
         promise = self.inflight.of(uid)
         return promise.queue if promise else ""
 
+    def has_quotas(self, namespace: str) -> bool:
+        """Ask whether a ResourceQuota limits what may be created in *namespace*."""
+        return self._quotas_in.get(namespace, 0) > 0
+
     def readiness(self) -> list[str]:
         """Say what keeps the mirror from being trusted; nothing when it can be."""
         return self.freshness.complaints(self._clock.monotonic())
@@ -341,6 +351,9 @@ class Cluster:
             self._queues = self._policy.all_queues()
         if self._sorted_budgets is None:
             self._sorted_budgets = tuple(sorted(self._budgets, key=key_of))
+        if self._sorted_quotas is None:
+            quotas = groupby(sorted(self._quotas, key=key_of), key=lambda quota: quota.namespace)
+            self._sorted_quotas = {namespace: tuple(each) for namespace, each in quotas}
 
     def _put(self, item: Item, dialect: str, news: News) -> tuple[str, str]:
         key, teller = key_of(item), item.dialect if isinstance(item, PodGroup) else dialect
@@ -388,6 +401,14 @@ class Cluster:
         self, name: str, old: DisruptionBudget | None, new: DisruptionBudget | None, news: News
     ) -> None:
         self._sorted_budgets = None
+
+    def _quota_changed(
+        self, name: str, old: ResourceQuota | None, new: ResourceQuota | None, news: News
+    ) -> None:
+        self._sorted_quotas = None
+        namespace = name.partition("/")[0]
+        step = (new is not None) - (old is not None)
+        self._quotas_in[namespace] = self._quotas_in.get(namespace, 0) + step
 
 
 def _ready_room(node: Node | None) -> Resources:

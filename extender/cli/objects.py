@@ -32,6 +32,7 @@ _KINDS = {
     "namespaces": "Namespace",
     "priorityclasses": "PriorityClass",
     "poddisruptionbudgets": "PodDisruptionBudget",
+    "resourcequotas": "ResourceQuota",
     "podgroups": "PodGroup",
     "queues": "Queue",
 }
@@ -41,6 +42,7 @@ _Codecs: TypeAlias = Mapping[tuple[str, str], Codec[Any]]
 _AMOUNTS = {
     "Node": ("status.allocatable",),
     "PodGroup": ("spec.minResources",),
+    "ResourceQuota": ("spec.hard", "status.hard", "status.used"),
     "Queue": ("spec.capability", "spec.deserved", "spec.guarantee.resource"),
     "Pod": tuple(
         f"spec.{path}"

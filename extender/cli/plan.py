@@ -67,8 +67,8 @@ def plan(
     """Plan one cycle over saved objects and print what would happen.
 
     \b
-        kubectl get nodes,pods,podgroups,queues,namespaces,priorityclasses,poddisruptionbudgets \\
-            -A -o yaml > saved.yaml
+        kubectl get -A -o yaml > saved.yaml \\
+          nodes,pods,podgroups,queues,namespaces,priorityclasses,poddisruptionbudgets,resourcequotas
         gang-extender plan -f saved.yaml
 
     Kinds that are not in the files and could change the answer are named.
@@ -82,7 +82,7 @@ def plan(
     del document["generation"]  # a number of the live product that says nothing here
     show(document, output, lambda: page(snapshot, decided))
     _tell_passed_over(found.passed_over)
-    for words in missing(found, snapshot, decided):
+    for words in missing(found, snapshot, decided, policy):
         click.echo(f"not in the input: {words}", err=True)
 
 
@@ -119,7 +119,8 @@ def _head(snapshot: Snapshot, plan: Plan) -> Text:
     for verdict in plan.verdicts.values():
         counts[verdict.standing] += 1
     head = Text(f"{count(len(plan.verdicts), 'gang')}", style="bold")
-    head.append(f" on {count(len(snapshot.nodes.nodes), 'node')}: ", style="not bold")
+    ours = sum(node.ours for node in snapshot.nodes.nodes)
+    head.append(f" on {count(ours, 'node')}: ", style="not bold")
     said = [(standing, number) for standing, number in counts.items() if number]
     for place, (standing, number) in enumerate(said):
         head.append(", " if place else "", style="not bold")

@@ -16,8 +16,8 @@ PodUid = NewType("PodUid", str)
 #: Begins the uid of a place kept for a pod that does not exist yet; no real uid looks like it.
 PLACEHOLDER = "placeholder:"
 
-#: How our own refusals begin inside kube-scheduler's words; a node that is not ours stays so.
-_OUR_WORDS = tuple(f"{reason.value}:" for reason in Reason if reason is not Reason.NODE_NOT_OURS)
+#: How our own refusals begin inside kube-scheduler's words.
+_OUR_WORDS = tuple(f"{reason.value}:" for reason in Reason)
 
 _CRITICAL = frozenset({"system-cluster-critical", "system-node-critical"})
 

@@ -9,6 +9,7 @@ from extender.model.gang import Gang, GangKey
 from extender.model.node import NodeTable
 from extender.model.pod import PodUid, Requirement, Shape
 from extender.model.queue import Queue
+from extender.model.resources import NOTHING, Resources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,22 @@ class DisruptionBudget:
     disrupted: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceQuota:
+    """How much the pods of a namespace may ask for together, in the words of quotas."""
+
+    namespace: str
+    name: str
+    #: As the API server enforces it: amounts of `requests.cpu`, `limits.cpu` and the like are
+    #: counted as those of `cpu` are.
+    hard: Resources = NOTHING
+    used: Resources = NOTHING
+    #: It is for some of the pods alone: of a priority class, without requests and so on.
+    is_scoped: bool = False
+    #: What the namespace weighs beside others, where namespaces have an order.
+    weight: int = 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Snapshot:
     """Immutable, and shares with its predecessor whatever did not change."""
@@ -37,6 +54,8 @@ class Snapshot:
     #: Sorted by name.
     queues: Mapping[str, Queue] = field(default_factory=dict)
     budgets: tuple[DisruptionBudget, ...] = ()
+    #: By namespace, each sorted by name.
+    quotas: Mapping[str, tuple[ResourceQuota, ...]] = field(default_factory=dict)
     #: Pods that must not be asked to leave now, and why (a phrase for people): a budget forbade
     #: it, or their gang has only just started.
     protected: Mapping[PodUid, str] = field(default_factory=dict)

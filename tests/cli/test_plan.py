@@ -198,3 +198,13 @@ def test_a_label_of_nodes_that_is_none_is_refused_in_one_line() -> None:
 
     assert refused.exit_code == 2
     assert "--node-selector 'pool' is not key:value" in refused.output
+
+
+def test_the_head_of_the_page_counts_the_nodes_that_are_ours() -> None:
+    nodes = [
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": n, "labels": {"pool": n}}}
+        for n in ("a", "b")
+    ]
+    saved = yaml.safe_dump({"kind": "List", "items": nodes})
+
+    assert "on 1 node:" in plan("-f", "-", "--node-selector", "pool:a", stdin=saved).output

@@ -34,10 +34,24 @@ def test_a_gang_that_only_nodes_of_others_could_hold_is_told_how_many_there_are(
     plan = make_plan(cluster([OURS, OTHER], [gang("a/train", 8, cpu=1)]))
 
     verdict = plan.verdicts["a/train"]
-    assert verdict.reason is Reason.EXCEEDS_CLUSTER
+    assert verdict.reason is Reason.NODE_NOT_OURS
     assert verdict.message == (
         "needs 8 x 1 cpu; the empty cluster has 4 such slots: 1 node outside --node-selector"
     )
+
+
+def test_a_gang_that_no_node_at_all_could_hold_exceeds_the_cluster() -> None:
+    plan = make_plan(cluster([OURS, OTHER], [gang("a/train", 8, cpu=5)]))
+
+    assert plan.verdicts["a/train"].reason is Reason.EXCEEDS_CLUSTER
+
+
+def test_it_would_start_with_a_label_on_the_nodes_of_others() -> None:
+    snapshot = cluster([OURS, OTHER], [gang("a/train", 8, cpu=1)])
+    told = explain(snapshot, make_plan(snapshot), DEFAULT, GangKey("a/train"))
+
+    assert told is not None
+    assert told.remedies[0] == "a label of --node-selector on node other"
 
 
 def test_where_no_node_is_ours_that_is_the_reason() -> None:
@@ -47,7 +61,7 @@ def test_where_no_node_is_ours_that_is_the_reason() -> None:
 
 
 def test_a_node_of_others_that_is_shut_is_no_remedy() -> None:
-    shut = node("other", cpu=16, ours=False, ready=False)
+    shut = node("other", cpu=2, ours=False, ready=False)
     snapshot = cluster([OURS, shut], [gang("a/train", 8, cpu=1)])
     told = explain(snapshot, make_plan(snapshot), DEFAULT, GangKey("a/train"))
 

@@ -1,4 +1,4 @@
-"""Nodes, namespaces, priority classes and disruption budgets: from JSON to the model."""
+"""Nodes, namespaces, priority classes, disruption budgets and quotas: from JSON to the model."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from extender.model.node import Node, Taint
 from extender.model.pod import NO_LABELS, Requirement
 from extender.model.queue import Namespace, PriorityClass
 from extender.model.resources import Resources
-from extender.model.snapshot import DisruptionBudget
+from extender.model.snapshot import DisruptionBudget, ResourceQuota
 
 #: Namespace annotations; only administrators can write them.
 HOME_QUEUE = "scheduling.volcano.sh/queue-name"
 ALLOWED_QUEUES = "gang-extender.io/queues"
 ALLOWED_CLASSES = "gang-extender.io/priority-classes"
+#: Among the hard limits of a ResourceQuota: what its namespace weighs.
+WEIGHT = "volcano.sh/namespace.weight"
 
 
 class RawTaint(msgspec.Struct, gc=False):
@@ -95,6 +97,29 @@ class RawBudget(msgspec.Struct, gc=False):
     status: RawBudgetStatus = msgspec.field(default_factory=RawBudgetStatus)
 
 
+class RawQuotaSpec(msgspec.Struct, rename="camel", gc=False):
+    """spec of a ResourceQuota."""
+
+    hard: Quantities | None = None
+    scopes: list[str] | None = None
+    scope_selector: dict[str, Any] | None = None
+
+
+class RawQuotaStatus(msgspec.Struct, gc=False):
+    """status of a ResourceQuota."""
+
+    hard: Quantities | None = None
+    used: Quantities | None = None
+
+
+class RawQuota(msgspec.Struct, gc=False):
+    """A ResourceQuota."""
+
+    metadata: RawMeta
+    spec: RawQuotaSpec = msgspec.field(default_factory=RawQuotaSpec)
+    status: RawQuotaStatus = msgspec.field(default_factory=RawQuotaStatus)
+
+
 def to_node(raw: RawNode, ours: Set[tuple[str, str]] = frozenset()) -> Node:
     """Read a node; an amount nobody can read counts as none.
 
@@ -162,6 +187,18 @@ def to_budget(raw: RawBudget) -> DisruptionBudget:
         selector=_selector(raw.spec.selector),
         allowed=raw.status.disruptions_allowed,
         disrupted=frozenset(raw.status.disrupted_pods or ()),
+    )
+
+
+def to_quota(raw: RawQuota) -> ResourceQuota:
+    """Read a quota as its status has it, which is what the API server goes by."""
+    return ResourceQuota(
+        namespace=raw.metadata.namespace or "default",
+        name=raw.metadata.name,
+        hard=_readable(raw.status.hard or {}).without(WEIGHT),
+        used=_readable(raw.status.used or {}).without(WEIGHT),
+        is_scoped=bool(raw.spec.scopes or raw.spec.scope_selector),
+        weight=_readable(raw.spec.hard or {}).amount(WEIGHT) or 1,
     )
 
 

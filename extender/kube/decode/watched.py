@@ -20,7 +20,7 @@ class Resource:
 
     path: str
     codec: Codec[Any]
-    #: It may not be installed (yet), or not any more.
+    #: It may not be installed (yet), or not any more, or be hidden from us.
     is_optional: bool = False
 
     @property
@@ -48,6 +48,12 @@ def resources(
         Resource(
             "/apis/policy/v1/poddisruptionbudgets",
             Codec(Kind.BUDGET, objects.RawBudget, objects.to_budget),
+        ),
+        # Who may not read them decides without: the API server enforces them anyway.
+        Resource(
+            "/api/v1/resourcequotas",
+            Codec(Kind.QUOTA, objects.RawQuota, objects.to_quota),
+            is_optional=True,
         ),
         *(_optional("podgroups", groups(dialect)) for dialect in VERSIONS),
         # Coscheduling has no queues.

@@ -78,13 +78,29 @@ class Places:
             need = self._room.need(shape)
             if need is None:
                 return 0
-            barred = self._opinions.obstacles(shape, _opened(table.facts)).values()
             shut = np.array([node.is_shut and node.ours for node in table.nodes], dtype=bool)
-            usable = ~np.any([*barred, ~shut], axis=0)
-            counts = times(table.allocatable, need)[usable]
-            return int((np.minimum(counts, 1) if shape.host_ports else counts).sum())
+            return self._count_among(shape, shut, need)
 
         return table.facts.memo.recall(("slots if opened", self._policy, shape), count)
+
+    def count_if_ours(self, shape: Shape) -> int:
+        """Count the pods of *shape* that nodes would take, if empty and open, that are not ours."""
+        table, foreign = self._snapshot.nodes, _foreign(self._snapshot.nodes.facts)
+        need = self._room.need(shape) if foreign else None
+        if need is None:
+            return 0
+        (others,) = foreign.values()
+        return table.facts.memo.recall(
+            ("slots if ours", self._policy, shape),
+            lambda: self._count_among(shape, others, need),
+        )
+
+    def _count_among(self, shape: Shape, some: Mask, need: Amounts) -> int:
+        """Count the pods of *shape* that *some* of the nodes would take, if empty and open."""
+        table = self._snapshot.nodes
+        barred = self._opinions.obstacles(shape, _opened(table.facts)).values()
+        counts = times(table.allocatable, need)[~np.any([*barred, ~some], axis=0)]
+        return int((np.minimum(counts, 1) if shape.host_ports else counts).sum())
 
     def usable(self, shape: Shape) -> Mask:
         """Mark the nodes that *shape* may use now."""

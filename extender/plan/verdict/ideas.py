@@ -21,11 +21,13 @@ from extender.plan.policy.options import Policy
 from extender.plan.queues.quota import TOP, tree, upwards
 from extender.plan.session import Session
 from extender.plan.verdict.changes import (
+    with_all_nodes,
     with_gang,
     with_less_used,
     with_members,
     with_open_nodes,
     with_queues,
+    with_quota,
     with_room,
     without_pods,
 )
@@ -312,7 +314,18 @@ def _gates(case: Case) -> Iterator[Remedy]:
         yield Remedy(words, partial(with_gang, gang=replace(gang, pods=free)))
 
 
+def _ours(case: Case) -> Iterator[Remedy]:
+    """Think of the nodes that are not ours."""
+    others = [node.name for node in case.snapshot.nodes.nodes if not node.ours]
+    noun = "node" if len(others) == 1 else "nodes"
+    yield Remedy(f"a label of --node-selector on {noun} {_some(others)}", with_all_nodes)
+    yield from _room(case)
+
+
 def _let_in(case: Case) -> Iterator[Remedy]:
+    for quota in case.snapshot.quotas.get(case.gang.group.namespace, ()):
+        words = f"a ResourceQuota {quota.namespace}/{quota.name} that allows more"
+        yield Remedy(words, partial(with_quota, quota=replace(quota, hard=NOTHING)))
     asked = case.gang.group.min_resources
     if asked:
         yield Remedy(
@@ -391,6 +404,7 @@ _IDEAS: dict[Reason, Callable[[Case], Iterable[Remedy]]] = {
     Reason.NOT_ENOUGH_ROLES: _roles,
     Reason.NOT_ENOUGH_ROOM: _room,
     Reason.EXCEEDS_CLUSTER: _room,
+    Reason.NODE_NOT_OURS: _ours,
     Reason.QUEUE_OVER_DESERVED: _due,
     Reason.QUEUE_AT_CAPABILITY: _capability,
     Reason.NOT_ENQUEUED: _let_in,

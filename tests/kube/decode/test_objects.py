@@ -9,6 +9,8 @@ from extender.kube.decode import objects
 from extender.model.node import Node, Taint
 from extender.model.pod import Requirement
 from extender.model.queue import Namespace, PriorityClass
+from extender.model.resources import Resources
+from extender.model.snapshot import ResourceQuota
 from tests.kube import json_objects as make
 
 
@@ -132,3 +134,38 @@ def test_a_priority_class_may_forbid_to_make_others_leave() -> None:
     raw = msgspec.convert(thing, objects.RawPriorityClass)
 
     assert not objects.to_priority_class(raw).may_preempt
+
+
+def test_a_quota_is_what_its_status_says_and_a_weight() -> None:
+    raw = {
+        "metadata": {"name": "compute", "namespace": "a"},
+        "spec": {"hard": {"requests.cpu": "8", "volcano.sh/namespace.weight": "3"}},
+        "status": {
+            "hard": {"requests.cpu": "4", "pods": "7", "volcano.sh/namespace.weight": "3"},
+            "used": {"requests.cpu": "1500m", "pods": "2", "volcano.sh/namespace.weight": "0"},
+        },
+    }
+    read = objects.to_quota(msgspec.convert(raw, objects.RawQuota))
+
+    assert read == ResourceQuota(
+        namespace="a",
+        name="compute",
+        hard=Resources({"requests.cpu": 4000, "pods": 7}),
+        used=Resources({"requests.cpu": 1500, "pods": 2}),
+        weight=3,
+    )
+
+
+@pytest.mark.parametrize(
+    "scope",
+    [
+        {"scopes": ["BestEffort"]},
+        {"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass"}]}},
+    ],
+)
+def test_a_quota_with_a_scope_is_for_some_pods_alone(scope: dict[str, Any]) -> None:
+    raw = {"metadata": {"name": "some", "namespace": "a"}, "spec": scope}
+    read = objects.to_quota(msgspec.convert(raw, objects.RawQuota))
+
+    assert read.is_scoped
+    assert read.weight == 1
