@@ -89,6 +89,11 @@ class Settings:
         "Make every namespace without a queue of its own an implicit queue of weight 1, instead of"
         " sharing the default one.",
     )
+    budgets_are_gangs: bool = setting(
+        False,
+        "Make pods that name no group, and that a PodDisruptionBudget of their namespace selects, a"
+        " gang whose minMember is its minAvailable, as kube-batch once did.",
+    )
     prefer: str = setting(
         "nothing",
         "Where ordinary pods and surplus members go among the nodes that fit: `pack` fills nodes"

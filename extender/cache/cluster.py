@@ -16,9 +16,9 @@ from itertools import count, groupby, islice
 from typing import Any
 
 from extender.cache.assignment import QueueAssignment, QueuePolicy
+from extender.cache.budget_gangs import BudgetGangs
 from extender.cache.catalog import Catalog, Store
 from extender.cache.changes import Change, Delete, Item, Kind, Upsert, key_of, kind_of
-from extender.cache.freshness import Freshness
 from extender.cache.gangs import Gangs, assemble
 from extender.cache.inflight import Inflight, Stage
 from extender.cache.listeners import GroupListener, Listeners, News, NodeListener, PodListener
@@ -33,6 +33,7 @@ from extender.model.reason import Problem
 from extender.model.resources import CPU, MEMORY, NOTHING, Resources
 from extender.model.snapshot import DisruptionBudget, ResourceQuota, Snapshot
 from extender.ports import Clock
+from extender.timing.freshness import Freshness
 
 #: Objects of a list that are taken in under one hold of the lock.
 _BATCH = 200
@@ -50,6 +51,7 @@ class Cluster:
         *,
         stuck_s: float = STUCK_S,
         seen_s: float | None = None,
+        budgets_are_gangs: bool = False,
     ) -> None:
         """*stuck_s* after its grace a deleted pod is given up, but not before *seen_s* of ours.
 
@@ -69,8 +71,14 @@ class Cluster:
         self.inflight = Inflight(clock.monotonic, self.pod, self._freed, self._room_changed)
         #: Where kube-scheduler would not have a gang though we saw room.
         self.misfits = Misfits(clock.monotonic)
+        self._budget_gangs = BudgetGangs() if budgets_are_gangs else None
         self._pods = Pods(
-            self._rooms, self._gangs, self.inflight, self.misfits, self._expected_until
+            self._rooms,
+            self._gangs,
+            self.inflight,
+            self.misfits,
+            self._expected_until,
+            self._budget_gangs.membership if self._budget_gangs else None,
         )
         self._nodes: Catalog[Node] = Catalog(self._node_changed)
         self._groups: Catalog[PodGroup] = Catalog(self._group_changed)
@@ -197,6 +205,10 @@ class Cluster:
     def seen(self, uid: PodUid) -> tuple[Pod, Membership] | None:
         """Give a pod of ours as last seen, with its membership."""
         return self._pods.seen(uid)
+
+    def membership(self, pod: Pod, said: Membership) -> Membership:
+        """Give what a pod is a member of that by itself *said* so; the watch may not know it."""
+        return self._budget_gangs.membership(pod, said) if self._budget_gangs else said
 
     def gang_of(self, uid: PodUid) -> GangKey | None:
         """Name the gang of a pod; a promise may be known before its pod."""
@@ -401,6 +413,8 @@ class Cluster:
         self, name: str, old: DisruptionBudget | None, new: DisruptionBudget | None, news: News
     ) -> None:
         self._sorted_budgets = None
+        if self._budget_gangs is not None and (moved := self._budget_gangs.change(old, new)):
+            self._pods.regroup(moved, news)
 
     def _quota_changed(
         self, name: str, old: ResourceQuota | None, new: ResourceQuota | None, news: News

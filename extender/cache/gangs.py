@@ -93,7 +93,7 @@ def assemble(
         queue=queue,
         priority=rank.value,
         problem=_problem(group, roster) or misplaced,
-        remark=rank.remark,
+        remark="; ".join(filter(None, (rank.remark, roster.remark if roster else ""))),
         backing_off_until=backing_off_until,
     )
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from extender.cache.changes import Kind, kind_of
 from extender.cli.objects import Objects
 from extender.cli.show import count
-from extender.model.gang import Gang, Phase, PodGroup
+from extender.model.gang import SHADOW, Gang, Phase, PodGroup
 from extender.model.queue import Namespace, PriorityClass
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan
@@ -23,7 +23,14 @@ _NEEDS_QUOTAS = "resourcequota"
 _NAMED = 5
 
 
-def missing(found: Objects, snapshot: Snapshot, plan: Plan, policy: Policy) -> Iterator[str]:
+def missing(
+    found: Objects,
+    snapshot: Snapshot,
+    plan: Plan,
+    policy: Policy,
+    *,
+    budgets_are_gangs: bool = False,
+) -> Iterator[str]:
     """Name each kind that *found* lacks and that could change *plan*, with what it would do."""
     items = [change.item for change in found.changes]
     kinds = {kind_of(item) for item in items}
@@ -36,7 +43,11 @@ def missing(found: Objects, snapshot: Snapshot, plan: Plan, policy: Policy) -> I
     asked = {item.priority_class for item in items if isinstance(item, PodGroup)}
     if unknown := asked - classes - {""}:
         yield f"PriorityClasses ({_names(unknown)}): PodGroups name them and count as without one"
-    if plan.evictions and Kind.BUDGET not in kinds:
+    if budgets_are_gangs and Kind.BUDGET not in kinds:
+        where = {gang.group.namespace for gang in snapshot.gangs.values() if _names_none(gang)}
+        if where:
+            yield f"PodDisruptionBudgets ({_names(where)}): they make gangs of pods without a group"
+    elif plan.evictions and Kind.BUDGET not in kinds:
         number = len(plan.evictions)
         who = f"{count(number, 'pod')} {'is' if number == 1 else 'are'} asked to leave"
         yield f"PodDisruptionBudgets: {who}, and a budget could forbid it"
@@ -45,6 +56,11 @@ def missing(found: Objects, snapshot: Snapshot, plan: Plan, policy: Policy) -> I
         if unknown := {gang.group.namespace for gang in states if _is_judged_by_quotas(gang)}:
             what = "gangs there create pods that a quota might not admit"
             yield f"ResourceQuotas ({_names(unknown)}): {what}"
+
+
+def _names_none(gang: Gang) -> bool:
+    """Ask whether the pods of *gang* name no group."""
+    return SHADOW in gang.group.name and gang.group.min_member == 1
 
 
 def _is_judged_by_quotas(gang: Gang) -> bool:

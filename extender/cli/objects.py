@@ -66,10 +66,16 @@ class Objects:
     #: Kinds that were passed over, and how many of each.
     passed_over: Counter[str] = field(default_factory=Counter)
 
-    def snapshot(self, now: float | None = None, queues: QueuePolicy | None = None) -> Snapshot:
+    def snapshot(
+        self,
+        now: float | None = None,
+        queues: QueuePolicy | None = None,
+        *,
+        budgets_are_gangs: bool = False,
+    ) -> Snapshot:
         """Give the cluster as the objects describe it, by default when the newest was made."""
         moment = now if now is not None else max(map(_created, self.changes), default=0.0)
-        cluster = Cluster(_Stopped(moment), queues, seen_s=0)
+        cluster = Cluster(_Stopped(moment), queues, seen_s=0, budgets_are_gangs=budgets_are_gangs)
         for change in self.changes:
             cluster.apply(change)
         return cluster.snapshot(moment)

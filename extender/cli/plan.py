@@ -53,6 +53,7 @@ _BAR = 12
 @setting_option("node_selector")
 @setting_option("default_queue")
 @setting_option("namespaces_are_queues")
+@setting_option("budgets_are_gangs")
 @click.option("--now", metavar="TIME", help="When it is; by default when the newest object came.")
 def plan(
     files: tuple[str, ...],
@@ -62,6 +63,7 @@ def plan(
     node_selector: tuple[str, ...],
     default_queue: str,
     namespaces_are_queues: bool,
+    budgets_are_gangs: bool,
     now: str | None,
 ) -> None:
     """Plan one cycle over saved objects and print what would happen.
@@ -76,13 +78,14 @@ def plan(
     policy = PolicyFile(config or "").current()
     found = objects.read(files, frozenset(schedulers), label_pairs(node_selector))
     queues = QueuePolicy(default_queue=default_queue, namespaces_are_queues=namespaces_are_queues)
-    snapshot = found.snapshot(_time(now) if now else None, queues)
+    moment = _time(now) if now else None
+    snapshot = found.snapshot(moment, queues, budgets_are_gangs=budgets_are_gangs)
     decided = make_plan(snapshot, policy)
     document = api.plan(decided, snapshot)
     del document["generation"]  # a number of the live product that says nothing here
     show(document, output, lambda: page(snapshot, decided))
     _tell_passed_over(found.passed_over)
-    for words in missing(found, snapshot, decided, policy):
+    for words in missing(found, snapshot, decided, policy, budgets_are_gangs=budgets_are_gangs):
         click.echo(f"not in the input: {words}", err=True)
 
 

@@ -49,6 +49,8 @@ class Membership:
     queue: str = ""
     #: Why the pod cannot be used as it is (a sentence), empty when it can.
     problem: str = ""
+    #: What else people should know of it (a sentence), mostly empty.
+    remark: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,10 @@ class DisruptionBudget:
     #: What the labels of its pods must be, all of it; nothing at all selects every pod.
     selector: tuple[Requirement, ...] = ()
     allowed: int = 0
+    #: How many must be up (minAvailable), where that is a number above 0.
+    least: int | None = None
+    #: The same as a part of all, such as `50%`; empty when it is none.
+    part: str = ""
     #: Names of pods whose disruption is already counted.
     disrupted: frozenset[str] = frozenset()
 

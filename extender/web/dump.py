@@ -248,7 +248,10 @@ def _budget(budget: DisruptionBudget) -> Object:
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": {"name": budget.name, "namespace": budget.namespace},
-        "spec": {"selector": {"matchExpressions": [*map(asdict, budget.selector)]}},
+        "spec": {
+            "selector": {"matchExpressions": [*map(asdict, budget.selector)]},
+            "minAvailable": budget.least or budget.part or None,
+        },
         "status": {"disruptionsAllowed": budget.allowed, "disruptedPods": disrupted},
     }
 

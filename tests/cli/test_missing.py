@@ -157,7 +157,9 @@ def test_namespaces_can_be_queues() -> None:
     assert [queue["name"] for queue in found["queues"]] == ["a", "default"]
 
 
-@pytest.mark.parametrize("flag", ["--default-queue", "--namespaces-are-queues", "--node-selector"])
+@pytest.mark.parametrize(
+    "flag", ["--default-queue", "--namespaces-are-queues", "--node-selector", "--budgets-are-gangs"]
+)
 def test_the_flags_say_what_those_of_serve_say(flag: str) -> None:
     plans, serves = (
         next(each for each in main.commands[word].params if flag in each.opts)
@@ -180,3 +182,14 @@ def test_the_command_that_saves_a_cluster_saves_every_kind_the_plan_reads(text: 
     saved = re.findall(r"kubectl get (?:-A -o yaml > \S+[\s\\]+)?(nodes,\S+)", text)
 
     assert [set(kinds.split(",")) for kinds in saved] == [{kind.value for kind in Kind}]
+
+
+def test_budgets_are_asked_for_where_they_make_gangs() -> None:
+    single = pod("single", "")
+    del single["metadata"]["annotations"]
+    items = [node(), NAMESPACE, single]
+    words = "PodDisruptionBudgets (a): they make gangs of pods without a group"
+
+    assert plan(*items, flags=("--budgets-are-gangs",)).stderr == f"not in the input: {words}\n"
+    assert plan(*items).stderr == ""
+    assert plan(*items, BUDGET, flags=("--budgets-are-gangs",)).stderr == ""

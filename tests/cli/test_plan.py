@@ -200,6 +200,43 @@ def test_a_label_of_nodes_that_is_none_is_refused_in_one_line() -> None:
     assert "--node-selector 'pool' is not key:value" in refused.output
 
 
+def test_a_budget_is_the_gang_of_pods_without_a_group() -> None:
+    things = [
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": "n0"},
+            "status": {"allocatable": {"cpu": "4", "pods": "110"}},
+        },
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": "web", "namespace": "a"},
+            "spec": {"minAvailable": 3, "selector": {"matchLabels": {"app": "web"}}},
+        },
+        *(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "name": f"web-{n}",
+                    "namespace": "a",
+                    "uid": str(n),
+                    "labels": {"app": "web"},
+                },
+                "spec": {"schedulerName": "gang-scheduler", "containers": [{"name": "c"}]},
+            }
+            for n in range(2)
+        ),
+    ]
+    saved = yaml.safe_dump({"kind": "List", "items": things})
+
+    (gang,) = told(plan("-f", "-", "-o", "json", "--budgets-are-gangs", stdin=saved))["gangs"]
+
+    assert (gang["name"], gang["reason"]) == ("poddisruptionbudget:web", "NotEnoughMembers")
+    assert "minAvailable of PodDisruptionBudget web" in gang["message"]
+
+
 def test_the_head_of_the_page_counts_the_nodes_that_are_ours() -> None:
     nodes = [
         {"apiVersion": "v1", "kind": "Node", "metadata": {"name": n, "labels": {"pool": n}}}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
-from . import objects
+import pytest
+
+from . import objects, telling
 from .api import Api, Object
 from .components import ControllerManager, http_json
 from .conftest import GangScheduler, Pool
@@ -22,6 +25,7 @@ Create = Callable[..., list[Object]]
 SCHEDULER = "ancestral-scheduler"
 #: After the last change everything that can start has started within this.
 SOON_S = 5
+WEB = "poddisruptionbudget:web"
 
 BY_NAMESPACE = """
 actions: "enqueue, allocate"
@@ -33,6 +37,15 @@ tiers:
   - name: proportion
   - name: predicates
 """
+
+
+def budget(namespace: str, **spec: Any) -> Object:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "web", "namespace": namespace},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, **spec},
+    }
 
 
 def quota(namespace: str, **hard: str) -> Object:
@@ -67,6 +80,73 @@ def wait_until_let_in(api: Api, name: str, namespace: str) -> None:
         f"{name} is let in",
         seeing=lambda: status(api, name, namespace),
     )
+
+
+# ── budgets are gangs ─────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def budgeted(plane: ControlPlane) -> Iterator[GangScheduler]:
+    with running_pair(plane, "--budgets-are-gangs", scheduler_name=SCHEDULER) as made:
+        yield made
+
+
+def webs(count: int, namespace: str, pool: Pool, first: int = 0, **rest: Any) -> list[Object]:
+    about = {"labels": {"app": "web"}, "scheduler": SCHEDULER, "node_selector": pool.selector}
+    names = [f"web-{first + index}" for index in range(count)]
+    return [objects.pod(name, namespace, **about, **rest) for name in names]
+
+
+def test_pods_without_a_group_start_together_as_their_budget_says(
+    plane: ControlPlane,
+    api: Api,
+    budgeted: GangScheduler,
+    namespace: str,
+    nodes: Nodes,
+    create: Create,
+) -> None:
+    pool = nodes(1, cpu="4")
+    create(budget(namespace, minAvailable=3))
+    with plane.binds(namespace) as binds:
+        api.create(*webs(2, namespace, pool))
+        wait_until_waiting(budgeted, namespace, WEB, "NotEnoughMembers")
+        wait_until_told(budgeted, namespace, WEB, "minAvailable of PodDisruptionBudget web")
+        assert binds.of("web") == []
+
+        api.create(*webs(1, namespace, pool, first=2))
+        binds.wait_for(3, SOON_S, prefix="web")
+
+
+def test_no_trick_with_its_budget_frees_what_a_gang_uses(
+    plane: ControlPlane,
+    api: Api,
+    budgeted: GangScheduler,
+    namespace: str,
+    nodes: Nodes,
+    create: Create,
+) -> None:
+    pool = nodes(1, cpu="4")
+    small, other = f"small-{namespace}", f"other-{namespace}"
+    create(objects.queue(small, capability={"cpu": "2"}), objects.queue(other))
+    telling.wait_until_queue_is_known(budgeted.extender, other)
+    create(budget(namespace, minAvailable=2))
+    with plane.binds(namespace) as binds:
+        api.create(*webs(2, namespace, pool, queue=small))
+        binds.wait_for(2, 20, prefix="web")
+        wait_until_used(budgeted, small, "2")
+        budgets = "poddisruptionbudgets.policy/v1"
+        api.patch(budgets, "web", {"spec": {"minAvailable": 9}}, namespace)
+        wait_until_waiting(budgeted, namespace, WEB, "NotEnoughMembers")
+        wait_until_used(budgeted, small, "2")
+        api.patch(budgets, "web", {"spec": {"minAvailable": "50%"}}, namespace)
+        wait_until_told(budgeted, namespace, "pod:web-0", "its minAvailable is 50%")
+        wait_until_used(budgeted, small, "2")
+        api.delete(budgets, "web", namespace)
+        api.create(*webs(1, namespace, pool, first=2, queue=small))
+        wait_until_waiting(budgeted, namespace, "pod:web-2", "QueueAtCapability")
+        wait_until_used(budgeted, small, "2")
+
+    assert binds.of("web-2") == []
 
 
 # ── only some nodes are ours ──────────────────────────────────────────────────────────────

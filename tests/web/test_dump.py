@@ -130,7 +130,9 @@ def test_queues_groups_nodes_budgets_and_quotas_are_the_same_again(tmp_path: Pat
     train = gang(
         "train", 1, priority=5, dialect=COSCHEDULING, min_resources=Resources({"cpu": 500})
     )
-    seen = snapshot(train, queues=[queue], nodes=table, budgets=[budget("b", 2, app="db")])
+    budgets = [budget("b", 2, app="db"), replace(budget("c", 1, app="x"), least=3)]
+    budgets.append(replace(budget("d", 1, app="y"), part="50%"))
+    seen = snapshot(train, queues=[queue], nodes=table, budgets=budgets)
     amounts = Resources({"requests.cpu": 1500, "limits.memory": 1 << 30, "pods": 3})
     quotas = (
         ResourceQuota(namespace="a", name="all", hard=amounts, used=amounts, weight=3),

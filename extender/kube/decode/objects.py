@@ -76,10 +76,11 @@ class RawSelector(msgspec.Struct, rename="camel", gc=False):
     match_expressions: list[RawRequirement] | None = None
 
 
-class RawBudgetSpec(msgspec.Struct, gc=False):
+class RawBudgetSpec(msgspec.Struct, rename="camel", gc=False):
     """spec of a PodDisruptionBudget."""
 
     selector: RawSelector | None = None
+    min_available: int | str | None = None
 
 
 class RawBudgetStatus(msgspec.Struct, rename="camel", gc=False):
@@ -181,11 +182,14 @@ def to_priority_class(raw: RawPriorityClass) -> PriorityClass:
 
 def to_budget(raw: RawBudget) -> DisruptionBudget:
     """Read a disruption budget."""
+    least = raw.spec.min_available
     return DisruptionBudget(
         namespace=raw.metadata.namespace,
         name=raw.metadata.name,
         selector=_selector(raw.spec.selector),
         allowed=raw.status.disruptions_allowed,
+        least=least if isinstance(least, int) and 0 < least < 2**31 else None,
+        part=least if isinstance(least, str) else "",
         disrupted=frozenset(raw.status.disrupted_pods or ()),
     )
 

@@ -169,3 +169,21 @@ def test_a_quota_with_a_scope_is_for_some_pods_alone(scope: dict[str, Any]) -> N
 
     assert read.is_scoped
     assert read.weight == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "least", "part"),
+    [
+        (3, 3, ""),
+        (0, None, ""),
+        (-1, None, ""),
+        (2**40, None, ""),
+        ("50%", None, "50%"),
+        (None, None, ""),
+    ],
+)
+def test_a_budget_says_how_many_must_be_up(written: Any, least: int | None, part: str) -> None:
+    raw = {"metadata": {"name": "web", "namespace": "a"}, "spec": {"minAvailable": written}}
+    read = objects.to_budget(msgspec.convert(raw, objects.RawBudget))
+
+    assert (read.least, read.part) == (least, part)

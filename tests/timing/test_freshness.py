@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from extender.cache.freshness import Freshness
+from extender.timing.freshness import Freshness
 from tests.cache.building import StoppedClock, cluster
 
 
