@@ -101,6 +101,8 @@ class Pods:
         pod, membership = seen.pod, seen.membership
         if self._membership is not None and pod.ours:
             membership = self._joined(pod, membership, self._membership)
+        else:
+            self._ask_no_more(pod)
         if not pod.ours and pod.status in FINISHED_SET:
             self.drop(key, dialect, news)
             return
@@ -129,11 +131,7 @@ class Pods:
             return
         self._account(old, None)
         self._leaving.pop(uid, None)
-        self._declared.pop(uid, None)
-        if (near := self._near.get(old.namespace)) is not None:
-            near.discard(uid)
-            if not near:
-                del self._near[old.namespace]
+        self._ask_no_more(old)
         self.stuck = self.stuck - {uid}
         self._leave(old)
         news.changed = True
@@ -185,6 +183,14 @@ class Pods:
         else:
             self._declared[pod.uid] = said
         return membership
+
+    def _ask_no_more(self, pod: Pod) -> None:
+        self._declared.pop(pod.uid, None)
+        near = self._near.get(pod.namespace)
+        if near is not None:
+            near.discard(pod.uid)
+            if not near:
+                del self._near[pod.namespace]
 
     def _has_moved(self, pod: Pod, membership: Membership) -> bool:
         """Ask whether a pod has left the gang that filter, or we, saw it in before."""

@@ -117,6 +117,24 @@ def test_pods_without_a_group_start_together_as_their_budget_says(
         binds.wait_for(3, SOON_S, prefix="web")
 
 
+def test_a_budget_that_goes_lets_pods_start_that_waited_for_more(
+    plane: ControlPlane,
+    api: Api,
+    budgeted: GangScheduler,
+    namespace: str,
+    nodes: Nodes,
+    create: Create,
+) -> None:
+    pool = nodes(1, cpu="4")
+    create(budget(namespace, minAvailable=3))
+    with plane.binds(namespace) as binds:
+        api.create(*webs(2, namespace, pool))
+        wait_until_waiting(budgeted, namespace, WEB, "NotEnoughMembers")
+
+        api.delete("poddisruptionbudgets.policy/v1", "web", namespace)
+        binds.wait_for(2, SOON_S, prefix="web")
+
+
 def test_no_trick_with_its_budget_frees_what_a_gang_uses(
     plane: ControlPlane,
     api: Api,
