@@ -25,7 +25,7 @@ from extender.cache.listeners import GroupListener, Listeners, News, NodeListene
 from extender.cache.misfits import Misfits
 from extender.cache.pods import LONGEST_GRACE_S, STUCK_S, Pods
 from extender.cache.rooms import Rooms
-from extender.model.gang import GangKey, Membership, PodGroup
+from extender.model.gang import GangKey, Membership, Phase, PodGroup
 from extender.model.node import Node
 from extender.model.pod import HostPort, Pod, PodUid
 from extender.model.queue import Namespace, PriorityClass, Queue
@@ -37,6 +37,8 @@ from extender.timing.freshness import Freshness
 
 #: Objects of a list that are taken in under one hold of the lock.
 _BATCH = 200
+#: How long a controller may take to create pods of a gang that was let in.
+_CREATED_S = 60.0
 #: How long kube-scheduler may go by what a node had before it shrank.
 _SHRUNK_S = 30.0
 
@@ -100,6 +102,8 @@ class Cluster:
         self._policy = QueueAssignment(policy or QueuePolicy(), queues, namespaces, classes)
         self._queues: dict[str, Queue] | None = None
         self._sorted_budgets: tuple[DisruptionBudget, ...] | None = None
+        #: When each gang was let in, in monotonic seconds, while that was not long ago.
+        self._let_in: dict[GangKey, float] = {}
         #: How many quotas there are, by namespace.
         self._quotas_in: dict[str, int] = {}
         self._sorted_quotas: Mapping[str, tuple[ResourceQuota, ...]] | None = None
@@ -189,6 +193,7 @@ class Cluster:
                 queues=self._queues or {},
                 budgets=self._sorted_budgets or (),
                 quotas=self._sorted_quotas or {},
+                let_in_lately=self._let_in_lately(),
                 stuck=self._pods.stuck,
                 misfits={
                     pod.shape: names
@@ -358,6 +363,12 @@ class Cluster:
         self.generation = next(self._generations)
         self._listeners.wake()
 
+    def _let_in_lately(self) -> frozenset[GangKey]:
+        since = self._clock.monotonic() - _CREATED_S
+        for key in [key for key, at in self._let_in.items() if at <= since]:
+            del self._let_in[key]
+        return frozenset(self._let_in)
+
     def _sort_policy(self) -> None:
         if self._queues is None:
             self._queues = self._policy.all_queues()
@@ -389,6 +400,10 @@ class Cluster:
         self, key: str, old: PodGroup | None, new: PodGroup | None, news: News
     ) -> None:
         self._gangs.touch((GangKey(key),))
+        if new is None or new.phase is not Phase.INQUEUE:
+            self._let_in.pop(GangKey(key), None)
+        elif old is None or old.phase is not Phase.INQUEUE:
+            self._let_in[GangKey(key)] = self._clock.monotonic()
         if new is None or (old is not None and old.uid != new.uid):
             self.misfits.forget(GangKey(key))
         news.groups.append((GangKey(key), new))

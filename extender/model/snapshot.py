@@ -60,6 +60,8 @@ class Snapshot:
     budgets: tuple[DisruptionBudget, ...] = ()
     #: By namespace, each sorted by name.
     quotas: Mapping[str, tuple[ResourceQuota, ...]] = field(default_factory=dict)
+    #: Gangs that were let into their queue a moment ago, whose pods may still be on their way.
+    let_in_lately: frozenset[GangKey] = frozenset()
     #: Pods that must not be asked to leave now, and why (a phrase for people): a budget forbade
     #: it, or their gang has only just started.
     protected: Mapping[PodUid, str] = field(default_factory=dict)

@@ -239,6 +239,8 @@ def test_a_gang_that_its_quota_would_not_admit_waits_outside_until_it_would(
         wait_until_told(gang_scheduler, namespace, "two", "of which 3 in use")
         assert status(api, "two", namespace).get("phase") == "Pending"
 
+        # With its PodGroup left behind it would be let in again before the other one.
+        api.delete(objects.POD_GROUPS, "one", namespace)
         api.delete_all("pods", namespace, grace_seconds=0)
         wait_until_let_in(api, "two", namespace)
         api.create(*objects.pods(3, "two", namespace, gang="two", **about))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from extender.model.gang import Gang, Phase
+from extender.model.gang import Gang
 from extender.model.pod import VALID_SET
 from extender.model.reason import Problem, Reason
 from extender.model.resources import NOTHING, PODS, Resources, total, write_amount
@@ -64,8 +64,11 @@ class NamespaceQuota(Plugin):
         self._promised[namespace] = before + self._asked(gang, names)
 
     def _is_awaited(self, gang: Gang) -> bool:
-        """Ask whether *gang* was let in before and may still create pods."""
-        return gang.problem is None and gang.group.phase is Phase.INQUEUE
+        """Ask whether *gang* was let in before and may still create pods.
+
+        Not for ever: a PodGroup that was left behind keeps nobody else out.
+        """
+        return gang.problem is None and gang.key in self.session.snapshot.let_in_lately
 
     def _concerns(self, quota: ResourceQuota) -> bool:
         """Ask whether *quota* is for all pods; whom a scope means the group does not tell."""

@@ -146,9 +146,11 @@ def test_two_gangs_that_fit_one_after_the_other_are_not_let_in_together() -> Non
 
 def test_a_gang_let_in_by_an_earlier_plan_is_still_awaited() -> None:
     gangs = [to_come("a/one", 3, phase=Phase.INQUEUE), to_come("a/two", 3)]
-    plan = make_plan(seen(*gangs, quotas=(quota({"cpu": "4"}),)))
+    before = seen(*gangs, quotas=(quota({"cpu": "4"}),))
+    lately = replace(before, let_in_lately=frozenset({GangKey("a/one")}))
 
-    assert verdict(plan, GangKey("a/two")).phase is Phase.PENDING
+    assert verdict(make_plan(lately), GangKey("a/two")).phase is Phase.PENDING
+    assert verdict(make_plan(before), GangKey("a/two")).phase is Phase.INQUEUE, "but not for ever"
 
 
 def test_a_quota_with_a_scope_may_mean_other_pods_and_is_left_to_the_api_server() -> None:
@@ -181,7 +183,8 @@ def test_volcanos_way_asks_for_all_of_it_as_if_no_pod_existed_whatever_the_scope
 
 def test_volcanos_way_forgets_who_was_let_in_before_and_counts_only_what_is_said() -> None:
     gangs = [to_come("a/one", 3, phase=Phase.INQUEUE), to_come("a/two", 3)]
-    plan = make_plan(seen(*gangs, quotas=(quota({"cpu": "4", "pods": 1}),)), VOLCANO)
+    before = seen(*gangs, quotas=(quota({"cpu": "4", "pods": 1}),))
+    plan = make_plan(replace(before, let_in_lately=frozenset({GangKey("a/one")})), VOLCANO)
 
     assert verdict(plan, GangKey("a/two")).phase is Phase.INQUEUE
 
