@@ -67,8 +67,8 @@ class Gate:
         if not foreign or not pod.ours or foreign.isdisjoint(offered):
             return self._judge(pod, member, offered)
         ours = [name for name in offered if name not in foreign]
-        others = dict.fromkeys(foreign.intersection(offered), Reason.NODE_NOT_OURS.sentence)
         answer = self._judge(pod, member, ours)
+        others = _left_out(offered, ours, Reason.NODE_NOT_OURS)
         outcome = answer.outcome if ours else Reason.NODE_NOT_OURS.value
         return Filtered(answer.nodes, {**answer.refused, **others}, outcome)
 

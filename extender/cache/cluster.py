@@ -111,8 +111,8 @@ class Cluster:
         self._generations = count(1)
         #: Grows with every change that may change the plan.
         self.generation = 0
-        #: Nodes that are not ours; replaced as a whole value.
-        self.foreign: frozenset[str] = frozenset()
+        #: Nodes that are not ours; any thread may look a name up.
+        self.foreign: set[str] = set()
         #: When each node last shrank.
         self._shrunk: dict[str, float] = {}
         #: What all ready nodes of ours have together; replaced as a whole value.
@@ -391,8 +391,10 @@ class Cluster:
             self.versions.pop(name, None)
         if old is not None and new is not None and not old.allocatable.fits_in(new.allocatable):
             self._shrunk[name] = self._clock.monotonic()
-        if (new is not None and not new.ours) != (name in self.foreign):
-            self.foreign = self.foreign ^ {name}
+        if new is not None and not new.ours:
+            self.foreign.add(name)
+        else:
+            self.foreign.discard(name)
         self.total = self.total + _ready_room(new) - _ready_room(old)
         news.nodes.append((name, new))
 
