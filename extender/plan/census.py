@@ -26,6 +26,10 @@ class Census:
         self.busy: dict[str, QueueUse] = {}
         #: Gangs that want something of this cycle, in the order of their keys.
         self.contenders: dict[GangKey, GangState] = {}
+        #: Gangs of which people should know something beside their verdict.
+        self.remarked: list[Gang] = []
+        #: Gangs with members that have a node and are not seen on it yet.
+        self.coming: list[Gang] = []
         self._states: dict[GangKey, GangState] = {}
         self._count()
         #: What each queue used before anything was decided.
@@ -46,6 +50,10 @@ class Census:
         now, queues, contenders = self.snapshot.now, self.queues, self.contenders
         by_queue: dict[str, list[Gang]] = {}
         for key, gang in self.snapshot.gangs.items():
+            if gang.remark:
+                self.remarked.append(gang)
+            if gang.on_nodes > gang.seated:
+                self.coming.append(gang)
             name = gang.queue
             if name not in queues or not _takes_part(gang):
                 continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from itertools import chain
@@ -75,7 +75,7 @@ def _lender(policy: Policy) -> int | None:
 
 
 def _written_down(session: Session) -> Plan:
-    verdicts = _remarked(Verdicts(session).all(), session.snapshot.gangs)
+    verdicts = _remarked(Verdicts(session).all(), session.census.remarked)
     return Plan(
         generation=session.snapshot.generation,
         verdicts=verdicts,
@@ -91,14 +91,11 @@ def _written_down(session: Session) -> Plan:
     )
 
 
-def _remarked(
-    verdicts: dict[GangKey, Verdict], gangs: Mapping[GangKey, Gang]
-) -> dict[GangKey, Verdict]:
+def _remarked(verdicts: dict[GangKey, Verdict], gangs: Iterable[Gang]) -> dict[GangKey, Verdict]:
     """Tell with each verdict what else people should know of its gang."""
-    for key, gang in gangs.items():
-        if gang.remark:
-            said = verdicts[key]
-            verdicts[key] = replace(said, message=f"{said.message}; {gang.remark}")
+    for gang in gangs:
+        said = verdicts[gang.key]
+        verdicts[gang.key] = replace(said, message=f"{said.message}; {gang.remark}")
     return verdicts
 
 

@@ -6,7 +6,7 @@ until the node's room or its promises change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from cachetools import LRUCache
 
@@ -84,6 +84,19 @@ class FreeRoom:
                     continue
             kept.append(name)
         return kept
+
+    def first_for(self, shape: Shape, names: Iterable[str], barred: Collection[str]) -> str:
+        """Give the first node that takes a pod of *shape* or is unknown to us; "" without any."""
+        counts, versions = self._counts_of(shape), self._versions
+        for name in names:
+            known = counts.get(name)
+            if known is not None and known[0] == versions.get(name):
+                slots: int | None = known[1]
+            else:
+                slots = self._slots(name, shape, counts)
+            if (slots is None or slots > 0) and name not in barred:
+                return name
+        return ""
 
     def fits(self, name: str, amounts: Resources) -> bool:
         """Ask whether *amounts* fit beside all promises; fences are for others to mind."""

@@ -229,10 +229,8 @@ class Ledger:
 
     def _another(self, pod: Pod, promise: Promise, offered: Sequence[str]) -> str:
         barred = self._cluster.misfits.of(promise.gang)
-        for name in offered:
-            slots = self.room.slots(name, pod.shape)
-            if (slots is None or slots > 0) and name not in barred:
-                return name if self._table.move(pod.uid, name) else ""
+        if name := self.room.first_for(pod.shape, offered, barred):
+            return name if self._table.move(pod.uid, name) else ""
         for name in offered:
             if name not in barred and self._trade(promise, name):
                 return name

@@ -15,7 +15,7 @@ from hypothesis import seed
 
 from .machine import SystemMachine, play
 
-STORIES = 20_000
+STORIES = 5_000
 SHARD = 500
 
 

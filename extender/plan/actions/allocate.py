@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 
+import numpy as np
+
 from extender.model.pod import Pod, Shape
 from extender.model.reason import Problem, Reason
 from extender.plan.actions.turns import turns_of
@@ -56,13 +58,22 @@ def _borrowers(session: Session) -> list[GangState]:
     Seen cheaply: in a full cluster nobody is tried again.
     """
     idle, places = session.room.idle, session.places
-    most = idle.max(axis=0, initial=0)
+    ranks = idle.argsort(axis=0)
+    ranked = np.take_along_axis(idle, ranks, axis=0)
 
     @cache
     def slots(shape: Shape) -> int:
+        """Count its places, looking only at nodes that have enough of what it finds least of."""
         need = session.room.need(shape)
-        fits = need is not None and (need <= most).all()
-        return int(places.count(idle, shape).sum()) if fits else 0
+        if need is None:
+            return 0
+        asked = need.nonzero()[0].tolist()
+        firsts = [int(ranked[:, each].searchsorted(need[each])) for each in asked]
+        first = max(firsts, default=0)
+        if first == len(idle):
+            return 0
+        rows = ranks[first:, asked[firsts.index(first)]] if first else slice(None)
+        return int(places.count(idle, shape, rows).sum())
 
     def has_places(gang: GangState) -> bool:
         shapes = {run[0].shape for run in session.waiting_runs(gang)}

@@ -79,10 +79,15 @@ class Quota:
 
     def take(self, amounts: Mapping[str, int]) -> None:
         """Count *amounts* here and, beyond what is guaranteed, in every queue above."""
-        for quota in upwards(self):
-            if not amounts:
-                break
-            amounts = quota._move(amounts)
+        quota: Quota | None = self
+        while quota is not None and amounts:
+            if quota.least:
+                amounts = quota._move(amounts)
+            else:  # almost always, and for every pod that is tried
+                held = quota.held
+                for name, amount in amounts.items():
+                    held[name] = held.get(name, 0) + amount
+            quota = quota.parent
 
     def _move(self, amounts: Mapping[str, int]) -> dict[str, int]:
         """Count *amounts* here; give by how much the family needs more, or less."""

@@ -43,14 +43,14 @@ class Places:
             known = self._slots[shape] = Slots(self._room, shape, usable, score)
         return known
 
-    def count(self, room: Amounts, shape: Shape) -> Amounts:
-        """Count, for every row, how many pods of *shape* fit into *room*."""
-        need, usable = self._room.need(shape), self.usable(shape)
+    def count(self, room: Amounts, shape: Shape, rows: Amounts | slice = slice(None)) -> Amounts:
+        """Count, for every row or for some, how many pods of *shape* fit into *room*."""
+        need, usable = self._room.need(shape), self.usable(shape)[rows]
         if need is None:
             return np.zeros(len(usable), dtype=np.int64)
-        counts = times(room, need)
+        counts = times(room[rows], need)
         if shape.host_ports:
-            counts = np.minimum(counts, self.slots(shape).without_clash())
+            counts = np.minimum(counts, self.slots(shape).without_clash()[rows])
         masked: Amounts = np.where(usable, counts, 0)
         return masked
 

@@ -54,10 +54,9 @@ def _promised(session: Session) -> Iterator[Kept]:
 
 
 def _coming(session: Session) -> Iterator[Kept]:
-    for key, gang in session.snapshot.gangs.items():
-        if gang.on_nodes > gang.seated:
-            pods = (pod for status in _ON_THEIR_WAY for pod in gang.by_status.get(status, ()))
-            yield Kept(Why.COMING, key, _plain(total(pod.requests for pod in pods)))
+    for gang in session.census.coming:
+        pods = (pod for status in _ON_THEIR_WAY for pod in gang.by_status.get(status, ()))
+        yield Kept(Why.COMING, gang.key, _plain(total(pod.requests for pod in pods)))
 
 
 def _plain(amounts: Resources) -> Resources:
