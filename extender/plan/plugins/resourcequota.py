@@ -29,13 +29,17 @@ class NamespaceQuota(Plugin):
     """Compares what is used and asked for with what the namespace's quotas allow."""
 
     def open(self, session: View) -> None:
-        """Add up what gangs that were let in before are still to create."""
+        """Add up what gangs that were let in before are still to create.
+
+        Not for ever: a PodGroup that was left behind keeps nobody else out.
+        """
         super().open(session)
         #: Promised at the door, by namespace.
         self._promised: dict[str, Resources] = {}
-        quotas = session.snapshot.quotas
-        for gang in session.snapshot.gangs.values() if quotas else ():
-            if gang.group.namespace in quotas and self._is_awaited(gang):
+        snapshot = session.snapshot
+        for key in snapshot.let_in_lately if snapshot.quotas else ():
+            gang = snapshot.gangs.get(key)
+            if gang and gang.group.namespace in snapshot.quotas and self._is_awaited(gang):
                 self._promise(gang)
 
     def enqueueable(self, gang: GangState) -> Vote | Problem:
@@ -64,11 +68,8 @@ class NamespaceQuota(Plugin):
         self._promised[namespace] = before + self._asked(gang, names)
 
     def _is_awaited(self, gang: Gang) -> bool:
-        """Ask whether *gang* was let in before and may still create pods.
-
-        Not for ever: a PodGroup that was left behind keeps nobody else out.
-        """
-        return gang.problem is None and gang.key in self.session.snapshot.let_in_lately
+        """Ask whether *gang*, let in a moment ago, may still create pods."""
+        return gang.problem is None
 
     def _concerns(self, quota: ResourceQuota) -> bool:
         """Ask whether *quota* is for all pods; whom a scope means the group does not tell."""
