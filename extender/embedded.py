@@ -13,15 +13,14 @@ import msgspec
 import uvicorn
 import uvloop
 
-from extender.cache.changes import Kind
 from extender.cache.cluster import Cluster
-from extender.kube.decode import dialects, objects, watched
+from extender.kube.decode import dialects, watched
 from extender.kube.decode.codec import Codec
 from extender.metrics import Metrics
 from extender.model.dialect import VOLCANO
 from extender.model.gang import PodGroup
 from extender.ports import ClusterPorts
-from extender.settings import Settings
+from extender.settings import Settings, label_pairs
 from extender.sim.acting import SimAnnouncer, SimEvictor, SimStatus
 from extender.sim.cluster import Object, SimCluster
 from extender.timing.clock import SystemClock
@@ -92,6 +91,7 @@ class Embedded:
 def embed(settings: Settings, loop: asyncio.AbstractEventLoop, simulated: SimCluster) -> Runtime:
     """Put an extender together for a simulated cluster."""
     schedulers = frozenset(settings.scheduler_name)
+    node_labels = label_pairs(settings.node_selector)
 
     def reach(cluster: Cluster, _: Metrics) -> ClusterPorts:
         evictor = SimEvictor(simulated)
@@ -103,7 +103,7 @@ def embed(settings: Settings, loop: asyncio.AbstractEventLoop, simulated: SimClu
             undo=evictor,
             status=SimStatus(simulated),
             announcer=SimAnnouncer(),
-            start=lambda: _let_hear(cluster, simulated, schedulers),
+            start=lambda: _let_hear(cluster, simulated, schedulers, node_labels),
             stop=lambda: None,
             aclose=lambda: asyncio.sleep(0),
         )
@@ -116,10 +116,15 @@ def read_group(thing: Object) -> PodGroup:
     return dialects.to_group(msgspec.convert(thing, dialects.RawGroup), VOLCANO)
 
 
-def _let_hear(cluster: Cluster, simulated: SimCluster, schedulers: frozenset[str]) -> None:
+def _let_hear(
+    cluster: Cluster,
+    simulated: SimCluster,
+    schedulers: frozenset[str],
+    node_labels: frozenset[tuple[str, str]],
+) -> None:
     """Tell *cluster* whatever changes in *simulated*, decoded like everything else."""
     codecs: dict[str, Codec[Any]] = {
-        "Node": Codec(Kind.NODE, objects.RawNode, objects.to_node),
+        "Node": watched.nodes(node_labels),
         "Pod": watched.pods(schedulers),
         "PodGroup": watched.groups(VOLCANO),
         "Queue": watched.queues(VOLCANO),

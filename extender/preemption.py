@@ -36,6 +36,8 @@ class Preemption:
             return {}
         kept: dict[str, Sequence[str]] = {}
         for node, uids in victims.items():
+            if pod.ours and node in self._cluster.foreign:
+                continue  # whoever leaves there makes no room that the pod may use
             staying = [PodUid(uid) for uid in uids if not self._is_leaving(PodUid(uid))]
             # Without any victim the node would be an error in kube-scheduler's eyes; and where
             # all are leaving, waiting is enough.

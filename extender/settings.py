@@ -8,7 +8,7 @@ silently ignored is found in production.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -46,6 +46,12 @@ class Settings:
     scheduler_name: tuple[str, ...] = setting(
         ("gang-scheduler", "volcano", "kube-batch"),
         "Pods of these schedulers are ours; all others only use up room. May be repeated.",
+    )
+    node_selector: tuple[str, ...] = setting(
+        (),
+        "Only nodes with one of these labels, each written key:value, are ours: no pod of ours goes"
+        " to another, and shares are parts of these alone. Without any, all nodes are. May be"
+        " repeated.",
     )
     hold_s: float = setting(
         30.0,
@@ -89,6 +95,11 @@ class Settings:
         "What namespaces may use on which nobody wrote queues (`gang-extender.io/queues` or"
         " `scheduling.volcano.sh/queue-name`): `allow` any queue, `deny` all of them.",
     )
+    budgets_are_gangs: bool = setting(
+        False,
+        "Make pods that name no group, and that a PodDisruptionBudget of their namespace selects, a"
+        " gang whose minMember is its minAvailable, as kube-batch once did.",
+    )
     prefer: str = setting(
         "nothing",
         "Where ordinary pods and surplus members go among the nodes that fit: `pack` fills nodes"
@@ -121,6 +132,7 @@ class Settings:
             raise BadConfiguration(
                 f"--unlisted-namespaces {self.unlisted_namespaces!r} is neither allow nor deny"
             )
+        label_pairs(self.node_selector)
         if self.bind_timeout_s <= self.hold_s:
             raise BadConfiguration(
                 f"--bind-timeout-s {self.bind_timeout_s:g} leaves no time to bind after --hold-s"
@@ -134,6 +146,19 @@ def address(text: str, flag: str) -> tuple[str, int]:
     if not colon or not host or not port.isdigit() or int(port) > 65535:
         raise BadConfiguration(f"{flag} {text!r} is not HOST:PORT; write it like 127.0.0.1:8888")
     return host.strip("[]"), int(port)
+
+
+def label_pairs(written: Iterable[str]) -> frozenset[tuple[str, str]]:
+    """Read labels as Volcano's `--node-selector` has them: key:value, several with commas."""
+    pairs = set()
+    for text in (text for each in written for text in each.split(",")):
+        key, _, value = (half.strip() for half in text.partition(":"))
+        if not key or not value:
+            raise BadConfiguration(
+                f"--node-selector {text!r} is not key:value; write it like example.com/pool:batch"
+            )
+        pairs.add((key, value))
+    return frozenset(pairs)
 
 
 def variable(name: str) -> str:

@@ -56,7 +56,12 @@ class Runtime:
         self._commit_s = limits.commit_s
 
         # What is heard.
-        cluster = Cluster(clock, QueuePolicy.of(settings), stuck_s=settings.stuck_s)
+        cluster = Cluster(
+            clock,
+            QueuePolicy.of(settings),
+            stuck_s=settings.stuck_s,
+            budgets_are_gangs=settings.budgets_are_gangs,
+        )
         self._ports = ports = reach(cluster, metrics)
 
         # What is promised and answered.
@@ -94,7 +99,9 @@ class Runtime:
         self.hooks = Hooks(
             gate=gate,
             barrier=barrier,
-            read_pod=pods.reader(frozenset(settings.scheduler_name), cluster.seen),
+            read_pod=pods.reader(
+                frozenset(settings.scheduler_name), cluster.seen, cluster.membership
+            ),
             readiness=may_answer,
             clock=clock,
             metrics=metrics,

@@ -9,13 +9,14 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 
 from extender import policyfile
 from extender.audit import namespaces, queues
 from extender.cli.main import main
-from extender.kube.decode import membership
+from extender.kube.decode import membership, objects
 from extender.model.queue import (
     ALLOWED_CLASSES,
     ALLOWED_QUEUES,
@@ -42,7 +43,7 @@ def yaml_blocks(page: str) -> list[str]:
 
 
 def test_the_policy_of_the_manual_is_the_one_in_force_without_a_file() -> None:
-    shown, _ = yaml_blocks("configuration.md")
+    shown, *_ = yaml_blocks("configuration.md")
 
     parsed = policies.parse(shown, "manual")
     assert parsed.actions == policies.DEFAULT.actions
@@ -50,10 +51,17 @@ def test_the_policy_of_the_manual_is_the_one_in_force_without_a_file() -> None:
 
 
 def test_the_flat_file_of_the_manual_is_read() -> None:
-    _, flat = yaml_blocks("configuration.md")
+    _, flat, *_ = yaml_blocks("configuration.md")
 
     (tier,) = policies.parse(flat, "manual").tiers
     assert " ".join(option.name for option in tier) == "gang priority drf predicates proportion"
+
+
+def test_the_quota_of_the_manual_gives_its_namespace_a_weight() -> None:
+    *_, written = yaml_blocks("configuration.md")
+    raw = msgspec.convert(yaml.safe_load(written), objects.RawQuota)
+
+    assert objects.to_quota(raw).weight == 3
 
 
 def test_the_concepts_name_the_keys_of_groups_in_the_order_in_which_they_win() -> None:

@@ -176,3 +176,11 @@ def test_what_a_namespace_has_at_least_of_a_queue_may_not() -> None:
     assert has(3) == []
     assert has(4) == ["p0", "p1"]
     assert world.ask("p0", "p1") == ["p0", "p1"], "its own may"
+
+
+def test_whoever_runs_on_a_node_of_others_may_not_for_that_makes_no_room_of_ours() -> None:
+    world = World(group(), *running(3))
+    world.cluster.apply(Upsert(node("n1", ours=False)))
+
+    assert world.ask("p0") == []
+    assert world.ask("p0", by=bare_pod("foreign", ours=False)) == ["p0"]

@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 
 from extender.errors import BadConfiguration
-from extender.settings import Settings, address, check_environment, variable
+from extender.settings import Settings, address, check_environment, label_pairs, variable
 
 
 def test_every_setting_says_why_it_exists() -> None:
@@ -56,3 +56,15 @@ def test_a_misspelt_variable_is_refused_with_the_nearest_name() -> None:
 
 def test_variables_of_others_and_our_own_are_accepted() -> None:
     check_environment({"HOME": "/", **{variable(each.name): "" for each in fields(Settings)}})
+
+
+def test_labels_of_nodes_are_keys_with_values_several_with_commas_as_volcano_has_them() -> None:
+    found = label_pairs(["volcano.sh/role:train", "pool : a,pool:b"])
+
+    assert found == {("volcano.sh/role", "train"), ("pool", "a"), ("pool", "b")}
+
+
+@pytest.mark.parametrize("text", ["", "pool", "pool:", ":batch", "pool:a,"])
+def test_a_label_of_nodes_without_key_or_value_is_refused(text: str) -> None:
+    with pytest.raises(BadConfiguration, match="is not key:value; write it like example"):
+        Settings(node_selector=(text,))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -19,7 +19,7 @@ from extender.cache.changes import SeenPod, Upsert
 from extender.cache.cluster import Cluster
 from extender.errors import BadInput, BadQuantity
 from extender.kube.decode.codec import Codec, plain
-from extender.kube.decode.watched import resources
+from extender.kube.decode.watched import Resource, resources
 from extender.model import quantity
 from extender.model.gang import PodGroup
 from extender.model.queue import Queue
@@ -33,6 +33,7 @@ _KINDS = {
     "namespaces": "Namespace",
     "priorityclasses": "PriorityClass",
     "poddisruptionbudgets": "PodDisruptionBudget",
+    "resourcequotas": "ResourceQuota",
     "podgroups": "PodGroup",
     "queues": "Queue",
 }
@@ -44,6 +45,7 @@ _Codecs: TypeAlias = Mapping[tuple[str, str], Codec[Any]]
 _AMOUNTS = {
     "Node": ("status.allocatable",),
     "PodGroup": ("spec.minResources",),
+    "ResourceQuota": ("spec.hard", "status.hard", "status.used"),
     "Queue": ("spec.capability", "spec.deserved", "spec.guarantee.resource"),
     "Pod": tuple(
         f"spec.{path}"
@@ -67,21 +69,31 @@ class Objects:
     #: Kinds that were passed over, and how many of each.
     passed_over: Counter[str] = field(default_factory=Counter)
 
-    def snapshot(self, now: float | None = None, queues: QueuePolicy | None = None) -> Snapshot:
+    def snapshot(
+        self,
+        now: float | None = None,
+        queues: QueuePolicy | None = None,
+        *,
+        budgets_are_gangs: bool = False,
+    ) -> Snapshot:
         """Give the cluster as the objects describe it, by default when the newest was made."""
         moment = now if now is not None else max(map(_created, self.changes), default=0.0)
-        cluster = Cluster(_Stopped(moment), queues, seen_s=0)
+        cluster = Cluster(_Stopped(moment), queues, seen_s=0, budgets_are_gangs=budgets_are_gangs)
         for change in self.changes:
             cluster.apply(change)
         return cluster.snapshot(moment)
 
 
-def read(paths: Sequence[str], schedulers: frozenset[str]) -> Objects:
+def read(
+    paths: Sequence[str],
+    schedulers: frozenset[str],
+    node_labels: frozenset[tuple[str, str]] = frozenset(),
+) -> Objects:
     """Read files of saved objects, or folders of them, `-` being standard input.
 
-    Pods of *schedulers* are ours.
+    Ours are pods of *schedulers* and, where there are any, nodes with one of *node_labels*.
     """
-    codecs, found = _codecs(schedulers), Objects()
+    codecs, found = _codecs(resources(schedulers, node_labels)), Objects()
     for path in chain.from_iterable(map(_files, paths)):
         for document in _documents(path):
             for thing in _flat(document, path):
@@ -99,9 +111,9 @@ def _files(path: str) -> list[str]:
     return [str(each) for each in found]
 
 
-def _codecs(schedulers: frozenset[str]) -> _Codecs:
+def _codecs(followed: Iterable[Resource]) -> _Codecs:
     codecs = {}
-    for resource in resources(schedulers):
+    for resource in followed:
         group = resource.path.split("/")[2] if resource.path.startswith("/apis/") else ""
         codecs[group, _KINDS[resource.codec.kind.value]] = resource.codec
     return codecs

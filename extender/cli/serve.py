@@ -30,7 +30,7 @@ def setting_option(name: str, *, variables: bool = False) -> Callable[[Command],
         is_flag=isinstance(each.default, bool),
         envvar=variable(name) if variables else None,
         show_envvar=variables,
-        show_default=each.default != "",
+        show_default=each.default not in ("", ()),
         help=each.metadata["why"],
     )
 

@@ -47,6 +47,7 @@ class Reason(Enum):
         "PodGroupMissing",
         "the PodGroup named by the pod does not exist or cannot be used",
     )
+    NODE_NOT_OURS = ("NodeNotOurs", "nodes without a label of --node-selector are not ours")
     GATED = ("Gated", "members of the gang have scheduling gates")
 
 

@@ -155,11 +155,14 @@ def _queues(snapshot: Snapshot) -> dict[str, QueueUse]:
 
 
 def _ready(facts: NodeFacts) -> Mask:
-    return facts.memo.recall("ready", lambda: np.array([n.ready for n in facts.nodes], dtype=bool))
+    """Mark the nodes of ours that are ready: only those count as room."""
+    return facts.memo.recall(
+        "ready", lambda: np.array([node.ready and node.ours for node in facts.nodes], dtype=bool)
+    )
 
 
 def _total(table: NodeTable, ready: Mask) -> Resources:
-    """Add up what ready nodes have; the same object as long as no node changes."""
+    """Add up what ready nodes of ours have; the same object as long as no node changes."""
 
     def count() -> Resources:
         amounts = np.minimum(table.allocatable, LARGEST)[ready].sum(axis=0)

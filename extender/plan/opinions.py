@@ -44,6 +44,10 @@ class Opinions:
         self._gang_orderers = list(chain(*speakers("gang_order", "JobOrder")))
         self._queue_orders: list[Callable[[QueueUse], Any]] = every("queue_order", "QueueOrder")
         self._queue_orderers = list(chain(*speakers("queue_order", "QueueOrder")))
+        self._namespace_orders: list[Callable[[str], Any]] = every(
+            "namespace_order", "NamespaceOrder"
+        )
+        self._namespace_orderers = list(chain(*speakers("namespace_order", "NamespaceOrder")))
         self._task_orders: list[Callable[[Pod], Any]] = every("task_order", "TaskOrder")
         self._victim_orders: list[Callable[[QueueUse, QueueUse], Any]] = every("victim_queue_order")
         self._valid: list[Callable[[GangState], Problem | None]] = every("gang_valid")
@@ -87,6 +91,15 @@ class Opinions:
         """Give what the plugins order queues by."""
         return tuple([order(queue) for order in self._queue_orders])
 
+    def namespace_order(self, namespace: str) -> Key:
+        """Give what the plugins order namespaces by."""
+        return tuple([order(namespace) for order in self._namespace_orders])
+
+    @property
+    def order_namespaces(self) -> bool:
+        """Ask whether namespaces come before queues."""
+        return bool(self._namespace_orders)
+
     def task_order(self, pod: Pod) -> Key:
         """Give what the plugins order members by."""
         return tuple([order(pod) for order in self._task_orders])
@@ -103,6 +116,11 @@ class Opinions:
         """Let the plugin that puts one queue before the other say why; empty when none does."""
         who = f"queue {ahead.name}"
         return _why_first(self._queue_orderers, "queue_order", ahead, behind, who)
+
+    def why_namespace_first(self, ahead: str, behind: str) -> str:
+        """Let the plugin that puts one namespace before the other say why; empty when none does."""
+        who = f"namespace {ahead}"
+        return _why_first(self._namespace_orderers, "namespace_order", ahead, behind, who)
 
     @property
     def prefer_relatives(self) -> bool:

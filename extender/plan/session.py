@@ -14,7 +14,7 @@ from extender.plan.arithmetic import Vector
 from extender.plan.census import Census
 from extender.plan.opinions import Key, Opinions
 from extender.plan.plugin import Candidate, Claim, Round
-from extender.plan.plugins.predicates import Predicates
+from extender.plan.plugins.nodes.predicates import Predicates
 from extender.plan.policy import plugin_register
 from extender.plan.policy.options import Policy
 from extender.plan.queues import wishes
@@ -136,6 +136,11 @@ class Session:
     def queue_key(self, queue: QueueUse) -> Key:
         """Give the place of *queue* among all."""
         return (*self.opinions.queue_order(queue), queue.queue.created, queue.name)
+
+    def namespace_key(self, namespace: str) -> Key:
+        """Give the place of *namespace* among all; the same for all where nobody orders them."""
+        order = self.opinions.namespace_order(namespace)
+        return (*order, namespace) if order else ()
 
     def task_key(self, pod: Pod) -> Key:
         """Give the place of *pod* in its gang: priority, index, creation, uid."""

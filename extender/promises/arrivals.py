@@ -122,6 +122,8 @@ class Arrivals:
             return False
         if self._cluster.seated(key) or self._table.backs_off_for(key):
             return False
+        if group.min_resources is not None and self._cluster.has_quotas(group.namespace):
+            return False  # whether they admit all of it only a plan asks
         return self._here(key) > self._given_up.get(key, -1)
 
     def _nodes(self, shape: Shape, group: PodGroup, offered: Sequence[str]) -> list[str] | None:

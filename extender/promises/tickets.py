@@ -215,8 +215,9 @@ def _is_as_good(node: Node | None, seen: Node) -> bool:
     """Ask whether a node stands as the plan saw it; its room is judged by itself."""
     if node is None or node is seen:
         return node is seen
-    return (node.ready, node.unschedulable, node.taints, node.labels) == (
+    return (node.ready, node.ours, node.unschedulable, node.taints, node.labels) == (
         seen.ready,
+        seen.ours,
         seen.unschedulable,
         seen.taints,
         seen.labels,

@@ -167,6 +167,11 @@ SENTENCES = [
         lambda: small(waiting(cpu=3)),
     ),
     Told(
+        Reason.NODE_NOT_OURS,
+        "needs 2 x 3 cpu; the empty cluster has 1 such slot: 1 node outside --node-selector",
+        lambda: cluster([node("n1", cpu=4), node("n2", cpu=4, ours=False)], [waiting(cpu=3)]),
+    ),
+    Told(
         Reason.WAITING_FOR_VICTIMS,
         "1 member waits on n1 until a/old-0 has left",
         lambda: small(gang("a/old", 1, cpu=1, on=["n1"]), waiting(1, priority=9), cpu=1),

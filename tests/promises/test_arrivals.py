@@ -10,6 +10,7 @@ from extender.cache.inflight import Promise
 from extender.model.gang import PodGroup
 from extender.model.pod import HostPort, Shape
 from extender.model.resources import Resources
+from extender.model.snapshot import ResourceQuota
 from extender.plan.decision import OpenQueue, Plan
 from extender.promises.arrivals import MOST_MEMBERS
 from tests.cache.building import (
@@ -264,3 +265,17 @@ def test_a_member_kube_scheduler_saw_before_our_watch_keeps_its_siblings_places(
     world.arrivals.settle()
 
     assert len(world.kept) == 2
+
+
+def test_whom_a_quota_of_its_namespace_may_not_admit_is_left_to_the_plan() -> None:
+    world = World(ResourceQuota(namespace="a", name="compute"))
+
+    assert world.admit("p0", 2, min_resources=amounts(cpu=2)) is None
+    assert world.admit("p0", 2), "who does not say what it needs is not judged by quotas"
+
+
+def test_where_the_last_quota_is_gone_gangs_arrive_again() -> None:
+    world = World(ResourceQuota(namespace="a", name="compute"))
+    world.cluster.apply(Delete(Kind.QUOTA, "a/compute"))
+
+    assert world.admit("p0", 2, min_resources=amounts(cpu=2))

@@ -1,8 +1,8 @@
-"""Nodes, namespaces, priority classes and disruption budgets: from JSON to the model."""
+"""Nodes, namespaces, priority classes, disruption budgets and quotas: from JSON to the model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 import msgspec
@@ -21,7 +21,10 @@ from extender.model.queue import (
     PriorityClass,
 )
 from extender.model.resources import Resources
-from extender.model.snapshot import DisruptionBudget
+from extender.model.snapshot import DisruptionBudget, ResourceQuota
+
+#: Among the hard limits of a ResourceQuota: what its namespace weighs.
+WEIGHT = "volcano.sh/namespace.weight"
 
 
 class RawTaint(msgspec.Struct, gc=False):
@@ -76,10 +79,11 @@ class RawSelector(msgspec.Struct, rename="camel", gc=False):
     match_expressions: list[RawRequirement] | None = None
 
 
-class RawBudgetSpec(msgspec.Struct, gc=False):
+class RawBudgetSpec(msgspec.Struct, rename="camel", gc=False):
     """spec of a PodDisruptionBudget."""
 
     selector: RawSelector | None = None
+    min_available: int | str | None = None
 
 
 class RawBudgetStatus(msgspec.Struct, rename="camel", gc=False):
@@ -97,18 +101,46 @@ class RawBudget(msgspec.Struct, gc=False):
     status: RawBudgetStatus = msgspec.field(default_factory=RawBudgetStatus)
 
 
-def to_node(raw: RawNode) -> Node:
-    """Read a node; an amount nobody can read counts as none."""
+class RawQuotaSpec(msgspec.Struct, rename="camel", gc=False):
+    """spec of a ResourceQuota."""
+
+    hard: Quantities | None = None
+    scopes: list[str] | None = None
+    scope_selector: dict[str, Any] | None = None
+
+
+class RawQuotaStatus(msgspec.Struct, gc=False):
+    """status of a ResourceQuota."""
+
+    hard: Quantities | None = None
+    used: Quantities | None = None
+
+
+class RawQuota(msgspec.Struct, gc=False):
+    """A ResourceQuota."""
+
+    metadata: RawMeta
+    spec: RawQuotaSpec = msgspec.field(default_factory=RawQuotaSpec)
+    status: RawQuotaStatus = msgspec.field(default_factory=RawQuotaStatus)
+
+
+def to_node(raw: RawNode, ours: Set[tuple[str, str]] = frozenset()) -> Node:
+    """Read a node; an amount nobody can read counts as none.
+
+    With labels that make a node *ours*, any one of them will do, as in Volcano.
+    """
     conditions = raw.status.conditions or ()
+    labels = raw.metadata.labels or NO_LABELS
     return Node(
         name=raw.metadata.name,
         allocatable=_readable(raw.status.allocatable or {}),
-        labels=raw.metadata.labels or NO_LABELS,
+        labels=labels,
         taints=tuple(
             Taint(each.key, each.value or "", each.effect) for each in raw.spec.taints or ()
         ),
         unschedulable=bool(raw.spec.unschedulable),
         ready=any(each.type == "Ready" and each.status == "True" for each in conditions),
+        ours=not ours or not ours.isdisjoint(labels.items()),
     )
 
 
@@ -157,12 +189,27 @@ def to_priority_class(raw: RawPriorityClass) -> PriorityClass:
 
 def to_budget(raw: RawBudget) -> DisruptionBudget:
     """Read a disruption budget."""
+    least = raw.spec.min_available
     return DisruptionBudget(
         namespace=raw.metadata.namespace,
         name=raw.metadata.name,
         selector=_selector(raw.spec.selector),
         allowed=raw.status.disruptions_allowed,
+        least=least if isinstance(least, int) and 0 < least < 2**31 else None,
+        part=least if isinstance(least, str) else "",
         disrupted=frozenset(raw.status.disrupted_pods or ()),
+    )
+
+
+def to_quota(raw: RawQuota) -> ResourceQuota:
+    """Read a quota as its status has it, which is what the API server goes by."""
+    return ResourceQuota(
+        namespace=raw.metadata.namespace or "default",
+        name=raw.metadata.name,
+        hard=_readable(raw.status.hard or {}).without(WEIGHT),
+        used=_readable(raw.status.used or {}).without(WEIGHT),
+        is_scoped=bool(raw.spec.scopes or raw.spec.scope_selector),
+        weight=_readable(raw.spec.hard or {}).amount(WEIGHT) or 1,
     )
 
 

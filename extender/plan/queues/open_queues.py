@@ -23,7 +23,9 @@ _ORDERING = {"gang", "priority", "drf", "sla"}
 _SPARING = {"conformance", "pdb"}
 _PLACING = {"predicates", "nodeorder", "binpack"}
 _LIMITING = {"proportion", "capacity"}
-_KEPT = _ORDERING | _SPARING | _PLACING | _LIMITING
+#: Whom this one judges does not start without a plan (`promises/arrivals`).
+_ADMITTING = {"resourcequota"}
+_KEPT = _ORDERING | _SPARING | _PLACING | _LIMITING | _ADMITTING
 
 
 def open_queues(session: View, verdicts: Mapping[GangKey, Verdict]) -> dict[str, OpenQueue]:

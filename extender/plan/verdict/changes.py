@@ -16,7 +16,7 @@ from extender.model.node import Amounts, Node, NodeFacts, NodeTable
 from extender.model.pod import OCCUPYING_SET, Pod, PodUid, Shape
 from extender.model.queue import Queue, Share
 from extender.model.resources import Resources, total
-from extender.model.snapshot import Snapshot
+from extender.model.snapshot import ResourceQuota, Snapshot
 
 #: Sorts behind every name that Kubernetes allows.
 _NEW = "~new-{}"
@@ -52,6 +52,20 @@ def with_open_nodes(snapshot: Snapshot) -> Snapshot:
     nodes = tuple(node.opened() for node in table.nodes)
     facts = NodeFacts(nodes, table.facts.index)
     return replace(snapshot, nodes=replace(table, facts=facts))
+
+
+def with_all_nodes(snapshot: Snapshot) -> Snapshot:
+    """Give *snapshot* with every node ours."""
+    table = snapshot.nodes
+    nodes = tuple(replace(node, ours=True) for node in table.nodes)
+    return replace(snapshot, nodes=replace(table, facts=NodeFacts(nodes, table.facts.index)))
+
+
+def with_quota(snapshot: Snapshot, quota: ResourceQuota) -> Snapshot:
+    """Give *snapshot* with another version of a quota it has."""
+    others = snapshot.quotas[quota.namespace]
+    changed = tuple(quota if each.name == quota.name else each for each in others)
+    return replace(snapshot, quotas={**snapshot.quotas, quota.namespace: changed})
 
 
 def with_less_used(snapshot: Snapshot, name: str, amounts: Resources) -> Snapshot:

@@ -115,7 +115,8 @@ def _ahead(session: Session, plan: Plan, key: GangKey) -> list[Ahead]:
         return []
 
     def place(gang: GangState) -> Key:
-        return session.queue_key(gang.queue), session.gang_key(gang)
+        namespace = session.namespace_key(gang.gang.group.namespace)
+        return namespace, session.queue_key(gang.queue), session.gang_key(gang)
 
     ours = place(mine)
     waiting = [each for each in session.census.contenders.values() if _waits(plan, each.key)]
@@ -130,6 +131,10 @@ def _waits(plan: Plan, key: GangKey) -> bool:
 
 def _why(session: Session, other: GangState, mine: GangState) -> str:
     """Say what decided: the first part of their keys in which they differ."""
+    there, here = other.gang.group.namespace, mine.gang.group.namespace
+    if session.namespace_key(there) != session.namespace_key(here):
+        why = session.opinions.why_namespace_first(there, here)
+        return why or f"namespace {there} comes before {here}"
     theirs, ours = other.queue, mine.queue
     if theirs is not ours:
         why = session.opinions.why_queue_first(theirs, ours)

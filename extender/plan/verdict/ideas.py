@@ -21,11 +21,13 @@ from extender.plan.policy.options import Policy
 from extender.plan.queues.quota import TOP, Quota, tree, upwards, using
 from extender.plan.session import Session
 from extender.plan.verdict.changes import (
+    with_all_nodes,
     with_gang,
     with_less_used,
     with_members,
     with_open_nodes,
     with_queues,
+    with_quota,
     with_room,
     with_shares,
     without_pods,
@@ -148,7 +150,7 @@ def _others_waiting(case: Case) -> set[PodUid]:
 
 
 def _opened_words(snapshot: Snapshot) -> str:
-    shut = [node for node in snapshot.nodes.nodes if node.is_shut]
+    shut = [node for node in snapshot.nodes.nodes if node.is_shut and node.ours]
     noun = "node" if len(shut) == 1 else "nodes"
     if all(node.ready for node in shut):
         state = "uncordoned"
@@ -349,7 +351,18 @@ def _gates(case: Case) -> Iterator[Remedy]:
         yield Remedy(words, partial(with_gang, gang=replace(gang, pods=free)))
 
 
+def _ours(case: Case) -> Iterator[Remedy]:
+    """Think of the nodes that are not ours."""
+    others = [node.name for node in case.snapshot.nodes.nodes if not node.ours]
+    noun = "node" if len(others) == 1 else "nodes"
+    yield Remedy(f"a label of --node-selector on {noun} {_some(others)}", with_all_nodes)
+    yield from _room(case)
+
+
 def _let_in(case: Case) -> Iterator[Remedy]:
+    for quota in case.snapshot.quotas.get(case.gang.group.namespace, ()):
+        words = f"a ResourceQuota {quota.namespace}/{quota.name} that allows more"
+        yield Remedy(words, partial(with_quota, quota=replace(quota, hard=NOTHING)))
     asked = case.gang.group.min_resources
     if asked:
         yield Remedy(
@@ -431,6 +444,7 @@ _IDEAS: dict[Reason, Callable[[Case], Iterable[Remedy]]] = {
     Reason.NOT_ENOUGH_ROLES: _roles,
     Reason.NOT_ENOUGH_ROOM: _room,
     Reason.EXCEEDS_CLUSTER: _room,
+    Reason.NODE_NOT_OURS: _ours,
     Reason.QUEUE_OVER_DESERVED: _due,
     Reason.QUEUE_AT_CAPABILITY: _capability,
     Reason.NAMESPACE_AT_MOST: _capability,

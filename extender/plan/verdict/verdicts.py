@@ -102,6 +102,9 @@ class Verdicts:
             return Problem(Reason.WAITING_FOR_VICTIMS, self._victims(gang))
         incomplete = self._session.opinions.problem_of(gang)
         if incomplete is not None:
+            kept_out = gang.blocked
+            if kept_out is not None and kept_out.reason is Reason.NOT_ENQUEUED:
+                return kept_out  # what it lacks may not even come before it is let in
             return incomplete
         return self._never(gang) or self._kept(gang) or self._limit(gang) or self._no_room(gang)
 
@@ -140,11 +143,19 @@ class Verdicts:
             most = self._session.places.count_if_empty(shape)
             if most < wanted:
                 has = f"the empty cluster has {_count(most, 'such slot')}"
-                opened = most + self._session.places.count_if_opened(shape) >= wanted
                 has += in_words(barred(self._session, shape))
-                reason = Reason.NOT_ENOUGH_ROOM if opened else Reason.EXCEEDS_CLUSTER
+                reason = self._why_never(shape, wanted - most)
                 return Problem(reason, f"{_needs({shape: wanted})}; {has}")
         return None
+
+    def _why_never(self, shape: Shape, lacking: int) -> Reason:
+        """Ask whether nodes that are shut, or those of others, would have the slots lacking."""
+        opened = self._session.places.count_if_opened(shape)
+        if opened >= lacking:
+            return Reason.NOT_ENOUGH_ROOM
+        others = self._session.places.count_if_ours(shape)
+        is_elsewhere = others > 0 and opened + others >= lacking
+        return Reason.NODE_NOT_OURS if is_elsewhere else Reason.EXCEEDS_CLUSTER
 
     def _limit(self, gang: GangState) -> Problem | None:
         """Complete what an action noticed about the gang's queue with the figures."""
