@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +18,7 @@ from extender.model.queue import Queue
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.plan.decision import QueueFigures, Verdict
+from extender.ports import Subject
 from extender.reporting.findings import Findings
 from extender.reporting.journal import Journal
 from extender.reporting.record import PATIENCE_S
@@ -277,6 +280,43 @@ def test_a_queue_is_called_open_once_and_then_only_its_figures_change() -> None:
     said = desk.writer.of("left")
     assert [status.get("state") for status in said] == ["Open", None]
     assert [status["allocated"] for status in said] == [{"cpu": "1"}, {"cpu": "2"}]
+
+
+class DroppingWriter(RecordingWriter):
+    """An API server with Volcano's own Queue CRD, which has no place for some of it."""
+
+    def write(
+        self, subject: Subject, status: Mapping[str, Any]
+    ) -> Future[Mapping[str, Any] | None]:
+        answer = super().write(subject, status)
+        for dropped in ("conditions", "deserved", "share"):
+            self.statuses[subject.uid].pop(dropped, None)
+        return answer
+
+
+def test_what_a_crd_drops_is_not_written_again_and_again() -> None:
+    desk = Desk(writer=DroppingWriter())
+    for _ in range(20):
+        desk.report(queues={"left": figures(1000)}, wait_s=5)
+
+    assert len(desk.writer.of("left")) == 1
+    assert "conditions" not in desk.writer.statuses["q-l"]
+
+
+def test_a_queue_says_when_it_makes_no_sense_and_when_it_does_again() -> None:
+    desk = Desk()
+    lost, org = Queue(name="left", uid="q-l", parent="org"), Queue(name="org", uid="q-o")
+    for queues in ([lost], [lost, org]):
+        seen = snapshot(queues=queues, now=desk.clock.now())
+        desk.reporter.report(seen, plan(queues={"left": figures(1000)}))
+        desk.settle(3)
+
+    said = [status["conditions"][0] for status in desk.writer.of("left")]
+    assert [(each["status"], each["reason"]) for each in said] == [
+        ("False", "ParentMissing"),
+        ("True", "NothingFound"),
+    ]
+    assert desk.announcer.said() == [("left", "ParentMissing")]
 
 
 def test_a_queue_that_somebody_closed_is_never_reopened() -> None:
