@@ -36,8 +36,10 @@ _VOTES = {"preempt": ("preemptable", "Preemptable"), "reclaim": ("reclaimable", 
 class Opinions:
     """The plugins of one policy, asked together."""
 
-    def __init__(self, tiers: Tiers, *, vetoes_are_final: bool) -> None:
+    def __init__(self, tiers: Tiers, *, vetoes_are_final: bool, has_shares: bool = False) -> None:
         self._vetoes_are_final = vetoes_are_final
+        #: Some namespace has a share of its own in a queue.
+        self._has_shares = has_shares
         every, by_tier = partial(_every, tiers), partial(_by_tier, tiers)
         speakers = partial(_speakers, tiers)
         self._gang_orders: list[Callable[[GangState], Any]] = every("gang_order", "JobOrder")
@@ -172,7 +174,8 @@ class Opinions:
 
     def allowance(self, gang: GangState, shape: Shape) -> int | Problem:
         """Count the pods of *shape* the queue of *gang* may still start, or say why none."""
-        least, covered = UNBOUNDED, self.covered(gang, shape.requests)
+        has_shares = self._has_shares
+        least, covered = UNBOUNDED, self.covered(gang, shape.requests) if has_shares else 0
         for allocatable in self._allocatable:
             answer = allocatable(gang, shape)
             if isinstance(answer, Problem):
@@ -180,7 +183,7 @@ class Opinions:
                     return answer
                 answer = covered
             least = min(least, max(answer, covered))
-        quota = gang.quota
+        quota = gang.quota if has_shares else gang.queue.quota
         if quota is not None:
             times, problem = quota.how_many(shape.requests)
             if problem is not None:
@@ -243,7 +246,8 @@ class Opinions:
         self, action: str, claim: Claim, candidates: Sequence[Candidate]
     ) -> list[Candidate]:
         """Keep the *candidates* that may be asked to leave for *claim*, all of them together."""
-        candidates = _beyond_shares(claim, candidates)
+        if self._has_shares:
+            candidates = _beyond_shares(claim, candidates)
         final = self._vetoes_are_final
         for tier in self._voters[action]:
             left = _join(tier, claim, candidates, final=final)
@@ -321,8 +325,6 @@ def _beyond_shares(claim: Claim, candidates: Sequence[Candidate]) -> Sequence[Ca
 
     Within one namespace anybody may take the place of anybody else.
     """
-    if not any(one.gang.queue.shares for one in candidates):
-        return candidates
     ours, gone = claim.gang.share, dict[Quota, Resources]()
     left = []
     for one in candidates:

@@ -82,7 +82,8 @@ class Session:
         for tier in tiers:
             for plugin, _ in tier:
                 plugin.open(self)
-        return Opinions(tiers, vetoes_are_final=self.rules.vetoes_are_final)
+        final = self.rules.vetoes_are_final
+        return Opinions(tiers, vetoes_are_final=final, has_shares=bool(self.census.shares))
 
     def _grow_tree(self) -> None:
         """Give every queue, and every share in one, its place in the tree.

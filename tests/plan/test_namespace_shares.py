@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from extender.model.gang import Gang
-from extender.model.reason import Reason
+from extender.model.queue import Namespace
+from extender.model.reason import Problem, Reason
 from extender.model.resources import CPU
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan, Standing, Verdict
@@ -424,3 +426,33 @@ def test_of_two_ceilings_the_nearest_is_named() -> None:
     assert shown(before, "a/train")[1] == (
         "NamespaceAtMost: namespace a uses 2 of at most 3 cpu in queue q; 2 more would exceed it"
     )
+
+
+@pytest.mark.parametrize(
+    ("policy", "helps"),
+    [
+        (
+            {"problem": "the annotation cannot be read"},
+            ["what is written on namespace a mended"],
+        ),
+        (
+            {"allowed": frozenset({"q", "r", "lost"})},
+            [
+                "queue q named as its own, which namespace a may use",
+                "queue default allowed to namespace a",
+            ],
+        ),
+    ],
+)
+def test_what_would_help_a_gang_that_may_use_no_queue(
+    policy: dict[str, Any], helps: list[str]
+) -> None:
+    refused = Problem(Reason.QUEUE_NOT_ALLOWED, "it may not")
+    before = cluster(
+        nodes(1, cpu=8),
+        [replace(gang("a/train", 2, cpu=1), problem=refused)],
+        [queue("q"), queue("r"), queue("default")],
+    )
+    written = replace(before, namespaces={"a": Namespace(name="a", **policy)})
+
+    assert would_start_with(written) == helps

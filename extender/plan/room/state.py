@@ -43,15 +43,11 @@ class QueueUse:
     def take(self, amounts: Resources, namespace: str = "") -> None:
         """Count *amounts* here, for *namespace*, and in every queue above; or give them back."""
         self.allocated = self.allocated + amounts
-        quota = self.quota_of(namespace)
+        quota = self.shares.get(namespace, self.quota) if self.shares else self.quota
         if quota is not None:
             quota.take(amounts)
         for line in upwards(self.parent):
             line.of_children = line.of_children + amounts
-
-    def quota_of(self, namespace: str) -> Quota | None:
-        """Give the place where what gangs of *namespace* use here counts."""
-        return self.shares.get(namespace, self.quota) if self.shares else self.quota
 
     @property
     def guarantee(self) -> Resources:
@@ -138,16 +134,12 @@ class GangState:
     @property
     def quota(self) -> Quota | None:
         """The place in the tree where what it uses counts; None where nobody limits queues."""
-        return self.queue.quota_of(self.gang.group.namespace)
+        return self.share or self.queue.quota
 
     @property
     def share(self) -> Quota | None:
         """That place, if it is a share of its namespace."""
         return self.queue.shares.get(self.gang.group.namespace) if self.queue.shares else None
-
-    def take(self, amounts: Resources) -> None:
-        """Count *amounts* in its queue and all above; negative ones are given back."""
-        self.queue.take(amounts, self.gang.group.namespace)
 
     @property
     def created(self) -> float:

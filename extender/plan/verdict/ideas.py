@@ -409,10 +409,17 @@ def _found(case: Case) -> Iterator[Remedy]:
 
 def _allowed(case: Case) -> Iterator[Remedy]:
     gang = replace(case.gang, problem=None)
-    yield Remedy(
-        f"queue {gang.queue} allowed to namespace {gang.group.namespace}",
-        partial(with_gang, gang=gang),
-    )
+    name = gang.group.namespace
+    known = case.snapshot.namespaces.get(name)
+    if known is not None and known.problem:
+        yield Remedy(f"what is written on namespace {name} mended", partial(with_gang, gang=gang))
+        return
+    for queue in sorted(known.allowed or ()) if known is not None else ():
+        if queue in case.snapshot.queues:
+            words = f"queue {queue} named as its own, which namespace {name} may use"
+            moved = replace(gang, queue=queue)
+            yield Remedy(words, partial(with_gang, gang=moved), kind="another queue")
+    yield Remedy(f"queue {gang.queue} allowed to namespace {name}", partial(with_gang, gang=gang))
 
 
 def _opened(case: Case) -> Iterator[Remedy]:

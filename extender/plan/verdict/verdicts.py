@@ -172,7 +172,7 @@ class Verdicts:
         if reached is None and not self._session.rules.promises_hold_together:
             most = dict.fromkeys(needs, inf) | dict(stated(queue.queue.capability))
             reached = too_much(queue.name, used_by_others, most, needs)
-        is_full = self._is_merely_full(gang, needs)
+        is_full = reached is not None and self._is_merely_full(gang, needs)
         if reached is not None and not is_full:
             return reached  # more of its due would not help
         if problem.reason is not Reason.QUEUE_OVER_DESERVED and not is_full:

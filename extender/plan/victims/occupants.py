@@ -9,6 +9,7 @@ from itertools import chain, islice
 from extender.model.gang import Gang, GangKey
 from extender.model.node import Amounts
 from extender.model.pod import SEATED_SET, PodUid, Status
+from extender.model.queue import share_name
 from extender.model.resources import total
 from extender.model.snapshot import DisruptionBudget
 from extender.plan.demand import needed_pods
@@ -51,10 +52,11 @@ class Occupants:
         for budget in session.snapshot.budgets:
             self._budgets.setdefault(budget.namespace, []).append(budget)
         self._askable: dict[tuple[GangKey, bool, bool], list[Candidate]] = {}
+        shares = session.census.shares
         for key, gang in session.snapshot.gangs.items():
             if gang.seated and gang.queue in session.queues:
-                shares, namespace = session.queues[gang.queue].shares, gang.group.namespace
-                group = (gang.queue, gang.priority, namespace if namespace in shares else "")
+                share = shares and share_name(gang.queue, gang.group.namespace) in shares
+                group = (gang.queue, gang.priority, gang.group.namespace if share else "")
                 self._by_group.setdefault(group, []).append(key)
 
     def leaving_order(
