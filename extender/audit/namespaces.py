@@ -20,7 +20,7 @@ from extender.model.queue import (
     Share,
 )
 from extender.model.resources import Resources, total, write_amount
-from extender.plan.queues.quota import stated
+from extender.plan.queues.limits import stated
 
 UNREADABLE = "Unreadable"
 QUEUE_UNKNOWN = "QueueUnknown"

@@ -11,7 +11,7 @@ from extender.model.quantity import LARGEST
 from extender.model.queue import DEFAULT_QUEUE, ROOT_QUEUE, Queue, share_name
 from extender.model.resources import NOTHING, Resources, total
 from extender.model.snapshot import Snapshot
-from extender.plan.queues.quota import upwards
+from extender.plan.queues.limits import upwards
 from extender.plan.room.state import GangState, QueueUse, ShareUse
 
 

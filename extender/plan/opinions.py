@@ -19,7 +19,8 @@ from extender.model.reason import Problem, Reason
 from extender.model.resources import NOTHING, Resources
 from extender.plan.arithmetic import Vector
 from extender.plan.plugin import Candidate, Claim, Plugin, Vote
-from extender.plan.queues.quota import UNBOUNDED, Quota
+from extender.plan.queues.limits import UNBOUNDED
+from extender.plan.queues.quota import Quota
 from extender.plan.room.prospect import Prospect, Scores
 from extender.plan.room.state import GangState, QueueUse
 

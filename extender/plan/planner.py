@@ -20,8 +20,8 @@ from extender.plan.census import Census
 from extender.plan.decision import Eviction, Plan, QueueFigures, ShareFigures, Ticket, Verdict
 from extender.plan.policy import policies
 from extender.plan.policy.options import VOLCANO, Policy
+from extender.plan.queues.limits import upwards
 from extender.plan.queues.open_queues import open_queues
-from extender.plan.queues.quota import upwards
 from extender.plan.room.state import QueueUse
 from extender.plan.session import Session
 from extender.plan.verdict.kept import idle, kept

@@ -5,7 +5,6 @@ from __future__ import annotations
 from extender.model.reason import Problem
 from extender.model.resources import Resources
 from extender.plan.census import without_gated
-from extender.plan.queues.quota import at_most
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
 
@@ -41,4 +40,4 @@ def _share_is_full(session: Session, gang: GangState, least: Resources) -> Probl
     if share is None:
         return None
     name = share.lacks(session.census.shares[share.name].inqueue + least)
-    return at_most(share, name, least.amount(name)) if name else None
+    return share.at_most(name, least.amount(name)) if name else None

@@ -17,7 +17,7 @@ from extender.model.resources import NOTHING, PODS, Resources, total
 from extender.plan.arithmetic import Vector, excess
 from extender.plan.census import without_gated
 from extender.plan.plugin import Candidate, Claim, Plugin, Round, View, Vote
-from extender.plan.queues import quota, waterfill
+from extender.plan.queues import limits, quota, waterfill
 from extender.plan.room.state import GangState, QueueUse
 
 
@@ -72,7 +72,7 @@ class Proportion(Plugin):
     def allocatable(self, gang: GangState, shape: Shape) -> int | Problem:
         """Count the pods of *shape* that keep the queue of *gang* within its due."""
         queue = gang.queue
-        problem = quota.closed(queue)
+        problem = limits.closed(queue)
         if problem is not None:
             return problem
         asked = self._asked.get(shape)
@@ -94,7 +94,7 @@ class Proportion(Plugin):
 
     def preemptive(self, gang: GangState, shape: Shape) -> bool:
         """Ask whether the queue of *gang* stays within its due with one more pod of *shape*."""
-        if quota.closed(gang.queue) is not None:
+        if limits.closed(gang.queue) is not None:
             return False
         after = gang.queue.allocated + shape.requests
         return not excess(after, self.deserved(gang.queue), shape.requests)
@@ -127,14 +127,14 @@ class Proportion(Plugin):
     def enqueueable(self, gang: GangState) -> Vote | Problem:
         """Permit a gang whose minimum its queue could hold beside what it promised already."""
         queue = gang.queue
-        problem = quota.closed(queue)
+        problem = limits.closed(queue)
         if problem is not None:
             return problem
         least = gang.gang.group.min_resources
         if least is None:
             return Vote.PERMIT
         used = queue.allocated + queue.inqueue - queue.elastic
-        problem = quota.too_much(queue.name, used, self._limits[queue.name], least)
+        problem = limits.too_much(queue.name, used, self._limits[queue.name], least)
         return Vote.PERMIT if problem is None else problem
 
     def enqueued(self, gang: GangState) -> None:
@@ -146,7 +146,7 @@ class Proportion(Plugin):
 
     def _within_due(self, queue: QueueUse, asked: Resources) -> int | Problem:
         due, used = self.deserved(queue), queue.allocated
-        return quota.allowed(queue.name, used, due, asked, quota.over_deserved)
+        return limits.allowed(queue.name, used, due, asked, limits.over_deserved)
 
     def _for_round(self, gang: GangState, asked: Resources) -> int | Problem:
         """Keep to the due, except where the round hands out what is left.
@@ -154,15 +154,15 @@ class Proportion(Plugin):
         Up to the ceilings, that is; those hold for every round and whoever divides.
         """
         if self.session.round is Round.LENT:
-            return quota.UNBOUNDED
+            return limits.UNBOUNDED
         queue = gang.queue
         if self.session.round is Round.REST:
             due, others = self.deserved(queue), queue.allocated - gang.trying
             if all(others.amount(n) < due.get(n, 0) for n, a in asked.items() if a > 0):
-                return quota.UNBOUNDED
+                return limits.UNBOUNDED
         if self.session.round is Round.SWAPS:
             limit = queue.swaps(self.deserved(queue), gang, asked)
-            return quota.allowed(queue.name, queue.allocated, limit, asked, quota.over_deserved)
+            return limits.allowed(queue.name, queue.allocated, limit, asked, limits.over_deserved)
         return self._within_due(queue, asked)
 
     def _divide(self, queues: Mapping[str, QueueUse]) -> dict[str, Vector]:

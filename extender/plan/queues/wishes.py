@@ -15,7 +15,7 @@ from extender.model.pod import Pod, Shape
 from extender.model.resources import NOTHING, Resources
 from extender.plan.arithmetic import Vector, excess
 from extender.plan.census import Census
-from extender.plan.queues import quota
+from extender.plan.queues import limits, quota
 from extender.plan.room.state import GangState
 
 
@@ -86,7 +86,7 @@ def startable(
     shares = {name: dict(use.used) for name, use in census.shares.items()}
     for gang in census.contenders.values():
         queue = gang.queue
-        if not gang.gang.waiting or quota.closed(queue) is not None:
+        if not gang.gang.waiting or limits.closed(queue) is not None:
             continue
         found = wish_of(gang)
         share = gang.share

@@ -12,7 +12,8 @@ from extender.model.queue import Queue, Share
 from extender.model.reason import Problem
 from extender.model.resources import NOTHING, Resources, total
 from extender.plan.arithmetic import Vector
-from extender.plan.queues.quota import Quota, upwards
+from extender.plan.queues.limits import upwards
+from extender.plan.queues.quota import Quota
 
 
 @dataclass(slots=True, eq=False)

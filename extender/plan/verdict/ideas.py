@@ -18,7 +18,8 @@ from extender.plan.census import Census
 from extender.plan.decision import Plan, Verdict, Why
 from extender.plan.demand import needed_pods
 from extender.plan.policy.options import Policy
-from extender.plan.queues.quota import TOP, Quota, tree, upwards, using
+from extender.plan.queues.limits import upwards
+from extender.plan.queues.quota import TOP, Quota, tree, using
 from extender.plan.session import Session
 from extender.plan.verdict.changes import (
     with_all_nodes,

@@ -18,7 +18,8 @@ from extender.plan.decision import Standing, Verdict
 from extender.plan.demand import needed_pods
 from extender.plan.plugins.gang import missing_members
 from extender.plan.policy.options import Rules
-from extender.plan.queues.quota import TOP, stated, too_much
+from extender.plan.queues.limits import stated, too_much
+from extender.plan.queues.quota import TOP
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
 from extender.plan.verdict.shortfall import amounts, barred, in_words, obstacles

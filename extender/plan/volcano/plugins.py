@@ -19,7 +19,7 @@ from extender.plan.plugins.gang import GangMinimum
 from extender.plan.plugins.pdb import Pdb
 from extender.plan.plugins.proportion import Proportion
 from extender.plan.plugins.resourcequota import NamespaceQuota, stated
-from extender.plan.queues import quota
+from extender.plan.queues import limits
 from extender.plan.queues.entitlement import Entitlement, Entitlements
 from extender.plan.room.state import GangState, QueueUse
 from extender.plan.volcano import deserved
@@ -161,8 +161,8 @@ class VolcanoCapacity(Capacity):
 def _real_capabilities(session: View) -> Mapping[str, Vector]:
     """Give what every queue may use by itself, whatever is above it."""
     states = session.queues.values()
-    kept = quota.reserved(state.queue for state in states)
-    return {each.name: quota.real_capability(each.queue, session.total, kept) for each in states}
+    kept = limits.reserved(state.queue for state in states)
+    return {each.name: limits.real_capability(each.queue, session.total, kept) for each in states}
 
 
 PLUGINS: Mapping[str, type[Plugin]] = {
