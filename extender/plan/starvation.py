@@ -32,11 +32,12 @@ def starving_longest(session: Session, gangs: list[GangState]) -> list[GangState
     another by rule would lose its room again to the one ahead.
     """
     heads: dict[str, GangState] = {}
+    has_shares = bool(session.census.shares)
     for gang in gangs:
         head = heads.get(gang.queue.name)
         if (
             session.opinions.lacking(gang)
-            and not _is_kept_out(session, gang)
+            and not (has_shares and _is_kept_out(session, gang))
             and (head is None or session.gang_key(gang) < session.gang_key(head))
         ):
             heads[gang.queue.name] = gang

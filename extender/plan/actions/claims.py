@@ -41,10 +41,11 @@ def reclaim(session: Session) -> None:
     it back from the others of that queue too.
     """
     maker = RoomMaker(session, "reclaim", first=Lent(session).holds)
+    has_shares = bool(session.census.shares)
     for gangs in starving_gangs(session):
         is_overused = session.opinions.is_overused(gangs[0].queue)
         for gang in gangs:
-            if is_covered(session, gang):
+            if has_shares and is_covered(session, gang):
                 maker.make_room(gang, partial(may_lose_to_share, gang))
             elif not is_overused:
                 maker.make_room(gang, partial(may_lose, gang))

@@ -120,7 +120,7 @@ class Proportion(Plugin):
 
         Its own queue only gives for a namespace that has too little of it, and then of anything.
         """
-        if queue is claim.gang.queue:
+        if claim.gang.share is not None and queue is claim.gang.queue:
             return list(claim.pod.requests.without(PODS))
         return excess(queue.allocated, self.deserved(queue), claim.pod.requests)
 
