@@ -99,7 +99,8 @@ def clusters(draw: st.DrawFn) -> Snapshot:
     found = [_moved(one, draw(st.sampled_from("abc"))) for one in found]
     state = settle(members, found, queues, now=draw(st.sampled_from([10.0, 1_000.0])))
     shares = [draw(_shares(name, namespace)) for name in (*names, "default") for namespace in "ab"]
-    return replace(state, shares={each.name: each for each in shares if each.most or each.least})
+    kept = _that_can_be_kept(shares, {each.name: each for each in queues})
+    return replace(state, shares={each.name: each for each in kept if each.most or each.least})
 
 
 @st.composite
@@ -107,6 +108,26 @@ def _shares(draw: st.DrawFn, name: str, namespace: str) -> Share:
     most = st.sampled_from([amounts()] * 3 + [amounts(cpu=2), amounts(cpu=3, memory=4), NO_CPU])
     least = st.sampled_from([amounts()] * 4 + [amounts(cpu=1), amounts(cpu=2)])
     return Share(queue=name, namespace=namespace, most=draw(most), least=draw(least))
+
+
+def _that_can_be_kept(shares: list[Share], queues: Mapping[str, Queue]) -> list[Share]:
+    """Leave out what at least would break a ceiling together: that is a finding, and is cut."""
+    kept: list[Share] = []
+
+    def least(queue: str) -> int:
+        return sum(each.least.amount(CPU) for each in kept if each.queue == queue)
+
+    def needs(queue: Queue) -> int:
+        return max(least(queue.name), queue.guarantee.amount(CPU))
+
+    for share in shares:
+        kept.append(share)
+        own = queues.get(share.queue)
+        family = sum(needs(each) for each in queues.values() if each.parent == "family")
+        ceilings = [(least(share.queue), own), (family, queues["family"])] if own else []
+        if any(q and q.capability and sum_ > q.capability.amount(CPU) for sum_, q in ceilings):
+            kept[-1] = replace(share, least=NOTHING)
+    return kept
 
 
 def _moved(one: Gang, namespace: str) -> Gang:
