@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from extender.cache.assignment import QueuePolicy
 from extender.cache.cluster import Cluster
@@ -34,6 +34,8 @@ from extender.reporting.holdnews import HoldNews
 from extender.reporting.journal import Journal
 from extender.reporting.reporter import Reporter
 from extender.settings import Settings
+from extender.tls import rotation
+from extender.tls.rotation import Certificates
 from extender.web.app import create_app
 from extender.web.hooks import Hooks
 
@@ -47,6 +49,7 @@ class Runtime:
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         reach: Callable[[Cluster, Metrics], ClusterPorts],
+        certificates: Sequence[Certificates] = (),
     ) -> None:
         metrics, journal, published = Metrics(), Journal(), Published()
         policies = PolicyFile(settings.config)
@@ -132,13 +135,16 @@ class Runtime:
         dispatch.on_objection(self._cycle.poke)
 
         # What is told to those who look.
+        for each in certificates:
+            _show(each, metrics)
+        self._looks = [Rounds(timer, each.look, every_s=rotation.LOOK_S) for each in certificates]
         metrics.holds.set_function(lambda: barrier.holds)
         self.pages = create_app(
             journal=journal,
             policies=policies,
             metrics=metrics,
             readiness=may_answer,
-            notes=news.notes,
+            notes=lambda: [*news.notes(), *(each.problem for each in certificates if each.problem)],
             silence=lambda: cluster.freshness.silence(clock.monotonic()),
         )
 
@@ -151,7 +157,8 @@ class Runtime:
         """Listen to the cluster, plan, and tell."""
         self._ports.start()
         self._reporter.start()
-        self._rounds.start()
+        for each in (self._rounds, *self._looks):
+            each.start()
         self._cycle.start()
 
     def drain(self) -> None:
@@ -167,11 +174,23 @@ class Runtime:
 
     def stop(self) -> None:
         """End every thread."""
-        self._rounds.stop()
+        for each in (self._rounds, *self._looks):
+            each.stop()
         self._errands.end()
         self._cycle.stop()
         self._reporter.stop()
         self._ports.stop()
+
+
+def _show(certificates: Certificates, metrics: Metrics) -> None:
+    """Let *metrics* tell what becomes of *certificates*, and of those they refuse."""
+    refused = metrics.certificate_refused.labels(certificates.port)
+    refused.set_function(lambda: bool(certificates.refusal))
+    for file in certificates.expiries():
+        expiry = metrics.certificate_expiry.labels(file.flag.removeprefix("--"))
+        expiry.set_function(lambda file=file: certificates.expiries()[file])  # type: ignore[misc]
+    if certificates.guard is not None:
+        certificates.guard.on_refused(lambda reason: metrics.tls_refused.labels(reason).inc())
 
 
 def _queue_policy(settings: Settings) -> QueuePolicy:
