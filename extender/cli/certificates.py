@@ -76,7 +76,7 @@ def certificates(
     else:
         _refuse_to_overwrite(directory, force)
         authority = Authority.new(f"{service} CA", _CA_DAYS)
-    server = authority.for_server([*_service_names(service, namespace), *_LOOPBACK, *hosts], days)
+    server = authority.for_server([*service_names(service, namespace), *_LOOPBACK, *hosts], days)
     client = authority.for_client(client_name, days)
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,8 @@ def certificates(
         click.echo(yaml.safe_dump_all(made, sort_keys=False), nl=False)
 
 
-def _service_names(service: str, namespace: str) -> list[str]:
+def service_names(service: str, namespace: str) -> list[str]:
+    """Give the names under which a Service is reached inside its cluster."""
     inside = f"{service}.{namespace}"
     return [service, inside, f"{inside}.svc", f"{inside}.svc.cluster.local"]
 

@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+
 from extender.settings import Settings
+from extender.tls import issuing
 from extender.tls.files import Files, NamedFile
 from extender.tls.issuing import Authority, Pair
 
@@ -17,6 +22,17 @@ HOSTS = ("localhost", "127.0.0.1")
 
 def days_ago(days: float) -> datetime:
     return datetime.now(UTC) - timedelta(days=days)
+
+
+def below(root: Authority, name: str) -> Authority:
+    """Make an authority that another one signed."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    told = (
+        issuing._certificate(name, "our CA", key, 9, None)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(issuing._usage(signs_certificates=True), critical=True)
+    )
+    return Authority(told.sign(root._key, hashes.SHA256()), key)
 
 
 @dataclass(slots=True)
@@ -61,9 +77,11 @@ class Wallet:
             "client_ca_file": str(self.folder / "ca.crt"),
         }
 
-    def client(self, pair: Pair | None = None, *, trusts: Authority | None = None) -> Context:
+    def client(
+        self, pair: Pair | None = None, *, trusts: Authority | None = None
+    ) -> ssl.SSLContext:
         """Give what a caller speaks TLS with; without a *pair* it shows no certificate."""
-        context = Context(ssl.PROTOCOL_TLS_CLIENT)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         trusted = (trusts or self.authority).pair.certificate
         context.load_verify_locations(cadata=trusted.decode())
         if pair is not None:
@@ -71,9 +89,6 @@ class Wallet:
             context.load_cert_chain(certificate, self.write("caller.key", pair.key))
         return context
 
-    def kube_scheduler(self) -> Context:
+    def kube_scheduler(self) -> ssl.SSLContext:
         """Give what the right caller speaks TLS with."""
         return self.client(self.authority.for_client(NAME, days=5))
-
-
-Context = ssl.SSLContext

@@ -19,7 +19,7 @@ from extender.tls.guard import Guard
 from extender.tls.issuing import Authority, Pair
 from extender.tls.rotation import Certificates
 from extender.web import hookport
-from tests.tls.wallet import HOSTS, NAME, Wallet, days_ago
+from tests.tls.wallet import HOSTS, NAME, Wallet, below, days_ago
 from tests.web.conftest import World, eventually
 from tests.web.test_hookport import BOUND, Wire, bind, hold, question, request
 
@@ -142,6 +142,47 @@ def test_versions_of_yesterday_get_nowhere(world: World, wallet: Wallet) -> None
         context.maximum_version = ssl.TLSVersion.TLSv1_1
 
     assert gets_nowhere(world, context)
+
+
+def test_ciphers_without_authentication_of_their_own_get_nowhere(
+    world: World, wallet: Wallet
+) -> None:
+    context = wallet.kube_scheduler()
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers("ECDHE-ECDSA-AES128-SHA256")  # in blocks, a MAC beside it
+
+    assert gets_nowhere(world, context)
+
+
+def test_an_authority_in_the_middle_may_be_trusted_alone(
+    world: World, wallet: Wallet, certificates: Certificates
+) -> None:
+    middle = below(wallet.authority, "in the middle")
+    caller = middle.for_client(NAME, days=5)
+
+    wallet.write("ca.crt", middle.pair.certificate)
+    look(world, certificates)
+
+    with closing(Wire(world.hook_port, wallet.client(caller))) as wire:
+        wire.send(request(question(world)))
+        assert b"200 OK" in wire.read(b"}")
+
+
+@pytest.mark.parametrize("orderly", [True, False], ids=["goodbye", "gone"])
+def test_the_barrier_hears_that_a_caller_went_away(
+    world: World, wallet: Wallet, orderly: bool
+) -> None:
+    wire = Wire(world.hook_port, wallet.kube_scheduler())
+    hold(world, wire, node=False)
+
+    if orderly:
+        wire._socket.unwrap()  # type: ignore[attr-defined]
+    else:
+        wire.close()
+
+    eventually(lambda: world.runtime.holds == 0)
+    assert len(world.port.connections) == 0
+    wire.close()
 
 
 def test_a_caller_that_does_not_trust_us_is_counted(world: World, wallet: Wallet) -> None:
