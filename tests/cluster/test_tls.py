@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import urllib3
 
+from extender.tls.issuing import Authority
+
 from . import objects
 from .api import Api
 from .conftest import GangScheduler, Pool
@@ -86,6 +88,44 @@ def test_a_gang_starts_over_mutual_tls_while_its_certificates_are_renewed(
         api.create(*(objects.pod(f"plain-{n}", namespace, cpu="10m", **facts) for n in range(9)))
         binds.wait_for(12, 40)
         assert [refused(extender, why) for why in ("name", "unknown_ca", "other")] == [0, 0, 0]
+
+
+def test_the_authority_of_callers_is_replaced_while_a_gang_is_held(
+    plane: ControlPlane, api: Api, namespace: str, nodes: Nodes, folder: Path
+) -> None:
+    callers = folder / "callers.crt"
+    callers.write_bytes((folder / "ca.crt").read_bytes())
+    flags = [*serving(folder)[:2], f"--client-ca-file={callers}"]
+    with (
+        plane.extender(*OURS, *flags) as extender,
+        plane.scheduler(plane.scheduler_config(extender, NAME, *calling(folder))) as scheduler,
+        plane.binds(namespace) as binds,
+    ):
+        pool = nodes(1, cpu="32")
+        stage = Stage(api, GangScheduler(extender, scheduler), namespace, pool)
+        stage.hold(2, minimum=3)
+
+        before = extender.metric(EXPIRY, setting="client-ca-file")
+        after = Authority.new("the next CA", days=9)
+        pair = after.for_client("system:kube-scheduler", days=9)
+        (folder / "client.key").write_bytes(pair.key)
+        (folder / "client.crt").write_bytes(pair.certificate)
+        callers.write_bytes(after.pair.certificate)
+        wait_for(
+            lambda: extender.metric(EXPIRY, setting="client-ca-file") < before,
+            20,
+            "the new authority is in force",
+        )
+        assert extender.held == 2
+        stage.add(2)
+        binds.wait_for(3, 40)
+
+        # All of these are held at once, each on a connection of its own, most of them new.
+        api.create(objects.pod_group("next", namespace, 12))
+        facts = {"gang": "next", "scheduler": SCHEDULER, "node_selector": pool.selector}
+        api.create(*objects.pods(12, "next", namespace, **facts))
+        binds.wait_for(15, 40)
+        assert refused(extender, "unknown_ca") == 0
 
 
 def test_a_kube_scheduler_of_another_name_gets_nowhere(
