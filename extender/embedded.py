@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 import urllib.request
+from collections.abc import Sequence
 from typing import Any, Self
 
 import msgspec
@@ -24,6 +25,7 @@ from extender.settings import Settings, label_pairs
 from extender.sim.acting import SimAnnouncer, SimEvictor, SimStatus
 from extender.sim.cluster import Object, SimCluster
 from extender.timing.clock import SystemClock
+from extender.tls.rotation import Certificates
 from extender.web.app import on_a_loop
 from extender.web.hookport import HookPort
 from extender.wiring import Runtime
@@ -88,7 +90,12 @@ class Embedded:
         await port.close(grace_s=0)
 
 
-def embed(settings: Settings, loop: asyncio.AbstractEventLoop, simulated: SimCluster) -> Runtime:
+def embed(
+    settings: Settings,
+    loop: asyncio.AbstractEventLoop,
+    simulated: SimCluster,
+    certificates: Sequence[Certificates] = (),
+) -> Runtime:
     """Put an extender together for a simulated cluster."""
     schedulers = frozenset(settings.scheduler_name)
     node_labels = label_pairs(settings.node_selector)
@@ -108,7 +115,7 @@ def embed(settings: Settings, loop: asyncio.AbstractEventLoop, simulated: SimClu
             aclose=lambda: asyncio.sleep(0),
         )
 
-    return Runtime(settings, loop, SystemClock(), reach)
+    return Runtime(settings, loop, SystemClock(), reach, certificates)
 
 
 def read_group(thing: Object) -> PodGroup:

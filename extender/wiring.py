@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from extender.audit.everything import Audit
 from extender.cache.assignment import QueuePolicy
@@ -36,6 +36,8 @@ from extender.reporting.holdnews import HoldNews
 from extender.reporting.journal import Journal
 from extender.reporting.reporter import Reporter
 from extender.settings import Settings
+from extender.tls import rotation
+from extender.tls.rotation import Certificates
 from extender.web.app import create_app
 from extender.web.hooks import Hooks
 
@@ -49,10 +51,11 @@ class Runtime:
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         reach: Callable[[Cluster, Metrics], ClusterPorts],
+        certificates: Sequence[Certificates] = (),
     ) -> None:
         metrics, journal, published = Metrics(), Journal(), Published()
         policies = PolicyFile(settings.config)
-        limits = _limits(settings)
+        limits = Limits.of(settings)
         self._commit_s = limits.commit_s
 
         # What is heard.
@@ -146,6 +149,9 @@ class Runtime:
         dispatch.on_objection(self._cycle.poke)
 
         # What is told to those who look.
+        for each in certificates:
+            each.show_in(metrics)
+        self._looks = [Rounds(timer, each.look, every_s=rotation.LOOK_S) for each in certificates]
         metrics.holds.set_function(lambda: barrier.holds)
         self.pages = create_app(
             journal=journal,
@@ -153,7 +159,7 @@ class Runtime:
             policies=policies,
             metrics=metrics,
             readiness=may_answer,
-            notes=news.notes,
+            notes=lambda: [*news.notes(), *(each.problem for each in certificates if each.problem)],
             silence=lambda: cluster.freshness.silence(clock.monotonic()),
         )
 
@@ -166,7 +172,8 @@ class Runtime:
         """Listen to the cluster, plan, and tell."""
         self._ports.start()
         self._reporter.start()
-        self._rounds.start()
+        for each in (self._rounds, *self._looks):
+            each.start()
         self._cycle.start()
 
     def drain(self) -> None:
@@ -182,18 +189,9 @@ class Runtime:
 
     def stop(self) -> None:
         """End every thread."""
-        self._rounds.stop()
+        for each in (self._rounds, *self._looks):
+            each.stop()
         self._errands.end()
         self._cycle.stop()
         self._reporter.stop()
         self._ports.stop()
-
-
-def _limits(settings: Settings) -> Limits:
-    """Split the time kube-scheduler gives a bind."""
-    return Limits.within(
-        settings.hold_s,
-        settings.bind_timeout_s,
-        max_holds=settings.max_holds,
-        take_back_s=None if settings.dry_run else settings.take_back_s or None,
-    )

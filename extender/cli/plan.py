@@ -13,8 +13,8 @@ from rich.text import Text
 
 from extender.audit.everything import audit
 from extender.cache.assignment import QueuePolicy
-from extender.cli import objects
-from extender.cli.missing import missing
+from extender.cli.saved import objects
+from extender.cli.saved.missing import missing
 from extender.cli.serve import setting_option
 from extender.cli.show import COLOURS, count, output_option, show
 from extender.errors import BadInput

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from extender.cli import objects
+from extender.cli.saved import objects
 from extender.model.dialect import COSCHEDULING
 from extender.model.gang import Phase
 from extender.model.node import Taint

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from extender.cache.changes import Kind, kind_of
-from extender.cli.objects import Objects
+from extender.cli.saved.objects import Objects
 from extender.cli.show import count
 from extender.model.gang import SHADOW, Gang, Phase, PodGroup
 from extender.model.queue import Namespace, PriorityClass
