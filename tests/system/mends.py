@@ -214,6 +214,11 @@ def _assemble_what_the_watch_has_shown(key: Any, written: Any, roster: Any, *res
     return gangs.assemble(key, written, roster, *rest)
 
 
+def _is_parked_by_its_snapshot(self: Tickets, pod: Any) -> bool:
+    was_refused = self._ledger.answers.refused_at(pod.uid) is not None
+    return was_refused or bool(pod.refusal) or pod.created <= self._started
+
+
 def _needs_no_ticket_whoever_waits(usual: Callable[..., bool]) -> Callable[..., bool]:
     def needs_no_ticket(self: Tickets, gang: Any, plan: Any) -> bool:
         open_queues = {name: each._replace(left=None) for name, each in plan.open_queues.items()}
@@ -339,6 +344,12 @@ MENDS = (
             Tickets, "_needs_no_ticket", _needs_no_ticket_whoever_waits(Tickets._needs_no_ticket)
         ),
         test_stories.test_ordinary_pods_for_which_the_plan_has_room_do_not_wait_for_the_slow_look,
+    ),
+    Mend(
+        "",
+        "what kube-scheduler says of an ordinary pod is believed as the snapshot had it",
+        instead(Tickets, "_is_parked", _is_parked_by_its_snapshot),
+        test_stories.test_an_ordinary_pod_that_fits_nowhere_keeps_its_queue_from_nobody_else,
     ),
     Mend(
         "",
