@@ -188,13 +188,14 @@ def test_a_backlog_is_handed_out_up_to_what_each_namespace_may_have_at_most(
             api.delete("pods", f"before-{index}", other, grace_seconds=0)
         binds.wait_for(3, SOON_S, prefix="small")
         binds.wait_for(4, SOON_S, prefix="rest")
-        waiting = [
-            told
-            for number in range(10)
-            if (told := said(pair, greedy, f"small{number}"))["verdict"] == "waiting"
-        ]
-        assert len(waiting) == 7
-        name = str(waiting[0]["name"])
+
+        def waiting() -> list[str]:
+            told = [said(pair, greedy, f"small{number}") for number in range(10)]
+            return [str(each["name"]) for each in told if each["verdict"] == "waiting"]
+
+        # What is said follows what is bound by up to a pass.
+        wait_for(lambda: len(waiting()) == 7, SOON_S, "seven still wait", seeing=waiting)
+        name = waiting()[0]
         told = telling.wait_until_said(api, pair.extender, greedy, name, "NamespaceAtMost")
         assert told["message"] == (
             f"namespace {greedy} uses 3 of at most 3 cpu in queue {ours}; 1 more would exceed it"
