@@ -7,24 +7,25 @@ import json
 import socket
 import threading
 import urllib.request
+from collections.abc import Sequence
 from typing import Any, Self
 
 import msgspec
 import uvicorn
 import uvloop
 
-from extender.cache.changes import Kind
 from extender.cache.cluster import Cluster
-from extender.kube.decode import dialects, objects, watched
+from extender.kube.decode import dialects, watched
 from extender.kube.decode.codec import Codec
 from extender.metrics import Metrics
 from extender.model.dialect import VOLCANO
 from extender.model.gang import PodGroup
 from extender.ports import ClusterPorts, Mandate
-from extender.settings import Settings
+from extender.settings import Settings, label_pairs
 from extender.sim.acting import SimAnnouncer, SimEvictor, SimStatus
 from extender.sim.cluster import Object, SimCluster
 from extender.timing.clock import SystemClock
+from extender.tls.rotation import Certificates
 from extender.web.app import on_a_loop
 from extender.web.hookport import HookPort
 from extender.wiring import Runtime
@@ -89,9 +90,15 @@ class Embedded:
         await port.close(grace_s=0)
 
 
-def embed(settings: Settings, loop: asyncio.AbstractEventLoop, simulated: SimCluster) -> Runtime:
+def embed(
+    settings: Settings,
+    loop: asyncio.AbstractEventLoop,
+    simulated: SimCluster,
+    certificates: Sequence[Certificates] = (),
+) -> Runtime:
     """Put an extender together for a simulated cluster."""
     schedulers = frozenset(settings.scheduler_name)
+    node_labels = label_pairs(settings.node_selector)
 
     def reach(cluster: Cluster, _: Metrics, __: Mandate) -> ClusterPorts:
         evictor = SimEvictor(simulated)
@@ -103,12 +110,12 @@ def embed(settings: Settings, loop: asyncio.AbstractEventLoop, simulated: SimClu
             undo=evictor,
             status=SimStatus(simulated),
             announcer=SimAnnouncer(),
-            start=lambda: _let_hear(cluster, simulated, schedulers),
+            start=lambda: _let_hear(cluster, simulated, schedulers, node_labels),
             stop=lambda: None,
             aclose=lambda: asyncio.sleep(0),
         )
 
-    return Runtime(settings, loop, SystemClock(), reach)
+    return Runtime(settings, loop, SystemClock(), reach, certificates)
 
 
 def read_group(thing: Object) -> PodGroup:
@@ -116,10 +123,15 @@ def read_group(thing: Object) -> PodGroup:
     return dialects.to_group(msgspec.convert(thing, dialects.RawGroup), VOLCANO)
 
 
-def _let_hear(cluster: Cluster, simulated: SimCluster, schedulers: frozenset[str]) -> None:
+def _let_hear(
+    cluster: Cluster,
+    simulated: SimCluster,
+    schedulers: frozenset[str],
+    node_labels: frozenset[tuple[str, str]],
+) -> None:
     """Tell *cluster* whatever changes in *simulated*, decoded like everything else."""
     codecs: dict[str, Codec[Any]] = {
-        "Node": Codec(Kind.NODE, objects.RawNode, objects.to_node),
+        "Node": watched.nodes(node_labels),
         "Pod": watched.pods(schedulers),
         "PodGroup": watched.groups(VOLCANO),
         "Queue": watched.queues(VOLCANO),

@@ -62,8 +62,19 @@ class Gate:
         return answer
 
     def _answer(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
+        """Answer for the nodes that are ours; pods of ours may have no other."""
+        foreign = self._cluster.foreign
+        if not foreign or not pod.ours or foreign.isdisjoint(offered):
+            return self._judge(pod, member, offered)
+        ours = [name for name in offered if name not in foreign]
+        answer = self._judge(pod, member, ours)
+        others = _left_out(offered, ours, Reason.NODE_NOT_OURS)
+        outcome = answer.outcome if ours else Reason.NODE_NOT_OURS.value
+        return Filtered(answer.nodes, {**answer.refused, **others}, outcome)
+
+    def _judge(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
         if _passes_through(pod, member):
-            if pod.ours and not pod.node:
+            if pod.ours and not pod.node and offered:
                 self._ledger.let_through(pod, member)
             return Filtered(offered)
         group = None

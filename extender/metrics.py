@@ -95,6 +95,24 @@ class Metrics:
             ["kind", "outcome"],
         )
 
+        self.tls_refused = counter(
+            "gang_extender_tls_refused_total",
+            "Callers of the hooks that were refused in the handshake, by reason.",
+            ["reason"],
+        )
+        self.certificate_refused = gauge(
+            "gang_extender_certificate_refused",
+            "1 while the certificates of a port cannot be used and the last good ones are in"
+            " force.",
+            ["port"],
+        )
+        self.certificate_expiry = gauge(
+            "gang_extender_certificate_expiry_seconds",
+            "When the certificate in force expires, in seconds since 1970, by the setting that"
+            " names its file.",
+            ["setting"],
+        )
+
     def time_action(self, action: str) -> Timer:
         """Time what runs inside as one action of a cycle."""
         return self.action_seconds.labels(action).time()

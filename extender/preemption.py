@@ -15,6 +15,7 @@ from extender.cache.cluster import Cluster
 from extender.cache.inflight import Stage
 from extender.model.gang import GangKey, Membership
 from extender.model.pod import SEATED_SET, Pod, PodUid, Status
+from extender.model.queue import share_name
 from extender.model.resources import NOTHING, Resources
 from extender.plan.decision import Plan, QueueFigures
 
@@ -35,6 +36,8 @@ class Preemption:
             return {}
         kept: dict[str, Sequence[str]] = {}
         for node, uids in victims.items():
+            if pod.ours and node in self._cluster.foreign:
+                continue  # whoever leaves there makes no room that the pod may use
             staying = [PodUid(uid) for uid in uids if not self._is_leaving(PodUid(uid))]
             # Without any victim the node would be an error in kube-scheduler's eyes; and where
             # all are leaving, waiting is enough.
@@ -61,7 +64,11 @@ class Preemption:
             return True
         if pod.is_critical:
             return False  # it keeps the cluster itself alive: gangs come second
-        return self._tears_a_gang(victims) or self._breaks_a_due(pod, member, victims)
+        return (
+            self._tears_a_gang(victims)
+            or self._breaks_a_due(pod, member, victims)
+            or self._breaks_a_share(pod, member, victims)
+        )
 
     def _is_committing(self, uid: PodUid) -> bool:
         """Ask whether its binding is on its way: what was sent cannot be called back."""
@@ -119,6 +126,26 @@ class Preemption:
         if not _stays_within_due(self._plan().queues.get(ours), pod.requests):
             return True
         return any(not self._can_spare(name, lost) for name, lost in taken.items())
+
+    def _breaks_a_share(self, pod: Pod, member: Membership, victims: Sequence[PodUid]) -> bool:
+        """Ask whether a namespace would have less of a queue than at least, for another one."""
+        shares = self._plan().shares
+        if not shares:
+            return False
+        ours = share_name(self._queue_of(member.key, pod.namespace, member.queue), pod.namespace)
+        taken: dict[str, Resources] = {}
+        for uid in victims:
+            victim, key = self._cluster.pod(uid), self._cluster.gang_of(uid)
+            if victim is None or key is None or not victim.ours:
+                continue
+            name = share_name(self._counted_in(key, victim.namespace), victim.namespace)
+            if name != ours and name in shares:
+                taken[name] = taken.get(name, NOTHING) + victim.requests
+        return any(
+            lost.amount(each) > 0 and shares[name].allocated.amount(each) - lost[each] < least
+            for name, lost in taken.items()
+            for each, least in shares[name].at_least.items()
+        )
 
     def _can_spare(self, name: str, lost: Resources) -> bool:
         """Ask whether a queue has so much of some resource that it keeps its due without *lost*."""

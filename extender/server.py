@@ -12,6 +12,7 @@ import ctypes
 import logging
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -27,6 +28,8 @@ from uvicorn_worker import UvicornWorker
 from extender.kube.live import live_cluster
 from extender.settings import Settings, address
 from extender.timing.clock import SystemClock
+from extender.tls import rotation
+from extender.tls.rotation import Certificates
 from extender.web.app import on_a_loop
 from extender.web.hookport import KEEP_ALIVE_S, HookPort
 from extender.wiring import Runtime
@@ -52,6 +55,8 @@ class Application:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._hook_tls = rotation.of_the_hooks(settings)
+        self._ops_tls = rotation.of_operations(settings)
         self._runtime: Runtime | None = None
         self._pages: ASGIApp | None = None
         self._hook_port: HookPort | None = None
@@ -63,6 +68,11 @@ class Application:
             await self._live(receive, send)
         elif scope["type"] == "http" and self._pages is not None:
             await self._pages(scope, receive, send)
+
+    @property
+    def ops_context(self) -> ssl.SSLContext | None:
+        """Give what the operations port speaks TLS with, if it does."""
+        return self._ops_tls.context() if self._ops_tls else None
 
     def take_hook_socket(self, listening: Sequence[Any]) -> list[Any]:
         """Keep the socket of the hooks for ourselves; give the others."""
@@ -81,11 +91,14 @@ class Application:
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
         try:
-            self._runtime = _build(self._settings, asyncio.get_running_loop())
+            loop = asyncio.get_running_loop()
+            certificates = [each for each in (self._hook_tls, self._ops_tls) if each]
+            self._runtime = _build(self._settings, loop, certificates)
             self._runtime.start()
             self._pages = on_a_loop(self._runtime.pages)
             if self._hook_socket is not None:
-                self._hook_port = HookPort(self._runtime.hooks, asyncio.get_running_loop())
+                tls = self._hook_tls.context() if self._hook_tls else None
+                self._hook_port = HookPort(self._runtime.hooks, loop, tls)
                 await self._hook_port.listen(self._hook_socket)
         except Exception as error:
             log.exception("start failed")
@@ -97,9 +110,12 @@ class Application:
         await send({"type": "lifespan.shutdown.complete"})
 
 
-def _build(settings: Settings, loop: asyncio.AbstractEventLoop) -> Runtime:
+def _build(
+    settings: Settings, loop: asyncio.AbstractEventLoop, certificates: Sequence[Certificates]
+) -> Runtime:
     clock = SystemClock()
-    return Runtime(settings, loop, clock, partial(live_cluster, settings, loop, clock))
+    reach = partial(live_cluster, settings, loop, clock)
+    return Runtime(settings, loop, clock, reach, certificates)
 
 
 class _DrainingServer(Server):
@@ -142,6 +158,9 @@ class Worker(UvicornWorker):  # type: ignore[misc]
 
     async def _serve(self) -> None:
         self.config.app = self.wsgi
+        self.config.load()
+        # After the load, which makes a context only from files it would never read again.
+        self.config.ssl = self.wsgi.ops_context
         server = _DrainingServer(self.config, self.wsgi)
         self._install_sigquit_handler()
         await server.serve(sockets=self.wsgi.take_hook_socket(self.sockets))

@@ -8,7 +8,8 @@ silently ignored is found in production.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+import ipaddress
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -17,6 +18,7 @@ from extender.errors import BadConfiguration
 PREFIX = "GANG_EXTENDER_"
 PREFERENCES = ("nothing", "pack", "spread")
 LEASES = ("none", "own", "scheduler")
+UNLISTED = ("allow", "deny")
 
 
 def setting(default: Any, why: str) -> Any:
@@ -35,17 +37,45 @@ class Settings:
     )
     listen: str = setting(
         "127.0.0.1:8888",
-        "HOST:PORT of the hooks. Bind is privileged, so keep it on loopback beside kube-scheduler.",
+        "HOST:PORT of the hooks. Bind is privileged: anywhere but on loopback it needs"
+        " --tls-cert-file and what belongs to it.",
     )
     ops_listen: str = setting(
         "127.0.0.1:8889", "HOST:PORT of probes, metrics and pages; nothing there changes anything."
     )
+    tls_cert_file: str = setting(
+        "",
+        "The certificate the hooks show, in PEM, followed by its intermediates. With it the hooks"
+        " speak TLS alone. Read again when it changes, like all files of TLS.",
+    )
+    tls_private_key_file: str = setting("", "The private key of that certificate, in PEM.")
+    client_ca_file: str = setting(
+        "",
+        "The CAs, in PEM, one of which must have signed the certificate of whoever calls a hook.",
+    )
+    client_name: tuple[str, ...] = setting(
+        ("system:kube-scheduler",),
+        "Callers of the hooks must have this common name or alternative name in their certificate;"
+        " a CA signs for others too. May be repeated.",
+    )
+    ops_tls_cert_file: str = setting(
+        "",
+        "The certificate the operations port shows, in PEM; nobody is asked for one there. Without"
+        " it that port speaks plain HTTP.",
+    )
+    ops_tls_private_key_file: str = setting("", "The private key of that certificate, in PEM.")
     config: str = setting(
         "", "The policy file (actions, tiers, arguments), in the format of volcano-scheduler.conf."
     )
     scheduler_name: tuple[str, ...] = setting(
         ("gang-scheduler", "volcano", "kube-batch"),
         "Pods of these schedulers are ours; all others only use up room. May be repeated.",
+    )
+    node_selector: tuple[str, ...] = setting(
+        (),
+        "Only nodes with one of these labels, each written key:value, are ours: no pod of ours goes"
+        " to another, and shares are parts of these alone. Without any, all nodes are. May be"
+        " repeated.",
     )
     hold_s: float = setting(
         30.0,
@@ -83,6 +113,16 @@ class Settings:
         False,
         "Make every namespace without a queue of its own an implicit queue of weight 1, instead of"
         " sharing the default one.",
+    )
+    unlisted_namespaces: str = setting(
+        "allow",
+        "What namespaces may use on which nobody wrote queues (`gang-extender.io/queues` or"
+        " `scheduling.volcano.sh/queue-name`): `allow` any queue, `deny` all of them.",
+    )
+    budgets_are_gangs: bool = setting(
+        False,
+        "Make pods that name no group, and that a PodDisruptionBudget of their namespace selects, a"
+        " gang whose minMember is its minAvailable, as kube-batch once did.",
     )
     prefer: str = setting(
         "nothing",
@@ -130,7 +170,7 @@ class Settings:
     log_level: str = setting("info", "debug, info, warning or error.")
 
     def __post_init__(self) -> None:
-        port = address(self.listen, "--listen")[1]
+        host, port = address(self.listen, "--listen")
         if port == address(self.ops_listen, "--ops-listen")[1]:
             raise BadConfiguration(
                 f"--listen and --ops-listen both say port {port}; give each its own"
@@ -140,10 +180,30 @@ class Settings:
                 f"--prefer {self.prefer!r} is not one of {', '.join(PREFERENCES)}"
             )
         self._check_lease()
+        if self.unlisted_namespaces not in UNLISTED:
+            raise BadConfiguration(
+                f"--unlisted-namespaces {self.unlisted_namespaces!r} is neither allow nor deny"
+            )
+        label_pairs(self.node_selector)
         if self.bind_timeout_s <= self.hold_s:
             raise BadConfiguration(
                 f"--bind-timeout-s {self.bind_timeout_s:g} leaves no time to bind after --hold-s"
                 f" {self.hold_s:g}; make it at least {self.hold_s + 15:g}"
+            )
+        self._check_tls(host)
+
+    def _check_tls(self, host: str) -> None:
+        together("tls_cert_file", "tls_private_key_file", "client_ca_file", of=self)
+        together("ops_tls_cert_file", "ops_tls_private_key_file", of=self)
+        if not self.client_name or not all(self.client_name):
+            raise BadConfiguration(
+                "--client-name is empty; name who may call the hooks, like system:kube-scheduler"
+            )
+        if not self.tls_cert_file and not is_loopback(host):
+            raise BadConfiguration(
+                f"--listen {self.listen} is open to others, and whoever calls a hook may bind pods;"
+                " give --tls-cert-file, --tls-private-key-file and --client-ca-file, or listen on"
+                " 127.0.0.1"
             )
 
     def _check_lease(self) -> None:
@@ -168,6 +228,40 @@ def address(text: str, flag: str) -> tuple[str, int]:
     if not colon or not host or not port.isdigit() or int(port) > 65535:
         raise BadConfiguration(f"{flag} {text!r} is not HOST:PORT; write it like 127.0.0.1:8888")
     return host.strip("[]"), int(port)
+
+
+def label_pairs(written: Iterable[str]) -> frozenset[tuple[str, str]]:
+    """Read labels as Volcano's `--node-selector` has them: key:value, several with commas."""
+    pairs = set()
+    for text in (text for each in written for text in each.split(",")):
+        key, _, value = (half.strip() for half in text.partition(":"))
+        if not key or not value:
+            raise BadConfiguration(
+                f"--node-selector {text!r} is not key:value; write it like example.com/pool:batch"
+            )
+        pairs.add((key, value))
+    return frozenset(pairs)
+
+
+def is_loopback(host: str) -> bool:
+    """Ask whether only this machine reaches *host*; a name but localhost may lead anywhere."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def flag(name: str) -> str:
+    """Name the flag of the field *name*."""
+    return f"--{name.replace('_', '-')}"
+
+
+def together(*names: str, of: Settings) -> None:
+    """Refuse some of these settings without the others."""
+    absent = [flag(name) for name in names if not getattr(of, name)]
+    if 0 < len(absent) < len(names):
+        given = [flag(name) for name in names if getattr(of, name)]
+        raise BadConfiguration(f"{' and '.join(given)} needs {' and '.join(absent)} beside it")
 
 
 def variable(name: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from extender.audit.everything import Audit
 from extender.cache.assignment import QueuePolicy
@@ -40,6 +40,8 @@ from extender.reporting.holdnews import HoldNews
 from extender.reporting.journal import Journal
 from extender.reporting.reporter import Reporter
 from extender.settings import Settings
+from extender.tls import rotation
+from extender.tls.rotation import Certificates
 from extender.web.app import create_app
 from extender.web.hooks import Hooks
 
@@ -53,15 +55,21 @@ class Runtime:
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         reach: Callable[[Cluster, Metrics, Mandate], ClusterPorts],
+        certificates: Sequence[Certificates] = (),
     ) -> None:
         metrics, journal, published = Metrics(), Journal(), Published()
         policies = PolicyFile(settings.config)
-        limits = _limits(settings)
+        limits = Limits.of(settings)
         self._commit_s = limits.commit_s
 
         # What is heard, and whether we may act upon it.
         timer = LoopTimer(loop)
-        cluster = Cluster(clock, _queue_policy(settings), stuck_s=settings.stuck_s)
+        cluster = Cluster(
+            clock,
+            QueuePolicy.of(settings),
+            stuck_s=settings.stuck_s,
+            budgets_are_gangs=settings.budgets_are_gangs,
+        )
         self._leadership = leadership = Leadership(settings, clock, timer, metrics)
         self._ports = ports = reach(cluster, metrics, leadership.mandate)
         leadership.stand(ports.leases, is_warm=lambda: not cluster.readiness())
@@ -109,7 +117,9 @@ class Runtime:
         self.hooks = Hooks(
             gate=gate,
             barrier=barrier,
-            read_pod=pods.reader(frozenset(settings.scheduler_name), cluster.seen),
+            read_pod=pods.reader(
+                frozenset(settings.scheduler_name), cluster.seen, cluster.membership
+            ),
             readiness=may_answer,
             clock=clock,
             metrics=metrics,
@@ -176,6 +186,9 @@ class Runtime:
         leadership.on_change(begun=begun, ended=ended)
 
         # What is told to those who look.
+        for each in certificates:
+            each.show_in(metrics)
+        self._looks = [Rounds(timer, each.look, every_s=rotation.LOOK_S) for each in certificates]
         metrics.holds.set_function(lambda: barrier.holds)
         self.pages = create_app(
             journal=journal,
@@ -185,7 +198,7 @@ class Runtime:
             readiness=may_answer,
             warmth=cluster.readiness,
             standby=leadership.readiness,
-            notes=news.notes,
+            notes=lambda: [*news.notes(), *(each.problem for each in certificates if each.problem)],
             silence=lambda: cluster.freshness.silence(clock.monotonic()),
         )
 
@@ -198,7 +211,8 @@ class Runtime:
         """Listen to the cluster, plan, and tell."""
         self._ports.start()
         self._reporter.start()
-        self._rounds.start()
+        for each in (self._rounds, *self._looks):
+            each.start()
         if self._leadership.is_shared:
             self._terms.start()
             self._leadership.start()
@@ -223,25 +237,9 @@ class Runtime:
 
     def stop(self) -> None:
         """End every thread."""
-        self._rounds.stop()
-        self._terms.stop()
+        for each in (self._rounds, self._terms, *self._looks):
+            each.stop()
         self._errands.end()
         self._cycle.stop()
         self._reporter.stop()
         self._ports.stop()
-
-
-def _queue_policy(settings: Settings) -> QueuePolicy:
-    return QueuePolicy(
-        default_queue=settings.default_queue, namespaces_are_queues=settings.namespaces_are_queues
-    )
-
-
-def _limits(settings: Settings) -> Limits:
-    """Split the time kube-scheduler gives a bind."""
-    return Limits.within(
-        settings.hold_s,
-        settings.bind_timeout_s,
-        max_holds=settings.max_holds,
-        take_back_s=None if settings.dry_run else settings.take_back_s or None,
-    )

@@ -13,8 +13,8 @@ from extender.model.gang import Gang, GangKey, Phase, PodGroup
 from extender.model.memo import Memo
 from extender.model.node import Node, NodeFacts, NodeTable, Taint
 from extender.model.pod import OCCUPYING_SET, Pod, PodUid, Shape, Status
-from extender.model.queue import Queue, QueueState
-from extender.model.resources import CPU, MEMORY, PODS, Resources
+from extender.model.queue import Queue, QueueState, Share
+from extender.model.resources import CPU, MEMORY, NOTHING, PODS, Resources
 from extender.model.snapshot import DisruptionBudget, Snapshot
 from extender.plan.decision import Plan
 
@@ -139,11 +139,22 @@ def queue(name: str, weight: int = 1, **rest: Any) -> Queue:
     return Queue(name=name, weight=weight, state=state, **rest)
 
 
+def share(
+    name: str, *, at_most: Resources | None = None, at_least: Resources | None = None
+) -> Share:
+    """Give a namespace a share of a queue, written `queue/namespace`."""
+    queue, namespace = name.split("/")
+    return Share(
+        queue=queue, namespace=namespace, most=at_most or NOTHING, least=at_least or NOTHING
+    )
+
+
 def cluster(
     members: Iterable[Node],
     gangs: Iterable[Gang] = (),
     queues: Iterable[Queue] = (),
     *,
+    shares: Iterable[Share] = (),
     strangers: Mapping[str, Resources] | None = None,
     budgets: Sequence[DisruptionBudget] = (),
     now: float = NOW,
@@ -158,6 +169,7 @@ def cluster(
         nodes=table,
         gangs={key: everybody[key] for key in sorted(everybody)},
         queues={each.name: each for each in sorted(queues, key=lambda each: each.name)},
+        shares={each.name: each for each in sorted(shares, key=lambda each: each.name)},
         budgets=tuple(budgets),
         protected=protected or {},
     )
@@ -208,8 +220,8 @@ def carried_out(snapshot: Snapshot, plan: Plan) -> Snapshot:
             replace(each, pods=tuple(pods), group=replace(each.group, phase=phase), memo=Memo())
         )
     return cluster(
-        snapshot.nodes.nodes, gangs, snapshot.queues.values(), budgets=snapshot.budgets,
-        now=snapshot.now,
+        snapshot.nodes.nodes, gangs, snapshot.queues.values(), shares=snapshot.shares.values(),
+        budgets=snapshot.budgets, now=snapshot.now,
     )  # fmt: skip
 
 

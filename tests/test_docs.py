@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 
 from extender import policyfile
-from extender.audit import queues
+from extender.audit import namespaces, queues
 from extender.cli.main import main
-from extender.kube.decode import membership
+from extender.kube.decode import membership, objects
+from extender.model.queue import (
+    ALLOWED_CLASSES,
+    ALLOWED_QUEUES,
+    AT_LEAST,
+    AT_MOST,
+    HOME_QUEUE,
+)
 from extender.plan.policy import policies
 from extender.settings import Settings
 
@@ -32,7 +43,7 @@ def yaml_blocks(page: str) -> list[str]:
 
 
 def test_the_policy_of_the_manual_is_the_one_in_force_without_a_file() -> None:
-    shown, _ = yaml_blocks("configuration.md")
+    shown, *_ = yaml_blocks("configuration.md")
 
     parsed = policies.parse(shown, "manual")
     assert parsed.actions == policies.DEFAULT.actions
@@ -40,10 +51,17 @@ def test_the_policy_of_the_manual_is_the_one_in_force_without_a_file() -> None:
 
 
 def test_the_flat_file_of_the_manual_is_read() -> None:
-    _, flat = yaml_blocks("configuration.md")
+    _, flat, *_ = yaml_blocks("configuration.md")
 
     (tier,) = policies.parse(flat, "manual").tiers
     assert " ".join(option.name for option in tier) == "gang priority drf predicates proportion"
+
+
+def test_the_quota_of_the_manual_gives_its_namespace_a_weight() -> None:
+    *_, written = yaml_blocks("configuration.md")
+    raw = msgspec.convert(yaml.safe_load(written), objects.RawQuota)
+
+    assert objects.to_quota(raw).weight == 3
 
 
 def test_the_concepts_name_the_keys_of_groups_in_the_order_in_which_they_win() -> None:
@@ -58,11 +76,36 @@ def test_the_concepts_name_the_keys_of_groups_in_the_order_in_which_they_win() -
 
 def test_the_findings_of_the_manual_are_those_there_are() -> None:
     text = (DOCS / "operations.md").read_text().partition("## Findings")[2].partition("\n## ")[0]
-    shown = re.findall(r"^\| (Queue|Policy) \| `(\w+)` \|", text, re.M)
+    shown = re.findall(r"^\| (\w+) \| `(\w+)` \|", text, re.M)
 
-    of_queues = [("Queue", reason) for reason in queues.REASONS]
-    of_policies = [("Policy", reason) for reason in policyfile.REASONS]
-    assert sorted(shown) == sorted([*of_queues, *of_policies])
+    known = [("Queue", reason) for reason in queues.REASONS]
+    known += [("Policy", reason) for reason in policyfile.REASONS]
+    known += [(kind, reason) for kind, all_ in namespaces.REASONS.items() for reason in all_]
+    assert sorted(shown) == sorted(known)
+
+
+def test_the_plan_of_the_namespaces_page_is_what_it_shows() -> None:
+    page = (DOCS / "namespaces.md").read_text()
+    (shown,) = re.findall(r"^```console\n(.*?)^```$", page, re.M | re.S)
+    command, _, output = shown.partition("\n")
+    ran = subprocess.run(
+        [sys.executable, "-m", "extender", *command.removeprefix("$ ").split()[1:]],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "140"},
+    )
+
+    told = f"{ran.stdout}{ran.stderr}".rstrip().splitlines()
+    assert [line.rstrip() for line in told] == output.splitlines()
+
+
+def test_the_namespaces_page_names_the_annotations_there_are() -> None:
+    table = (DOCS / "namespaces.md").read_text().partition("## At work")[0]
+
+    assert re.findall(r"^\| `([\w./-]+):", table, re.M) == [
+        HOME_QUEUE, ALLOWED_QUEUES, AT_MOST, AT_LEAST, ALLOWED_CLASSES
+    ]  # fmt: skip
 
 
 def test_the_policies_of_the_manual_are_those_in_the_manifests() -> None:

@@ -9,6 +9,7 @@ import pytest
 from extender.cache.inflight import SOMEWHERE, Stage
 from extender.model.gang import GangKey, Membership
 from extender.model.pod import Status
+from extender.model.queue import Namespace
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.plan.decision import OpenQueue, Plan, Standing, Verdict
@@ -18,6 +19,7 @@ from tests.cache.building import (
     group,
     lone,
     member_of,
+    node,
     pod,
     uid,
 )
@@ -111,6 +113,22 @@ def test_a_gang_of_a_queue_it_may_not_name_is_refused_before_any_plan() -> None:
     world = World(group(min_member=1, queue="nowhere"))
 
     assert world.ask("p0").outcome == "QueueNotFound"
+
+
+def test_a_pod_without_a_group_uses_no_queue_that_its_namespace_may_not() -> None:
+    lists = Namespace(name="a", allowed=frozenset({"silver", "bronze"}))
+    world = World(lone("web"), lists)
+
+    assert world.ask_lone("web").outcome == "QueueNotAllowed"
+    assert world.ask_lone("web", queue="default").outcome == "QueueNotAllowed"
+    assert world.ask_lone("vital", priority_class="system-node-critical").outcome == "passed"
+
+
+def test_a_gang_that_names_no_queue_does_not_arrive_where_its_namespace_has_to() -> None:
+    lists = Namespace(name="a", allowed=frozenset({"silver", "bronze"}))
+    world = World(group(), lists)
+
+    assert world.ask("p0").outcome == "QueueNotAllowed"
 
 
 def test_a_surplus_member_waits_for_the_plan_where_others_wait_for_room() -> None:
@@ -224,3 +242,58 @@ def test_a_node_we_have_not_heard_of_counts_as_full() -> None:
     world = World(prefer="spread")
 
     assert world.gate.prioritize(bare_pod("web"), ["n1", "new"]) == {"n1": 9, "new": 0}
+
+
+def test_pods_of_ours_may_have_none_but_nodes_of_ours() -> None:
+    world = World(group(min_member=1), node("n2", ours=False))
+
+    answers = [world.ask_lone("single"), world.ask("p0", offered=["n2", "n1"])]
+
+    assert [list(answer.nodes) for answer in answers] == [["n1"], ["n1"]]
+    sentence = "NodeNotOurs: nodes without a label of --node-selector are not ours"
+    assert answers[0].refused == {"n2": sentence}
+
+
+def test_where_only_nodes_of_others_are_offered_every_one_is_refused_and_nothing_promised() -> None:
+    world = World(*(node(name, ours=False) for name in NODES))
+    critical = {"namespace": "kube-system"}
+
+    answers = [world.ask_lone("single"), world.ask_lone("agent", **critical)]
+
+    assert [answer.outcome for answer in answers] == ["NodeNotOurs"] * 2
+    assert [set(answer.refused) for answer in answers] == [set(NODES)] * 2
+    assert not len(world.table)
+
+
+def test_pods_of_other_schedulers_go_where_they_like() -> None:
+    world = World(node("n2", ours=False))
+
+    assert list(world.ask_lone("foreign", ours=False).nodes) == NODES
+
+
+def test_a_node_that_becomes_ours_is_offered_to_pods_of_ours_again() -> None:
+    world = World(node("n2", ours=False))
+    world.see(node("n2"))
+
+    assert list(world.ask_lone("single").nodes) == NODES
+
+
+def test_a_place_on_a_node_that_is_ours_no_more_is_moved_to_one_that_is() -> None:
+    world = World(group(), pod("p0"), pod("p1"))
+    world.promise("p0", "n2")
+    world.see(node("n2", ours=False))
+
+    assert list(world.ask("p0").nodes) == ["n1"]
+    assert world.of("p0").node == "n1"
+
+
+def test_a_place_on_a_node_that_is_ours_no_more_is_given_back_where_there_is_no_other() -> None:
+    world = World(group(), pod("p0"), pod("p1"))
+    world.promise("p0", "n2")
+    world.ledger.refused(uid("p0"))
+    world.wait(1)  # it is woken, with its node as the nomination
+    world.see(node("n2", ours=False))
+    world.clock.time += 5
+
+    assert world.ask("p0", offered=["n2"], nominated="n2").outcome == "NodeNotOurs"
+    assert not len(world.table)

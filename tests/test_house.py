@@ -22,6 +22,9 @@ _SOCKETS = ("socket", "ssl", "http", "httptools", "urllib3", "urllib.request", "
 #: Who has to do with sockets, but not with the API server's.
 _OTHER_SOCKETS = {
     "web/hookport.py": "listens: kube-scheduler asks here",
+    "tls/contexts.py": "says how TLS is spoken, on sockets of others",
+    "tls/guard.py": "reads why a handshake failed",
+    "tls/rotation.py": "says which certificates are in force",
     "server.py": "hands the listening socket over",
     "embedded.py": "listens, and asks our own operations port",
     "cli/ask.py": "asks our own operations port",

@@ -10,7 +10,7 @@ from extender.model.gang import Membership
 from extender.model.pod import Pod, Status
 from extender.model.queue import Queue
 from extender.model.resources import Resources
-from extender.plan.decision import Plan, QueueFigures
+from extender.plan.decision import Plan, QueueFigures, ShareFigures
 from extender.preemption import Preemption
 from tests.cache.building import bare_pod, cluster, group, lone, member_of, node, pod, uid
 
@@ -161,3 +161,26 @@ class TestQueues:
         world = self.world(rich=(3, 3))
 
         assert world.ask("p0", by=bare_pod("p9"), of=member_of()) == ["p0"]
+
+
+def test_what_a_namespace_has_at_least_of_a_queue_may_not() -> None:
+    world = World(group(), *running(4))
+
+    def has(number: int) -> list[str]:
+        share = ShareFigures(
+            queue="default", namespace="a", at_least=cpus(2), allocated=cpus(number)
+        )
+        world.plan = Plan(shares={"default/a": share})
+        return world.ask("p0", "p1", by=bare_pod("boss", namespace="b"))
+
+    assert has(3) == []
+    assert has(4) == ["p0", "p1"]
+    assert world.ask("p0", "p1") == ["p0", "p1"], "its own may"
+
+
+def test_whoever_runs_on_a_node_of_others_may_not_for_that_makes_no_room_of_ours() -> None:
+    world = World(group(), *running(3))
+    world.cluster.apply(Upsert(node("n1", ours=False)))
+
+    assert world.ask("p0") == []
+    assert world.ask("p0", by=bare_pod("foreign", ours=False)) == ["p0"]

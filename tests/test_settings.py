@@ -7,7 +7,16 @@ from dataclasses import fields
 import pytest
 
 from extender.errors import BadConfiguration
-from extender.settings import Settings, address, check_environment, variable
+from extender.settings import (
+    Settings,
+    address,
+    check_environment,
+    flag,
+    label_pairs,
+    variable,
+)
+
+TLS = {"tls_cert_file": "c", "tls_private_key_file": "k", "client_ca_file": "a"}
 
 
 def test_every_setting_says_why_it_exists() -> None:
@@ -44,6 +53,50 @@ def test_an_unknown_preference_is_refused_with_the_words_there_are() -> None:
         Settings(prefer="packed")
 
 
+def test_unlisted_namespaces_are_allowed_or_denied_and_nothing_else() -> None:
+    with pytest.raises(BadConfiguration, match="'refuse' is neither allow nor deny"):
+        Settings(unlisted_namespaces="refuse")
+
+
+@pytest.mark.parametrize(
+    "listen", ["0.0.0.0:8888", "[::]:8888", "10.0.0.7:8888", "gang-extender.gang-system.svc:8888"]
+)
+def test_plain_http_is_refused_where_others_could_reach_it(listen: str) -> None:
+    with pytest.raises(
+        BadConfiguration,
+        match=r"is open to others, .* give --tls-cert-file, .* or listen on 127\.0\.0\.1$",
+    ):
+        Settings(listen=listen)
+
+    assert Settings(listen=listen, **TLS).listen == listen
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:1", "127.8.8.8:1", "[::1]:1", "localhost:1"])
+def test_plain_http_is_good_enough_on_loopback(listen: str) -> None:
+    assert Settings(listen=listen).listen == listen
+
+
+@pytest.mark.parametrize("left_out", TLS)
+def test_tls_in_part_is_refused_with_what_is_missing(left_out: str) -> None:
+    given = {name: value for name, value in TLS.items() if name != left_out}
+
+    with pytest.raises(BadConfiguration, match=f" needs {flag(left_out)} beside it$"):
+        Settings(**given)
+
+
+def test_a_key_alone_for_the_operations_port_is_refused() -> None:
+    with pytest.raises(
+        BadConfiguration, match=r"^--ops-tls-private-key-file needs --ops-tls-cert-file beside it$"
+    ):
+        Settings(ops_tls_private_key_file="k")
+
+
+@pytest.mark.parametrize("names", [(), ("",), ("system:kube-scheduler", "")])
+def test_callers_without_a_name_are_not_allowed(names: tuple[str, ...]) -> None:
+    with pytest.raises(BadConfiguration, match="--client-name is empty; name who may call"):
+        Settings(client_name=names)
+
+
 def test_a_misspelt_variable_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(BadConfiguration, match="did you mean GANG_EXTENDER_LISTEN"):
         check_environment({"GANG_EXTENDER_LISTN": "x"})
@@ -70,3 +123,15 @@ def test_times_of_a_lease_that_leave_no_margin_are_refused(spans: tuple[int, int
     retry, renew, duration = spans
     with pytest.raises(BadConfiguration, match="must grow in this order"):
         Settings(lease_retry_s=retry, lease_renew_s=renew, lease_duration_s=duration)
+
+
+def test_labels_of_nodes_are_keys_with_values_several_with_commas_as_volcano_has_them() -> None:
+    found = label_pairs(["volcano.sh/role:train", "pool : a,pool:b"])
+
+    assert found == {("volcano.sh/role", "train"), ("pool", "a"), ("pool", "b")}
+
+
+@pytest.mark.parametrize("text", ["", "pool", "pool:", ":batch", "pool:a,"])
+def test_a_label_of_nodes_without_key_or_value_is_refused(text: str) -> None:
+    with pytest.raises(BadConfiguration, match="is not key:value; write it like example"):
+        Settings(node_selector=(text,))

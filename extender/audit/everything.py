@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from extender.audit.finding import Finding
+from extender.audit.namespaces import of_namespaces
 from extender.audit.queues import of_queues
 from extender.model.node import NodeTable
 from extender.model.quantity import LARGEST
@@ -29,7 +30,10 @@ class Audit:
 
 def audit(snapshot: Snapshot) -> tuple[Finding, ...]:
     """Find what makes no sense in *snapshot*."""
-    return tuple(of_queues(snapshot.queues, whole(snapshot.nodes)))
+    cluster = whole(snapshot.nodes)
+    shares, classes = snapshot.shares, snapshot.classes
+    found = of_namespaces(snapshot.namespaces, snapshot.queues, shares, classes, cluster)
+    return (*of_queues(snapshot.queues, cluster), *found)
 
 
 def whole(table: NodeTable) -> Resources:
@@ -42,5 +46,6 @@ def _are_alike(one: Snapshot, other: Snapshot) -> bool:
     return (
         one.queues is other.queues
         and one.namespaces is other.namespaces
+        and one.classes is other.classes
         and one.nodes.facts is other.nodes.facts
     )

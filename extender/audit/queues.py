@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from extender.audit.finding import QUEUE, WITHOUT_EFFECT, Finding, did_you_mean
 from extender.model.queue import ROOT_QUEUE, Queue
 from extender.model.resources import NOTHING, Resources, total, write_amount
-from extender.plan.queues.quota import stated
+from extender.plan.queues.limits import stated
 
 UNREADABLE = "Unreadable"
 WEIGHT_ZERO = "WeightZero"

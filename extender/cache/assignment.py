@@ -1,8 +1,9 @@
 """Whose gang is it? The queue and the priority that the cluster's policy gives a gang.
 
 Tenants write PodGroups and pods; only administrators write Namespaces, Queues and
-PriorityClasses. So a namespace says which queues its gangs may name, and a gang that names
-another one is invalid instead of being quietly moved.
+PriorityClasses. So a namespace says which queues its gangs may use, and a gang that names
+another one is invalid instead of being quietly moved. So is one that names none where the list
+leaves more than one choice: it would be in a queue that its namespace may not use.
 
 Nobody escapes: whoever has a node counts in a queue, whatever is written or deleted later. A gang
 that runs stays in the queue in which it was started, which its pods themselves say (written by
@@ -21,10 +22,18 @@ from extender.cache.catalog import Catalog
 from extender.model.dialect import WITHOUT_PRIORITY
 from extender.model.gang import PodGroup
 from extender.model.pod import Pod
-from extender.model.queue import DEFAULT_QUEUE, Namespace, PriorityClass, Queue
+from extender.model.queue import (
+    ALLOWED_CLASSES,
+    ALLOWED_QUEUES,
+    DEFAULT_QUEUE,
+    HOME_QUEUE,
+    Namespace,
+    PriorityClass,
+    Queue,
+    Share,
+)
 from extender.model.reason import Problem, Reason
-
-_CLASSES = "gang-extender.io/priority-classes"
+from extender.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +44,21 @@ class QueuePolicy:
     default_queue: str = DEFAULT_QUEUE
     #: A namespace without a queue of its name is one by itself, with weight 1.
     namespaces_are_queues: bool = False
+    #: A namespace on which nobody wrote queues may use none.
+    deny_unlisted: bool = False
+
+    @classmethod
+    def of(cls, settings: Settings) -> QueuePolicy:
+        """Read it from what was set at start."""
+        return cls(
+            default_queue=settings.default_queue,
+            namespaces_are_queues=settings.namespaces_are_queues,
+            deny_unlisted=settings.unlisted_namespaces == "deny",
+        )
+
+    def denies(self, namespace: Namespace) -> bool:
+        """Ask whether *namespace* may use no queue, because nobody wrote any on it."""
+        return self.deny_unlisted and not namespace.queue and namespace.allowed is None
 
 
 class Rank(NamedTuple):
@@ -75,9 +99,31 @@ class QueueAssignment:
                 queues[name] = Queue(name=name)
         return {name: queues[name] for name in sorted(queues)}
 
+    def all_shares(self) -> dict[str, Share]:
+        """Give what namespaces may have of single queues, by name, sorted."""
+        # What is kept in a queue that its namespace cannot use would be kept for nobody.
+        shares = [
+            share
+            for namespace in self._namespaces
+            for share in namespace.shares
+            if self._may_count(namespace.name, share.queue)
+        ]
+        return {share.name: share for share in sorted(shares, key=lambda each: each.name)}
+
+    def share(self, queue: str, namespace: str) -> Share | None:
+        """Give what a namespace may have of a queue; None where nobody wrote anything."""
+        known = self._namespaces.get(namespace)
+        if known is None or not known.shares:
+            return None
+        return next((each for each in known.shares if each.queue == queue), None)
+
     def all_namespaces(self) -> dict[str, Namespace]:
         """Give every namespace somebody told us of, sorted by name."""
         return {each.name: each for each in sorted(self._namespaces, key=lambda each: each.name)}
+
+    def all_classes(self) -> frozenset[str]:
+        """Name every priority class somebody told us of."""
+        return frozenset(each.name for each in self._classes)
 
     def queue(self, name: str) -> Queue | None:
         """Give a queue that somebody wrote."""
@@ -109,22 +155,34 @@ class QueueAssignment:
             or queue == self._policy.default_queue
             or (self._policy.namespaces_are_queues and queue in self._namespaces)
         )
-        is_allowed = known is None or queue == self._home(namespace, known) or known.allows(queue)
-        return exists and is_allowed
+        return exists and (known is None or self._may_use(known, queue))
+
+    def _may_use(self, namespace: Namespace, queue: str) -> bool:
+        if queue == self._home(namespace.name, namespace):
+            return True
+        return namespace.allows(queue) and not self._policy.denies(namespace)
 
     def _place(self, namespace: str, wanted: str) -> tuple[str, Problem | None]:
         known = self._namespaces.get(namespace)
         home = self._home(namespace, known)
         # The CRD fills in `default`, so that word is no choice of the tenant.
-        if not wanted or wanted in (home, DEFAULT_QUEUE, self._policy.default_queue):
-            return home, self._missing(home, namespace)
-        if known is None and self.knows_namespaces:
-            return wanted, Problem(
-                Reason.QUEUE_NOT_ALLOWED, f"namespace {namespace} has not been seen yet"
-            )
-        if known is not None and not known.allows(wanted):
-            return wanted, _not_allowed(wanted, known)
-        return wanted, self._missing(wanted, namespace)
+        is_choice = wanted and wanted not in (home, DEFAULT_QUEUE, self._policy.default_queue)
+        queue = wanted if is_choice else home or self._policy.default_queue
+        if known is None and (self.knows_namespaces or self._policy.deny_unlisted):
+            # Too new to be trusted with any queue: what it may use has not been heard of yet.
+            unseen = f"namespace {namespace} has not been seen yet"
+            return queue, Problem(Reason.QUEUE_NOT_ALLOWED, unseen)
+        if known is None:
+            return queue, self._missing(queue, namespace)
+        if known.problem:
+            return queue, Problem(Reason.QUEUE_NOT_ALLOWED, known.problem)
+        if self._policy.denies(known):
+            return queue, _denied(known)
+        if not is_choice and not home:
+            return queue, _no_home(queue, known)
+        if not self._may_use(known, queue):
+            return queue, _not_allowed(queue, known)
+        return queue, self._missing(queue, namespace)
 
     def rank(self, group: PodGroup, pods: Iterable[Pod]) -> Rank:
         """Give the value of its priority class; without the field, that of its foremost pod.
@@ -174,16 +232,23 @@ class QueueAssignment:
         if known is None and self.knows_namespaces:
             return f"{says_nothing}, which has not been seen yet"
         if known is None or known.classes is None:
-            return f"{says_nothing}; its annotation {_CLASSES} would have to list it"
+            return f"{says_nothing}; its annotation {ALLOWED_CLASSES} would have to list it"
         allowed = ", ".join(sorted(known.classes)) or "none"
-        return f"{says_nothing}; its annotation {_CLASSES} allows {allowed}"
+        return f"{says_nothing}; its annotation {ALLOWED_CLASSES} allows {allowed}"
 
     def _home(self, name: str, namespace: Namespace | None) -> str:
+        """Give the queue of gangs that name none; empty when each of them has to name one."""
         if namespace is not None and namespace.queue:
             return namespace.queue
-        if name in self._queues or self._policy.namespaces_are_queues:
-            return name
-        return self._policy.default_queue
+        is_queue = name in self._queues or self._policy.namespaces_are_queues
+        usual = (name, self._policy.default_queue) if is_queue else (self._policy.default_queue,)
+        if namespace is None:
+            return usual[0]
+        if self._policy.denies(namespace):
+            return ""
+        listed = namespace.allowed or ()
+        only = listed if len(listed) == 1 else ()
+        return next(filter(namespace.allows, (*usual, *only)), "")
 
     def _missing(self, name: str, namespace: str) -> Problem | None:
         queue = self._queues.get(name)
@@ -204,5 +269,29 @@ def _not_allowed(wanted: str, namespace: Namespace) -> Problem:
     return Problem(
         Reason.QUEUE_NOT_ALLOWED,
         f"namespace {namespace.name} may not use queue {wanted}; its annotation"
-        f" gang-extender.io/queues allows {allowed}",
+        f" {ALLOWED_QUEUES} allows {allowed}",
+    )
+
+
+def _no_home(usual: str, namespace: Namespace) -> Problem:
+    """Say that a gang has to name a queue, and which ones it may."""
+    if not namespace.allowed:
+        message = (
+            f"namespace {namespace.name} may use no queue: its annotation {ALLOWED_QUEUES} is"
+            " empty; an administrator has to list one there"
+        )
+    else:
+        message = (
+            f"namespace {namespace.name} may not use queue {usual}, where gangs are that name none;"
+            f" name one of {', '.join(sorted(namespace.allowed))}, or have the annotation"
+            f" {HOME_QUEUE} of the namespace name it for all"
+        )
+    return Problem(Reason.QUEUE_NOT_ALLOWED, message)
+
+
+def _denied(namespace: Namespace) -> Problem:
+    return Problem(
+        Reason.QUEUE_NOT_ALLOWED,
+        f"namespace {namespace.name} may use no queue: unlisted namespaces are denied; an"
+        f" administrator has to list queues in its annotation {ALLOWED_QUEUES}",
     )

@@ -15,7 +15,7 @@ from extender.model.gang import Membership, PodGroup
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.queue import Namespace, PriorityClass, Queue
-from extender.model.snapshot import DisruptionBudget
+from extender.model.snapshot import DisruptionBudget, ResourceQuota
 
 
 class Kind(Enum):
@@ -28,6 +28,7 @@ class Kind(Enum):
     NAMESPACE = "namespaces"
     PRIORITY_CLASS = "priorityclasses"
     BUDGET = "poddisruptionbudgets"
+    QUOTA = "resourcequotas"
     GROUP = "podgroups"
     QUEUE = "queues"
 
@@ -39,7 +40,9 @@ class SeenPod(msgspec.Struct, frozen=True):
     membership: Membership
 
 
-Item: TypeAlias = SeenPod | Node | Namespace | PriorityClass | DisruptionBudget | PodGroup | Queue
+Item: TypeAlias = (
+    SeenPod | Node | Namespace | PriorityClass | DisruptionBudget | ResourceQuota | PodGroup | Queue
+)
 
 
 class Upsert(msgspec.Struct, frozen=True):
@@ -71,7 +74,7 @@ def key_of(item: Item) -> str:
     """Name *item* as a `Delete` of it would."""
     if isinstance(item, SeenPod):
         return item.pod.uid
-    if isinstance(item, PodGroup | DisruptionBudget):
+    if isinstance(item, PodGroup | DisruptionBudget | ResourceQuota):
         return f"{item.namespace}/{item.name}"
     return item.name
 
@@ -82,6 +85,7 @@ _KINDS: dict[type, Kind] = {
     Namespace: Kind.NAMESPACE,
     PriorityClass: Kind.PRIORITY_CLASS,
     DisruptionBudget: Kind.BUDGET,
+    ResourceQuota: Kind.QUOTA,
     PodGroup: Kind.GROUP,
     Queue: Kind.QUEUE,
 }

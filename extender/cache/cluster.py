@@ -12,30 +12,33 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, KeysView, Mapping
-from itertools import count, islice
+from itertools import count, groupby, islice
 from typing import Any
 
 from extender.cache.assignment import QueueAssignment, QueuePolicy
+from extender.cache.budget_gangs import BudgetGangs
 from extender.cache.catalog import Catalog, Store
 from extender.cache.changes import Change, Delete, Item, Kind, Upsert, key_of, kind_of
-from extender.cache.freshness import Freshness
 from extender.cache.gangs import Gangs, assemble
 from extender.cache.inflight import Inflight, Stage
 from extender.cache.listeners import GroupListener, Listeners, News, NodeListener, PodListener
 from extender.cache.misfits import Misfits
 from extender.cache.pods import LONGEST_GRACE_S, STUCK_S, Pods
 from extender.cache.rooms import Rooms
-from extender.model.gang import GangKey, Membership, PodGroup
+from extender.model.gang import GangKey, Membership, Phase, PodGroup
 from extender.model.node import Node
 from extender.model.pod import HostPort, Pod, PodUid
-from extender.model.queue import Namespace, PriorityClass, Queue
+from extender.model.queue import Namespace, PriorityClass, Queue, Share
 from extender.model.reason import Problem
 from extender.model.resources import CPU, MEMORY, NOTHING, Resources
-from extender.model.snapshot import DisruptionBudget, Snapshot
+from extender.model.snapshot import DisruptionBudget, ResourceQuota, Snapshot
 from extender.ports import Clock
+from extender.timing.freshness import Freshness
 
 #: Objects of a list that are taken in under one hold of the lock.
 _BATCH = 200
+#: How long a controller may take to create pods of a gang that was let in.
+_CREATED_S = 60.0
 #: How long kube-scheduler may go by what a node had before it shrank.
 _SHRUNK_S = 30.0
 
@@ -50,6 +53,7 @@ class Cluster:
         *,
         stuck_s: float = STUCK_S,
         seen_s: float | None = None,
+        budgets_are_gangs: bool = False,
     ) -> None:
         """*stuck_s* after its grace a deleted pod is given up, but not before *seen_s* of ours.
 
@@ -69,12 +73,19 @@ class Cluster:
         self.inflight = Inflight(clock.monotonic, self.pod, self._freed, self._room_changed)
         #: Where kube-scheduler would not have a gang though we saw room.
         self.misfits = Misfits(clock.monotonic)
+        self._budget_gangs = BudgetGangs() if budgets_are_gangs else None
         self._pods = Pods(
-            self._rooms, self._gangs, self.inflight, self.misfits, self._expected_until
+            self._rooms,
+            self._gangs,
+            self.inflight,
+            self.misfits,
+            self._expected_until,
+            self._budget_gangs.membership if self._budget_gangs else None,
         )
         self._nodes: Catalog[Node] = Catalog(self._node_changed)
         self._groups: Catalog[PodGroup] = Catalog(self._group_changed)
         self._budgets: Catalog[DisruptionBudget] = Catalog(self._budget_changed)
+        self._quotas: Catalog[ResourceQuota] = Catalog(self._quota_changed)
         queues: Catalog[Queue] = Catalog(self._queue_changed)
         namespaces: Catalog[Namespace] = Catalog(self._namespace_changed)
         classes: Catalog[PriorityClass] = Catalog(self._class_changed)
@@ -83,21 +94,31 @@ class Cluster:
             Kind.NODE: self._nodes,
             Kind.GROUP: self._groups,
             Kind.BUDGET: self._budgets,
+            Kind.QUOTA: self._quotas,
             Kind.QUEUE: queues,
             Kind.NAMESPACE: namespaces,
             Kind.PRIORITY_CLASS: classes,
         }
         self._policy = QueueAssignment(policy or QueuePolicy(), queues, namespaces, classes)
         self._queues: dict[str, Queue] | None = None
+        self._shares: dict[str, Share] | None = None
         self._namespaces: Mapping[str, Namespace] | None = None
+        self._classes: frozenset[str] | None = None
         self._sorted_budgets: tuple[DisruptionBudget, ...] | None = None
+        #: When each gang was let in, in monotonic seconds, while that was not long ago.
+        self._let_in: dict[GangKey, float] = {}
+        #: How many quotas there are, by namespace.
+        self._quotas_in: dict[str, int] = {}
+        self._sorted_quotas: Mapping[str, tuple[ResourceQuota, ...]] | None = None
         self._misfits_shown: Mapping[GangKey, frozenset[str]] = {}
         self._generations = count(1)
         #: Grows with every change that may change the plan.
         self.generation = 0
+        #: Nodes that are not ours; any thread may look a name up.
+        self.foreign: set[str] = set()
         #: When each node last shrank.
         self._shrunk: dict[str, float] = {}
-        #: What all ready nodes have together; replaced as a whole value.
+        #: What all ready nodes of ours have together; replaced as a whole value.
         self.total = NOTHING
         #: Kept by those who follow the API server.
         self.freshness = Freshness()
@@ -173,8 +194,12 @@ class Cluster:
                 nodes=self._rooms.table(),
                 gangs=gangs,
                 queues=self._queues or {},
+                shares=self._shares or {},
                 namespaces=self._namespaces or {},
+                classes=self._classes or frozenset(),
                 budgets=self._sorted_budgets or (),
+                quotas=self._sorted_quotas or {},
+                let_in_lately=self._let_in_lately(),
                 stuck=self._pods.stuck,
                 misfits={
                     pod.shape: names
@@ -191,6 +216,10 @@ class Cluster:
     def seen(self, uid: PodUid) -> tuple[Pod, Membership] | None:
         """Give a pod of ours as last seen, with its membership."""
         return self._pods.seen(uid)
+
+    def membership(self, pod: Pod, said: Membership) -> Membership:
+        """Give what a pod is a member of that by itself *said* so; the watch may not know it."""
+        return self._budget_gangs.membership(pod, said) if self._budget_gangs else said
 
     def gang_of(self, uid: PodUid) -> GangKey | None:
         """Name the gang of a pod; a promise may be known before its pod."""
@@ -280,6 +309,10 @@ class Cluster:
         """Give a queue as last seen; None for one nobody wrote."""
         return self._policy.queue(name)
 
+    def share(self, queue: str, namespace: str) -> Share | None:
+        """Give what a namespace may have of a queue; None where nobody wrote anything."""
+        return self._policy.share(queue, namespace)
+
     def queue_of(
         self, key: GangKey | None, namespace: str, wanted: str
     ) -> tuple[str, Problem | None]:
@@ -295,6 +328,10 @@ class Cluster:
         """Give the queue in which a pod was promised its room; empty when it was not."""
         promise = self.inflight.of(uid)
         return promise.queue if promise else ""
+
+    def has_quotas(self, namespace: str) -> bool:
+        """Ask whether a ResourceQuota limits what may be created in *namespace*."""
+        return self._quotas_in.get(namespace, 0) > 0
 
     def readiness(self) -> list[str]:
         """Say what keeps the mirror from being trusted; nothing when it can be."""
@@ -336,13 +373,26 @@ class Cluster:
         self.generation = next(self._generations)
         self._listeners.wake()
 
+    def _let_in_lately(self) -> frozenset[GangKey]:
+        since = self._clock.monotonic() - _CREATED_S
+        for key in [key for key, at in self._let_in.items() if at <= since]:
+            del self._let_in[key]
+        return frozenset(self._let_in)
+
     def _sort_policy(self) -> None:
         if self._queues is None:
             self._queues = self._policy.all_queues()
+        if self._shares is None:
+            self._shares = self._policy.all_shares()
         if self._namespaces is None:
             self._namespaces = self._policy.all_namespaces()
+        if self._classes is None:
+            self._classes = self._policy.all_classes()
         if self._sorted_budgets is None:
             self._sorted_budgets = tuple(sorted(self._budgets, key=key_of))
+        if self._sorted_quotas is None:
+            quotas = groupby(sorted(self._quotas, key=key_of), key=lambda quota: quota.namespace)
+            self._sorted_quotas = {namespace: tuple(each) for namespace, each in quotas}
 
     def _put(self, item: Item, dialect: str, news: News) -> tuple[str, str]:
         key, teller = key_of(item), item.dialect if isinstance(item, PodGroup) else dialect
@@ -357,6 +407,10 @@ class Cluster:
             self.versions.pop(name, None)
         if old is not None and new is not None and not old.allocatable.fits_in(new.allocatable):
             self._shrunk[name] = self._clock.monotonic()
+        if new is not None and not new.ours:
+            self.foreign.add(name)
+        else:
+            self.foreign.discard(name)
         self.total = self.total + _ready_room(new) - _ready_room(old)
         news.nodes.append((name, new))
 
@@ -364,6 +418,10 @@ class Cluster:
         self, key: str, old: PodGroup | None, new: PodGroup | None, news: News
     ) -> None:
         self._gangs.touch((GangKey(key),))
+        if new is None or new.phase is not Phase.INQUEUE:
+            self._let_in.pop(GangKey(key), None)
+        elif old is None or old.phase is not Phase.INQUEUE:
+            self._let_in[GangKey(key)] = self._clock.monotonic()
         if new is None or (old is not None and old.uid != new.uid):
             self.misfits.forget(GangKey(key))
         news.groups.append((GangKey(key), new))
@@ -371,24 +429,36 @@ class Cluster:
     def _queue_changed(self, name: str, old: Queue | None, new: Queue | None, news: News) -> None:
         if old is None or new is None or old.problem != new.problem:
             self._gangs.touch_all()
-        self._queues = None
+        self._queues = self._shares = None
 
     def _namespace_changed(
         self, name: str, old: Namespace | None, new: Namespace | None, news: News
     ) -> None:
         self._gangs.touch_namespace(name)
-        self._queues = self._namespaces = None
+        self._queues = self._shares = self._namespaces = None
 
     def _class_changed(
         self, name: str, old: PriorityClass | None, new: PriorityClass | None, news: News
     ) -> None:
         self._gangs.touch_all()
+        self._classes = None
 
     def _budget_changed(
         self, name: str, old: DisruptionBudget | None, new: DisruptionBudget | None, news: News
     ) -> None:
         self._sorted_budgets = None
+        if self._budget_gangs is not None and (moved := self._budget_gangs.change(old, new)):
+            self._pods.regroup(moved, news)
+
+    def _quota_changed(
+        self, name: str, old: ResourceQuota | None, new: ResourceQuota | None, news: News
+    ) -> None:
+        self._sorted_quotas = None
+        namespace = name.partition("/")[0]
+        step = (new is not None) - (old is not None)
+        self._quotas_in[namespace] = self._quotas_in.get(namespace, 0) + step
 
 
 def _ready_room(node: Node | None) -> Resources:
-    return node.allocatable if node is not None and node.ready else NOTHING
+    counts = node is not None and node.ready and node.ours
+    return node.allocatable if node is not None and counts else NOTHING

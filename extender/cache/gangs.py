@@ -93,7 +93,9 @@ def assemble(
         queue=queue,
         priority=rank.value,
         problem=_problem(group, roster) or misplaced,
-        remark="; ".join(filter(None, (rank.remark, group.remark))),
+        remark="; ".join(
+            filter(None, (rank.remark, group.remark, roster.remark if roster else ""))
+        ),
         backing_off_until=backing_off_until,
     )
 

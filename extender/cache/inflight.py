@@ -137,8 +137,8 @@ class Inflight:
         self._promised = Tally()
         self._committed = Tally()
         self._bound: dict[GangKey, int] = {}
-        #: By queue, what was promised since the last turn.
-        self._spent: dict[str, Resources] = {}
+        #: By queue and namespace, what was promised since the last turn.
+        self._spent: dict[tuple[str, str], Resources] = {}
         self._backoff: dict[GangKey, float] = {}
         self._touched: set[GangKey] = set()
         self._steps: list[tuple[str, Shape, int]] = []
@@ -198,11 +198,12 @@ class Inflight:
                 return False
             self._put(Promise(pod, gang, node, stage, now, queue), known)
             if known is None:
-                self._spent[queue] = self._spent.get(queue, NOTHING) + pod.requests
+                place = (queue, pod.namespace)
+                self._spent[place] = self._spent.get(place, NOTHING) + pod.requests
             return True
 
-    def spent(self) -> Mapping[str, Resources]:
-        """Give what was promised since the last turn, by queue."""
+    def spent(self) -> Mapping[tuple[str, str], Resources]:
+        """Give what was promised since the last turn, by queue and namespace."""
         with self.still:
             return dict(self._spent)
 

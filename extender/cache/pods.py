@@ -38,7 +38,9 @@ class Pods:
         inflight: Inflight,
         misfits: Misfits,
         expected_until: Callable[[Pod], float],
+        membership: Callable[[Pod, Membership], Membership] | None = None,
     ) -> None:
+        """Where others than a pod itself say what it is a member of, *membership* asks them."""
         self._rooms = rooms
         self._gangs = gangs
         self._inflight = inflight
@@ -46,6 +48,11 @@ class Pods:
         self._pods: dict[PodUid, Pod] = {}
         self._memberships: dict[PodUid, Membership] = {}
         self._rosters: dict[GangKey, Roster] = {}
+        self._membership = membership
+        #: What pods say themselves, of those that others made members of something else.
+        self._declared: dict[PodUid, Membership] = {}
+        #: By namespace; kept only where others may say.
+        self._near: dict[str, set[PodUid]] = {}
         #: Says until when, in monotonic seconds, it is believed that a deleted pod goes.
         self._expected_until = expected_until
         self._leaving: dict[PodUid, float] = {}
@@ -83,9 +90,19 @@ class Pods:
         """Name every pod; they come in one dialect only."""
         return [(uid, "") for uid in self._pods]
 
+    def regroup(self, namespace: str, news: News) -> None:
+        """Ask anew what the pods of *namespace* are members of."""
+        for uid in tuple(self._near.get(namespace, ())):
+            said = self._declared.get(uid) or self._memberships[uid]
+            self.put(uid, SeenPod(self._pods[uid], said), "", news)
+
     def put(self, key: str, seen: SeenPod, dialect: str, news: News) -> None:
         """Take in a pod as it is now."""
         pod, membership = seen.pod, seen.membership
+        if self._membership is not None and pod.ours:
+            membership = self._joined(pod, membership, self._membership)
+        else:
+            self._ask_no_more(pod)
         if not pod.ours and pod.status in FINISHED_SET:
             self.drop(key, dialect, news)
             return
@@ -98,7 +115,7 @@ class Pods:
         self._account(old, pod)
         if pod.node or pod.status in FINISHED_SET:
             self._inflight.sighted(pod.uid)
-        elif pod.status is Status.RELEASING or (old is not None and not same_gang):
+        elif pod.status is Status.RELEASING or self._has_moved(pod, membership):
             self._inflight.leaving(pod.uid)
         self._enrol(old, pod, membership, same_gang)
         news.changed = True
@@ -114,6 +131,7 @@ class Pods:
             return
         self._account(old, None)
         self._leaving.pop(uid, None)
+        self._ask_no_more(old)
         self.stuck = self.stuck - {uid}
         self._leave(old)
         news.changed = True
@@ -153,6 +171,32 @@ class Pods:
             self._memberships[pod.uid] = membership
             self._rosters.setdefault(membership.key, Roster()).put(pod, membership)
             self._gangs.touch((membership.key,))
+
+    def _joined(
+        self, pod: Pod, said: Membership, ask: Callable[[Pod, Membership], Membership]
+    ) -> Membership:
+        """Give what *pod* is a member of, and remember what it says itself."""
+        self._near.setdefault(pod.namespace, set()).add(pod.uid)
+        membership = ask(pod, said)
+        if membership is said:
+            self._declared.pop(pod.uid, None)
+        else:
+            self._declared[pod.uid] = said
+        return membership
+
+    def _ask_no_more(self, pod: Pod) -> None:
+        self._declared.pop(pod.uid, None)
+        near = self._near.get(pod.namespace)
+        if near is not None:
+            near.discard(pod.uid)
+            if not near:
+                del self._near[pod.namespace]
+
+    def _has_moved(self, pod: Pod, membership: Membership) -> bool:
+        """Ask whether a pod has left the gang that filter, or we, saw it in before."""
+        before, promise = self._memberships.get(pod.uid), self._inflight.of(pod.uid)
+        is_promised = promise is not None and promise.gang != membership.key
+        return is_promised or (before is not None and before != membership)
 
     def _leave(self, old: Pod) -> None:
         membership = self._memberships.pop(old.uid, None)

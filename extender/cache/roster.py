@@ -97,6 +97,11 @@ class Roster:
         return min((each.problem for each in self._memberships if each.problem), default="")
 
     @property
+    def remark(self) -> str:
+        """Say what else people should know of it, mostly nothing."""
+        return min((each.remark for each in self._memberships if each.remark), default="")
+
+    @property
     def is_named(self) -> bool:
         """Ask whether its pods ask to be started together."""
         return any(each.named for each in self._memberships)

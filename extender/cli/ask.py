@@ -42,6 +42,11 @@ def ask(url: str, *path: str) -> tuple[int, Any]:
         with urllib3.PoolManager(retries=False, timeout=_WAIT_S) as http:
             answer = http.request("GET", target)
         document = msgspec.json.decode(answer.data)
+    except urllib3.exceptions.SSLError as error:
+        raise BadInput(
+            f"what answers at {url} shows no certificate that is trusted here; let the variable"
+            " SSL_CERT_FILE name the file of its CA"
+        ) from error
     except urllib3.exceptions.HTTPError as error:
         raise BadInput(
             f"no extender answers at {url}; forward its port, or name another with --ops-url"

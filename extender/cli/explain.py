@@ -79,6 +79,11 @@ def _facts(told: Document) -> Table:
     table.add_row("queue", told["queue"] + (f", weight {figures['weight']}" if figures else ""))
     for word in ("deserved", "allocated", "requested", "borrowed") if figures else ():
         table.add_row(f"  {word}", _amounts(figures[word]))
+    share = told["share_figures"]
+    if share:
+        table.add_row("namespace", f"{share['namespace']}, of that queue")
+    for word in ("at_most", "at_least", "allocated", "requested") if share else ():
+        table.add_row(f"  {word.replace('_', ' ')}", _amounts(share[word]))
     return table
 
 

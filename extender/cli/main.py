@@ -7,6 +7,7 @@ import sys
 import click
 
 from extender import __version__
+from extender.cli.certificates import certificates
 from extender.cli.demo import demo
 from extender.cli.doctor import doctor
 from extender.cli.explain import explain
@@ -32,5 +33,5 @@ def main() -> None:
     """Gang admission, DRF order and weighted queues for the stock kube-scheduler."""
 
 
-for word in (serve, demo, plan, explain, top, doctor, scheduler_config):
+for word in (serve, demo, plan, explain, top, doctor, scheduler_config, certificates):
     main.add_command(word)

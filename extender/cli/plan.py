@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime
+from typing import Any
 
 import click
 from rich.console import Console, Group, RenderableType
@@ -12,8 +13,8 @@ from rich.text import Text
 
 from extender.audit.everything import audit
 from extender.cache.assignment import QueuePolicy
-from extender.cli import objects
-from extender.cli.missing import missing
+from extender.cli.saved import objects
+from extender.cli.saved.missing import missing
 from extender.cli.serve import setting_option
 from extender.cli.show import COLOURS, count, output_option, show
 from extender.errors import BadInput
@@ -22,7 +23,7 @@ from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan, QueueFigures, Standing, Ticket, Verdict
 from extender.plan.planner import make_plan
 from extender.policyfile import PolicyFile
-from extender.settings import Settings
+from extender.settings import Settings, label_pairs
 from extender.web import api
 
 #: Wide enough for a message beside its gang where nobody says how wide the paper is.
@@ -38,8 +39,8 @@ _BAR = 12
     multiple=True,
     required=True,
     metavar="FILE",
-    help="Objects as `kubectl get -o yaml` or `-o json` prints them; - is standard input."
-    " May be repeated.",
+    help="Objects as `kubectl get -o yaml` or `-o json` prints them, or a folder of such files; -"
+    " is standard input. May be repeated.",
 )
 @click.option("--config", metavar="FILE", help="The policy file; without it the default policy.")
 @output_option
@@ -51,23 +52,27 @@ _BAR = 12
     show_default=True,
     help="Pods of these schedulers are planned; all others only use up room. May be repeated.",
 )
+@setting_option("node_selector")
 @setting_option("default_queue")
 @setting_option("namespaces_are_queues")
+@setting_option("unlisted_namespaces")
+@setting_option("budgets_are_gangs")
 @click.option("--now", metavar="TIME", help="When it is; by default when the newest object came.")
 def plan(
     files: tuple[str, ...],
     config: str | None,
     output: str,
     schedulers: tuple[str, ...],
-    default_queue: str,
-    namespaces_are_queues: bool,
+    node_selector: tuple[str, ...],
+    budgets_are_gangs: bool,
     now: str | None,
+    **queue_settings: Any,
 ) -> None:
     """Plan one cycle over saved objects and print what would happen.
 
     \b
-        kubectl get nodes,pods,podgroups,queues,namespaces,priorityclasses,poddisruptionbudgets \\
-            -A -o yaml > saved.yaml
+        kubectl get -A -o yaml > saved.yaml \\
+          nodes,pods,podgroups,queues,namespaces,priorityclasses,poddisruptionbudgets,resourcequotas
         gang-extender plan -f saved.yaml
 
     Objects that make no sense, and kinds that are not in the files and could change the answer,
@@ -75,9 +80,10 @@ def plan(
     """
     policies = PolicyFile(config or "")
     policy = policies.current()
-    found = objects.read(files, frozenset(schedulers))
-    queues = QueuePolicy(default_queue=default_queue, namespaces_are_queues=namespaces_are_queues)
-    snapshot = found.snapshot(_time(now) if now else None, queues)
+    found = objects.read(files, frozenset(schedulers), label_pairs(node_selector))
+    queues = QueuePolicy.of(Settings(**queue_settings))
+    moment = _time(now) if now else None
+    snapshot = found.snapshot(moment, queues, budgets_are_gangs=budgets_are_gangs)
     decided = make_plan(snapshot, policy)
     findings = (*audit(snapshot), *policies.findings())
     document = {**api.plan(decided, snapshot), "findings": api.findings(findings)}
@@ -86,7 +92,7 @@ def plan(
     _tell_passed_over(found.passed_over)
     for each in findings:
         click.echo(f"{each.reason}: {each.message}", err=True)
-    for words in missing(found, snapshot, decided):
+    for words in missing(found, snapshot, decided, policy, budgets_are_gangs=budgets_are_gangs):
         click.echo(f"not in the input: {words}", err=True)
 
 
@@ -111,6 +117,8 @@ def page(snapshot: Snapshot, plan: Plan) -> None:
     parts: list[RenderableType] = [_head(snapshot, plan), Text()]
     if plan.queues:
         parts += [_queues(plan), Text()]
+    if plan.shares:
+        parts += [_shares(plan), Text()]
     if plan.verdicts:
         parts.append(_gangs(plan))
     if plan.evictions:
@@ -123,7 +131,8 @@ def _head(snapshot: Snapshot, plan: Plan) -> Text:
     for verdict in plan.verdicts.values():
         counts[verdict.standing] += 1
     head = Text(f"{count(len(plan.verdicts), 'gang')}", style="bold")
-    head.append(f" on {count(len(snapshot.nodes.nodes), 'node')}: ", style="not bold")
+    ours = sum(node.ours for node in snapshot.nodes.nodes)
+    head.append(f" on {count(ours, 'node')}: ", style="not bold")
     said = [(standing, number) for standing, number in counts.items() if number]
     for place, (standing, number) in enumerate(said):
         head.append(", " if place else "", style="not bold")
@@ -149,6 +158,20 @@ def _queues(plan: Plan) -> Table:
             _amounts(figures.allocated),
             _amounts(figures.requested),
             _share(figures),
+        )
+    return table
+
+
+def _shares(plan: Plan) -> Table:
+    table = _table("NAMESPACE", "IN QUEUE", "AT LEAST", "USES", "AT MOST", "WANTS")
+    for figures in plan.shares.values():
+        table.add_row(
+            figures.namespace,
+            figures.queue,
+            _amounts(figures.at_least),
+            _amounts(figures.allocated),
+            _amounts(figures.at_most),
+            _amounts(figures.requested),
         )
     return table
 

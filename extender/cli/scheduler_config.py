@@ -8,6 +8,7 @@ import click
 import yaml
 
 from extender.cli.ask import check
+from extender.errors import BadInput
 from extender.settings import PREFERENCES, Settings
 
 _HEAD = """\
@@ -21,6 +22,14 @@ _URL = f"http://{_USUAL.listen}"
 @click.command("scheduler-config")
 @click.option(
     "--url", default=_URL, show_default=True, help="Where kube-scheduler reaches the hooks."
+)
+@click.option("--ca-file", default="", help="The CA that signed the certificate of the hooks.")
+@click.option("--cert-file", default="", help="The certificate kube-scheduler shall show.")
+@click.option("--key-file", default="", help="Its private key.")
+@click.option(
+    "--server-name",
+    default="",
+    help="The name in the certificate of the hooks, where it is not the host of the URL.",
 )
 @click.option("--kubeconfig", default="", help="The kubeconfig kube-scheduler shall use.")
 @click.option(
@@ -65,6 +74,10 @@ _URL = f"http://{_USUAL.listen}"
 )
 def scheduler_config(
     url: str,
+    ca_file: str,
+    cert_file: str,
+    key_file: str,
+    server_name: str,
     kubeconfig: str,
     scheduler_names: tuple[str, ...],
     bind_timeout_s: float,
@@ -73,7 +86,10 @@ def scheduler_config(
     leader_elect: bool,
     lease_namespace: str,
 ) -> None:
-    """Print a configuration that kube-scheduler takes as it is."""
+    """Print a configuration that kube-scheduler takes as it is.
+
+    The files of TLS are named as kube-scheduler sees them: where it runs, by absolute paths.
+    """
     url = check(url, "--url", _URL)
     election: dict[str, Any] = {"leaderElect": False}
     if leader_elect and lease_namespace:
@@ -87,9 +103,12 @@ def scheduler_config(
         connection = {"kubeconfig": kubeconfig, **connection}
     # Never ignorable: on 1.30 and later a bind we refuse would be done behind our back.
     # Always nodeCacheCapable: without it 1.33 and later score every node as idle.
-    entry = {"urlPrefix": url, "nodeCacheCapable": True, "ignorable": False}
-    if url.startswith("https"):
-        entry["enableHTTPS"] = True
+    entry = {
+        "urlPrefix": url,
+        **_tls(url, ca_file, cert_file, key_file, server_name),
+        "nodeCacheCapable": True,
+        "ignorable": False,
+    }
     # A member of a gang is left with one node, and of others we have no opinion by default: a
     # call for each ordinary pod that only says so would be wasted.
     prioritize = {"prioritizeVerb": "prioritize", "weight": 1} if prefer != "nothing" else {}
@@ -114,3 +133,22 @@ def scheduler_config(
         ],
     }
     click.echo(_HEAD + yaml.safe_dump(configuration, sort_keys=False), nl=False)
+
+
+def _tls(url: str, ca: str, certificate: str, key: str, server_name: str) -> dict[str, Any]:
+    """Give what an entry says of TLS; half of it would be worse than nothing.
+
+    Without a CA kube-scheduler believes whoever answers, and without a certificate of its own our
+    port refuses it.
+    """
+    files = {"--ca-file": ca, "--cert-file": certificate, "--key-file": key}
+    if not url.startswith("https"):
+        if given := [flag for flag, path in files.items() if path]:
+            raise BadInput(f"{given[0]} is for an https URL, and --url is {url}")
+        return {}
+    if absent := [flag for flag, path in files.items() if not path]:
+        raise BadInput(f"{url} needs {', '.join(absent)}; `gang-extender certificates` makes them")
+    told = {"caFile": ca, "certFile": certificate, "keyFile": key}
+    if server_name:
+        told["serverName"] = server_name
+    return {"enableHTTPS": True, "tlsConfig": told}

@@ -12,7 +12,8 @@ import click
 from extender import logs, server
 from extender.kube.api.client import Access
 from extender.policyfile import PolicyFile
-from extender.settings import Settings, check_environment, variable
+from extender.settings import Settings, check_environment, flag, variable
+from extender.tls import rotation
 
 Command: TypeAlias = Callable[..., Any]
 
@@ -22,7 +23,7 @@ def setting_option(name: str, *, variables: bool = False) -> Callable[[Command],
     each = next(each for each in fields(Settings) if each.name == name)
     repeated = isinstance(each.default, tuple)
     return click.option(
-        f"--{name.replace('_', '-')}",
+        flag(name),
         name,
         default=each.default,
         type=str if repeated else type(each.default),
@@ -30,7 +31,7 @@ def setting_option(name: str, *, variables: bool = False) -> Callable[[Command],
         is_flag=isinstance(each.default, bool),
         envvar=variable(name) if variables else None,
         show_envvar=variables,
-        show_default=each.default != "",
+        show_default=each.default not in ("", ()),
         help=each.metadata["why"],
     )
 
@@ -53,4 +54,6 @@ def serve(**values: Any) -> None:
     # one line, not with a worker that fails to boot.
     Access.load(settings.kubeconfig or None)
     PolicyFile(settings.config)
+    rotation.of_the_hooks(settings)
+    rotation.of_operations(settings)
     server.serve(settings)

@@ -61,7 +61,8 @@ def _look(ops_url: str) -> Document:
 def picture(plan: Document, gangs: int = 30) -> RenderableType:
     """Lay the plan out as two tables."""
     shown = sorted(plan["gangs"], key=_by_need)[:gangs]
-    parts: list[RenderableType] = [_queues(plan), _idle(plan), _gangs(shown)]
+    shares = [_shares(plan)] if plan["shares"] else []
+    parts: list[RenderableType] = [_queues(plan), *shares, _idle(plan), _gangs(shown)]
     hidden = len(plan["gangs"]) - len(shown)
     if hidden:
         parts.append(Text(f"and {hidden} more gangs", style="dim"))
@@ -88,6 +89,19 @@ def _queues(plan: Document) -> Table:
             Text(f"{queue['share']:.0%}", style="red" if queue["overused"] else ""),
             str(sum(gang["verdict"] in ("waiting", "invalid") for gang in mine)),
             str(sum(gang["verdict"] == "running" for gang in mine)),
+        )
+    return table
+
+
+def _shares(plan: Document) -> Table:
+    table = Table(title="namespaces in queues", title_justify="left", box=None)
+    for column in ("queue", "namespace", "at least", "used", "at most", "wanted"):
+        table.add_column(column)
+    for share in plan["shares"]:
+        table.add_row(
+            share["queue"],
+            share["namespace"],
+            *(_brief(share[word]) for word in ("at_least", "allocated", "at_most", "requested")),
         )
     return table
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from extender.model.gang import Gang
 from extender.model.pod import ALLOCATED_SET, SEATED_SET, Pod, PodUid, Status
+from extender.model.queue import share_name
 from extender.model.snapshot import DisruptionBudget, Snapshot
 from extender.plan.decision import Eviction
 from extender.plan.plugins.pdb import covers
@@ -95,11 +96,20 @@ def _wrong_queue(victim: Victim, snapshot: Snapshot) -> str:
     if victim.eviction.action == "preempt":
         return "" if same else f"preemption stays inside queue {claimant.queue}"
     if same:
-        return "a queue does not reclaim from itself"
+        return (
+            "" if _has_share(claimant, victim, snapshot) else "a queue does not reclaim from itself"
+        )
     queue = snapshot.queues.get(victim.gang.queue)
     if queue is not None and not queue.reclaimable:
         return f"queue {queue.name} is not reclaimable"
     return ""
+
+
+def _has_share(claimant: Gang, victim: Victim, snapshot: Snapshot) -> bool:
+    """Ask whether the claimant's namespace has a part of the queue that is not the victim's."""
+    namespace = claimant.group.namespace
+    own = snapshot.shares.get(share_name(claimant.queue, namespace))
+    return own is not None and bool(own.least) and namespace != victim.gang.group.namespace
 
 
 def _by_gang(victims: Iterable[Victim]) -> list[tuple[Gang, list[Pod]]]:

@@ -19,7 +19,7 @@ from extender.kube.api.pipeline import Pipeline
 from extender.kube.watch.follow import Watches
 from extender.metrics import Metrics
 from extender.ports import Clock, ClusterPorts, Mandate
-from extender.settings import Settings
+from extender.settings import Settings, label_pairs
 
 
 def live_cluster(
@@ -38,7 +38,13 @@ def live_cluster(
     pipeline = Pipeline(access, loop)
     # Connections of its own: a thousand wake-ups must not stand in front of a bind.
     wake_ups = Pipeline(access, loop, size=4)
-    watches = Watches(access, cluster, clock, schedulers=frozenset(settings.scheduler_name))
+    watches = Watches(
+        access,
+        cluster,
+        clock,
+        schedulers=frozenset(settings.scheduler_name),
+        node_labels=label_pairs(settings.node_selector),
+    )
     acting = ActingAccess(access, mandate)
     evictor, status = ApiEvictor(acting, mandate=mandate), ApiStatusWriter(acting)
     announcer = ApiAnnouncer(acting, metrics)

@@ -49,6 +49,8 @@ class Membership:
     queue: str = ""
     #: Why the pod cannot be used as it is (a sentence), empty when it can.
     problem: str = ""
+    #: What else people should know of it (a sentence), mostly empty.
+    remark: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,8 @@ class PodGroup:
     min_by_role: Mapping[str, int] = field(default_factory=dict)
     #: What enqueueing reserves; None means "always enqueue".
     min_resources: Resources | None = None
+    #: What of it takes no room on a node but counts in quotas: `limits.cpu`, `count/pods`.
+    min_limits: Resources = NOTHING
     #: As written; empty when the group leaves it to its namespace.
     queue: str = ""
     priority_class: str = ""

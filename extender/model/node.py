@@ -43,6 +43,8 @@ class Node:
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     ready: bool = True
+    #: Has a label of `--node-selector`, or nobody asks for one; no pod of ours goes to the others.
+    ours: bool = True
 
     @property
     def is_shut(self) -> bool:

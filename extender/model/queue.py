@@ -16,6 +16,13 @@ ROOT_QUEUE = "root"
 SYSTEM_NAMESPACE = "kube-system"
 SYSTEM_CLASSES = "system-"
 
+#: Annotations of a Namespace, which only administrators can write.
+HOME_QUEUE = "scheduling.volcano.sh/queue-name"
+ALLOWED_QUEUES = "gang-extender.io/queues"
+ALLOWED_CLASSES = "gang-extender.io/priority-classes"
+AT_MOST = "gang-extender.io/at-most"
+AT_LEAST = "gang-extender.io/at-least"
+
 
 class QueueState(Enum):
     """Only an open queue starts gangs."""
@@ -57,6 +64,33 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one namespace may have of one queue, and what is kept for it there."""
+
+    queue: str
+    namespace: str
+    #: At most; what it does not name is not limited, and zero is none at all.
+    most: Resources = NOTHING
+    #: At least, used or not; a queue that lends its own guarantee does not lend this.
+    least: Resources = NOTHING
+
+    @property
+    def name(self) -> str:
+        """Give the name under which it counts; no queue can be called so."""
+        return share_name(self.queue, self.namespace)
+
+
+def share_words(queue: str, namespace: str) -> str:
+    """Say whose share of what it is."""
+    return f"{namespace} in queue {queue}"
+
+
+def share_name(queue: str, namespace: str) -> str:
+    """Name what *namespace* has of *queue*."""
+    return f"{queue}/{namespace}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Namespace:
     """A tenant's place, with the policy its administrators wrote on it."""
 
@@ -64,13 +98,17 @@ class Namespace:
     uid: str = ""
     #: The queue of gangs that name none; empty when not said.
     queue: str = ""
-    #: The queues its gangs may name; None when it may name any.
+    #: The queues its gangs may use, its home queue beside; None when nobody limits them.
     allowed: frozenset[str] | None = None
     #: The priority classes that count for its gangs; None when all but the system's own do.
     classes: frozenset[str] | None = None
+    #: What it may have of single queues, by name of the queue.
+    shares: tuple[Share, ...] = ()
+    #: Why nothing of it may start (a sentence), empty when it may.
+    problem: str = ""
 
     def allows(self, queue: str) -> bool:
-        """Ask whether its gangs may name *queue*."""
+        """Ask whether its list lets its gangs use *queue*."""
         return self.allowed is None or queue in self.allowed
 
     def ranks(self, priority_class: str) -> bool:

@@ -33,6 +33,10 @@ class Reason(Enum):
         "the queue uses what it deserves, and no room is left to lend it",
     )
     QUEUE_AT_CAPABILITY = ("QueueAtCapability", "the queue is at its capability")
+    NAMESPACE_AT_MOST = (
+        "NamespaceAtMost",
+        "the namespace has what it may have at most of the queue",
+    )
     NOT_ENQUEUED = ("NotEnqueued", "the gang is not let into its queue yet")
     BEHIND_IN_ORDER = ("BehindInOrder", "gangs ahead of it need the room first")
     NOT_ENOUGH_ROOM = ("NotEnoughRoom", "the nodes have no room for the whole gang")
@@ -43,6 +47,7 @@ class Reason(Enum):
         "PodGroupMissing",
         "the PodGroup named by the pod does not exist or cannot be used",
     )
+    NODE_NOT_OURS = ("NodeNotOurs", "nodes without a label of --node-selector are not ours")
     GATED = ("Gated", "members of the gang have scheduling gates")
 
 

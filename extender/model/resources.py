@@ -16,6 +16,8 @@ CPU = "cpu"
 MEMORY = "memory"
 PODS = "pods"
 
+#: Quotas have two more names for it.
+_IN_MILLI = (CPU, "requests.cpu", "limits.cpu")
 _IN_BYTES = (MEMORY, "ephemeral-storage", "storage")
 
 
@@ -33,7 +35,7 @@ class Resources(Mapping[str, int]):
         """Read a Kubernetes resource list such as `{"cpu": "500m", "memory": "1Gi"}`."""
         return cls(
             {
-                name: quantity.milli(text) if name == CPU else quantity.whole(text)
+                name: quantity.milli(text) if name in _IN_MILLI else quantity.whole(text)
                 for name, text in quantities.items()
             }
         )
@@ -148,8 +150,9 @@ def total(amounts: Iterable[Resources]) -> Resources:
 
 def write_amount(name: str, amount: int) -> str:
     """Write one amount as Kubernetes does: `cpu` 1500 is `1500m`, `memory` 2**30 is `1Gi`."""
-    if name == CPU:
+    kind = name.removeprefix("requests.").removeprefix("limits.")
+    if kind == CPU:
         return quantity.write_milli(amount)
-    if name in _IN_BYTES or name.startswith("hugepages-"):
+    if kind in _IN_BYTES or kind.startswith("hugepages-"):
         return quantity.write_bytes(amount)
     return str(amount)

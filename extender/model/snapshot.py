@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from extender.model.gang import Gang, GangKey
 from extender.model.node import NodeTable
 from extender.model.pod import PodUid, Requirement, Shape
-from extender.model.queue import Namespace, Queue
+from extender.model.queue import Namespace, Queue, Share
+from extender.model.resources import NOTHING, Resources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,8 +21,28 @@ class DisruptionBudget:
     #: What the labels of its pods must be, all of it; nothing at all selects every pod.
     selector: tuple[Requirement, ...] = ()
     allowed: int = 0
+    #: How many must be up (minAvailable), where that is a number above 0.
+    least: int | None = None
+    #: The same as a part of all, such as `50%`; empty when it is none.
+    part: str = ""
     #: Names of pods whose disruption is already counted.
     disrupted: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceQuota:
+    """How much the pods of a namespace may ask for together, in the words of quotas."""
+
+    namespace: str
+    name: str
+    #: As the API server enforces it: amounts of `requests.cpu`, `limits.cpu` and the like are
+    #: counted as those of `cpu` are.
+    hard: Resources = NOTHING
+    used: Resources = NOTHING
+    #: It is for some of the pods alone: of a priority class, without requests and so on.
+    is_scoped: bool = False
+    #: What the namespace weighs beside others, where namespaces have an order.
+    weight: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -36,9 +57,17 @@ class Snapshot:
     gangs: Mapping[GangKey, Gang] = field(default_factory=dict)
     #: Sorted by name.
     queues: Mapping[str, Queue] = field(default_factory=dict)
+    #: What namespaces may have of single queues; sorted by name. Mostly empty.
+    shares: Mapping[str, Share] = field(default_factory=dict)
     #: Those somebody told us of, sorted by name.
     namespaces: Mapping[str, Namespace] = field(default_factory=dict)
+    #: The priority classes there are, by name.
+    classes: frozenset[str] = frozenset()
     budgets: tuple[DisruptionBudget, ...] = ()
+    #: By namespace, each sorted by name.
+    quotas: Mapping[str, tuple[ResourceQuota, ...]] = field(default_factory=dict)
+    #: Gangs that were let into their queue a moment ago, whose pods may still be on their way.
+    let_in_lately: frozenset[GangKey] = frozenset()
     #: Pods that must not be asked to leave now, and why (a phrase for people): a budget forbade
     #: it, or their gang has only just started.
     protected: Mapping[PodUid, str] = field(default_factory=dict)

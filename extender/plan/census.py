@@ -6,12 +6,13 @@ import numpy as np
 
 from extender.model.gang import Gang, GangKey, Phase
 from extender.model.node import Mask, NodeFacts, NodeTable
+from extender.model.pod import Status
 from extender.model.quantity import LARGEST
-from extender.model.queue import DEFAULT_QUEUE, ROOT_QUEUE, Queue
+from extender.model.queue import DEFAULT_QUEUE, ROOT_QUEUE, Queue, share_name
 from extender.model.resources import NOTHING, Resources, total
 from extender.model.snapshot import Snapshot
-from extender.plan.queues.quota import upwards
-from extender.plan.room.state import GangState, QueueUse
+from extender.plan.queues.limits import upwards
+from extender.plan.room.state import GangState, QueueUse, ShareUse
 
 
 class Census:
@@ -34,6 +35,40 @@ class Census:
         self._count()
         #: What each queue used before anything was decided.
         self.used = {name: state.allocated for name, state in self.queues.items()}
+        #: What namespaces have of single queues, where that is limited or guaranteed.
+        self.shares = {
+            name: ShareUse(share)
+            for name, share in snapshot.shares.items()
+            if share.queue in self.queues
+        }
+        if self.shares:
+            self._count_shares()
+        #: What pods that are being deleted occupy, by queue, or by share where there is one.
+        self.leaving = self._leaving() if snapshot.nodes.releasing.any() else {}
+
+    def _leaving(self) -> dict[str, Resources]:
+        """Add up what is still occupied; who should have left long ago is given up."""
+        stuck, found = self.snapshot.stuck, dict[str, dict[str, int]]()
+        for gang in self.snapshot.gangs.values():
+            for pod in gang.by_status.get(Status.RELEASING, ()):
+                if pod.node and pod.uid not in stuck:
+                    share = share_name(gang.queue, gang.group.namespace)
+                    where = share if share in self.shares else gang.queue
+                    pod.requests.add_to(found.setdefault(where, {}))
+        return {name: Resources(amounts) for name, amounts in found.items()}
+
+    def _count_shares(self) -> None:
+        """Count what gangs use and want in the shares of their namespaces."""
+        by_share: dict[str, list[Gang]] = {}
+        for gang in self.snapshot.gangs.values():
+            name = share_name(gang.queue, gang.group.namespace)
+            if name in self.shares and _takes_part(gang):
+                by_share.setdefault(name, []).append(gang)
+        for name, gangs in by_share.items():
+            share = self.shares[name]
+            share.used = total(gang.allocated for gang in gangs)
+            share.requested = share.used + total(gang.pending for gang in gangs)
+            share.inqueue = total(awaited(gang) for gang in gangs if gang.problem is None)
 
     def state(self, key: GangKey) -> GangState | None:
         """Give the state of any gang that is in a queue, made when first asked for."""
@@ -120,11 +155,14 @@ def _queues(snapshot: Snapshot) -> dict[str, QueueUse]:
 
 
 def _ready(facts: NodeFacts) -> Mask:
-    return facts.memo.recall("ready", lambda: np.array([n.ready for n in facts.nodes], dtype=bool))
+    """Mark the nodes of ours that are ready: only those count as room."""
+    return facts.memo.recall(
+        "ready", lambda: np.array([node.ready and node.ours for node in facts.nodes], dtype=bool)
+    )
 
 
 def _total(table: NodeTable, ready: Mask) -> Resources:
-    """Add up what ready nodes have; the same object as long as no node changes."""
+    """Add up what ready nodes of ours have; the same object as long as no node changes."""
 
     def count() -> Resources:
         amounts = np.minimum(table.allocatable, LARGEST)[ready].sum(axis=0)

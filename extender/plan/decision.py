@@ -81,10 +81,23 @@ class QueueFigures:
     overused: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareFigures:
+    """What a namespace may have of a queue, has at least, uses and wants."""
+
+    queue: str
+    namespace: str
+    at_most: Resources = NOTHING
+    at_least: Resources = NOTHING
+    allocated: Resources = NOTHING
+    requested: Resources = NOTHING
+
+
 class Why(Enum):
     """Why room stands idle; `{}` is for whom."""
 
     GUARANTEED = "guaranteed to queue {}, which does not lend it"
+    AT_LEAST = "kept for namespace {}, which has at least so much there"
     STARVING = "kept for gang {}, which has waited long"
     PROMISED = "promised to gang {} while room is made for it"
     COMING = "given to members of gang {} that are on their way"
@@ -94,7 +107,7 @@ class Kept(NamedTuple):
     """Room that is kept for somebody."""
 
     why: Why
-    #: A queue or a gang.
+    #: A queue, a namespace in one, or a gang.
     whom: str
     amounts: Resources
 
@@ -125,6 +138,8 @@ class Plan:
     tickets: Mapping[GangKey, Ticket] = field(default_factory=dict)
     evictions: tuple[Eviction, ...] = ()
     queues: Mapping[str, QueueFigures] = field(default_factory=dict)
+    #: Namespaces that have a share of their own in a queue, by the name of that share.
+    shares: Mapping[str, ShareFigures] = field(default_factory=dict)
     #: Queues in which something may start without waiting for a cycle.
     open_queues: Mapping[str, OpenQueue] = field(default_factory=dict)
     #: What queues are limited to and guaranteed, with what they used when the snapshot was taken:

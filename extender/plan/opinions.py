@@ -16,10 +16,11 @@ from typing import Any, TypeAlias
 from extender.model.node import Mask, NodeFacts
 from extender.model.pod import Pod, Shape
 from extender.model.reason import Problem, Reason
-from extender.model.resources import Resources
+from extender.model.resources import NOTHING, Resources
 from extender.plan.arithmetic import Vector
 from extender.plan.plugin import Candidate, Claim, Plugin, Vote
-from extender.plan.queues.quota import UNBOUNDED
+from extender.plan.queues.limits import UNBOUNDED
+from extender.plan.queues.quota import Quota
 from extender.plan.room.prospect import Prospect, Scores
 from extender.plan.room.state import GangState, QueueUse
 
@@ -36,14 +37,20 @@ _VOTES = {"preempt": ("preemptable", "Preemptable"), "reclaim": ("reclaimable", 
 class Opinions:
     """The plugins of one policy, asked together."""
 
-    def __init__(self, tiers: Tiers, *, vetoes_are_final: bool) -> None:
+    def __init__(self, tiers: Tiers, *, vetoes_are_final: bool, has_shares: bool = False) -> None:
         self._vetoes_are_final = vetoes_are_final
+        #: Some namespace has a share of its own in a queue.
+        self._has_shares = has_shares
         every, by_tier = partial(_every, tiers), partial(_by_tier, tiers)
         speakers = partial(_speakers, tiers)
         self._gang_orders: list[Callable[[GangState], Any]] = every("gang_order", "JobOrder")
         self._gang_orderers = list(chain(*speakers("gang_order", "JobOrder")))
         self._queue_orders: list[Callable[[QueueUse], Any]] = every("queue_order", "QueueOrder")
         self._queue_orderers = list(chain(*speakers("queue_order", "QueueOrder")))
+        self._namespace_orders: list[Callable[[str], Any]] = every(
+            "namespace_order", "NamespaceOrder"
+        )
+        self._namespace_orderers = list(chain(*speakers("namespace_order", "NamespaceOrder")))
         self._task_orders: list[Callable[[Pod], Any]] = every("task_order", "TaskOrder")
         self._victim_orders: list[Callable[[QueueUse, QueueUse], Any]] = every("victim_queue_order")
         self._valid: list[Callable[[GangState], Problem | None]] = every("gang_valid")
@@ -87,6 +94,15 @@ class Opinions:
         """Give what the plugins order queues by."""
         return tuple([order(queue) for order in self._queue_orders])
 
+    def namespace_order(self, namespace: str) -> Key:
+        """Give what the plugins order namespaces by."""
+        return tuple([order(namespace) for order in self._namespace_orders])
+
+    @property
+    def order_namespaces(self) -> bool:
+        """Ask whether namespaces come before queues."""
+        return bool(self._namespace_orders)
+
     def task_order(self, pod: Pod) -> Key:
         """Give what the plugins order members by."""
         return tuple([order(pod) for order in self._task_orders])
@@ -103,6 +119,11 @@ class Opinions:
         """Let the plugin that puts one queue before the other say why; empty when none does."""
         who = f"queue {ahead.name}"
         return _why_first(self._queue_orderers, "queue_order", ahead, behind, who)
+
+    def why_namespace_first(self, ahead: str, behind: str) -> str:
+        """Let the plugin that puts one namespace before the other say why; empty when none does."""
+        who = f"namespace {ahead}"
+        return _why_first(self._namespace_orderers, "namespace_order", ahead, behind, who)
 
     @property
     def prefer_relatives(self) -> bool:
@@ -154,18 +175,30 @@ class Opinions:
 
     def allowance(self, gang: GangState, shape: Shape) -> int | Problem:
         """Count the pods of *shape* the queue of *gang* may still start, or say why none."""
-        least = UNBOUNDED
+        has_shares = self._has_shares
+        least, covered = UNBOUNDED, self.covered(gang, shape.requests) if has_shares else 0
         for allocatable in self._allocatable:
             answer = allocatable(gang, shape)
             if isinstance(answer, Problem):
-                return answer
-            least = min(least, answer)
-        if gang.queue.quota is not None:
-            times, problem = gang.queue.quota.how_many(shape.requests)
+                if not covered or answer.reason is not Reason.QUEUE_OVER_DESERVED:
+                    return answer
+                answer = covered
+            least = min(least, max(answer, covered))
+        quota = gang.quota if has_shares else gang.queue.quota
+        if quota is not None:
+            times, problem = quota.how_many(shape.requests)
             if problem is not None:
                 return problem
             least = min(least, times)
         return least
+
+    def covered(self, gang: GangState, asked: Resources) -> int:
+        """Count how often *asked* keeps the namespace of *gang* within what it has at least.
+
+        So much is due to it, whatever the others of its queue have of the queue's due.
+        """
+        share = gang.share
+        return share.covers(asked) if share is not None else 0
 
     def may_take(self, gang: GangState, shape: Shape) -> bool:
         """Ask whether the queue of *gang* may start one more pod of *shape*."""
@@ -184,10 +217,24 @@ class Opinions:
 
     def is_preemptive(self, gang: GangState, shape: Shape) -> bool:
         """Ask whether others must give back room for one more pod of *gang*."""
+        if self.is_kept_out(gang, shape.requests):
+            return False
+        if self.covered(gang, shape.requests):
+            return True
         return all(preemptive(gang, shape) for preemptive in self._preemptive)
+
+    def is_kept_out(self, gang: GangState, needs: Resources) -> bool:
+        """Ask whether the namespace of *gang* may not have so much more of its queue.
+
+        Nothing that others give back would help then.
+        """
+        share = gang.share
+        return share is not None and bool(share.lacks(needs))
 
     def is_entitled(self, gang: GangState, needs: Resources) -> bool:
         """Ask whether the queue of *gang* has less than its due now and may have *needs* at all."""
+        if self.is_kept_out(gang, needs):
+            return False
         return all(entitled(gang, needs) for entitled in self._entitled)
 
     def deserved(self, queue: QueueUse) -> Vector | None:
@@ -199,7 +246,9 @@ class Opinions:
     def may_leave(
         self, action: str, claim: Claim, candidates: Sequence[Candidate]
     ) -> list[Candidate]:
-        """Keep the *candidates* that may be asked to leave for *claim*."""
+        """Keep the *candidates* that may be asked to leave for *claim*, all of them together."""
+        if self._has_shares:
+            candidates = _beyond_shares(claim, candidates)
         final = self._vetoes_are_final
         for tier in self._voters[action]:
             left = _join(tier, claim, candidates, final=final)
@@ -270,6 +319,24 @@ def _settle(tiers: Iterable[Iterable[_Judge]], gang: GangState) -> Problem | Non
         if permitted:
             return None
     return None
+
+
+def _beyond_shares(claim: Claim, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    """Leave out those without whom a namespace would have less of a queue than at least.
+
+    Within one namespace anybody may take the place of anybody else.
+    """
+    ours, gone = claim.gang.share, dict[Quota, Resources]()
+    left = []
+    for one in candidates:
+        share = one.gang.share
+        if share is not None and share is not ours and share.least:
+            lost = gone.get(share, NOTHING) + one.pod.requests
+            if not share.keeps(lost):
+                continue
+            gone[share] = lost
+        left.append(one)
+    return left
 
 
 def _join(

@@ -17,11 +17,11 @@ from extender.plan.actions.claims import preempt, reclaim
 from extender.plan.actions.enqueue import enqueue
 from extender.plan.arithmetic import Vector
 from extender.plan.census import Census
-from extender.plan.decision import Eviction, Plan, QueueFigures, Ticket, Verdict
+from extender.plan.decision import Eviction, Plan, QueueFigures, ShareFigures, Ticket, Verdict
 from extender.plan.policy import policies
 from extender.plan.policy.options import VOLCANO, Policy
+from extender.plan.queues.limits import upwards
 from extender.plan.queues.open_queues import open_queues
-from extender.plan.queues.quota import upwards
 from extender.plan.room.state import QueueUse
 from extender.plan.session import Session
 from extender.plan.verdict.kept import idle, kept
@@ -83,6 +83,7 @@ def _written_down(session: Session) -> Plan:
         tickets=_tickets(session),
         evictions=_evictions(session),
         queues=_queue_figures(session),
+        shares=_share_figures(session),
         open_queues=open_queues(session, verdicts),
         stakes=session.stakes,
         total=session.total,
@@ -157,6 +158,26 @@ def _queue_figures(session: Session) -> dict[str, QueueFigures]:
     return {
         name: _figures(session, queue, own[name], with_below[name], wanted_with_below[name])
         for name, queue in sorted(session.queues.items())
+    }
+
+
+def _share_figures(session: Session) -> dict[str, ShareFigures]:
+    """Draw up the figures of all shares, counting what may start in this cycle as used."""
+    started: dict[str, Resources] = {}
+    for gang in session.census.contenders.values():
+        if gang.committed and gang.share is not None:
+            name = gang.share.name
+            started[name] = started.get(name, NOTHING) + gang.started
+    return {
+        name: ShareFigures(
+            queue=use.share.queue,
+            namespace=use.share.namespace,
+            at_most=use.share.most,
+            at_least=use.share.least,
+            allocated=use.used + started.get(name, NOTHING),
+            requested=use.requested,
+        )
+        for name, use in session.census.shares.items()
     }
 
 

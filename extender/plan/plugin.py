@@ -9,6 +9,8 @@ session asks only those that exist and are switched on. *gang* is a `GangState`,
     gang_order_words(ahead, behind)          why, for people              as the order
     queue_order(queue)                       key, smaller goes first      enableQueueOrder
     queue_order_words(ahead, behind)         why, for people              as the order
+    namespace_order(name)                    key, smaller goes first      enableNamespaceOrder
+    namespace_order_words(ahead, behind)     why, for people              as the order
     task_order(pod)                          key, smaller goes first      enableTaskOrder
     gang_valid(gang)                         Problem or None              -
     gang_ready(gang)                         how many members it lacks    enableJobReady
@@ -98,7 +100,7 @@ class View(Protocol):
     snapshot: Snapshot
     census: Census
     queues: dict[str, QueueUse]
-    #: What all ready nodes have together.
+    #: What all ready nodes of ours have together.
     total: Resources
     policy: Policy
     rules: Rules
@@ -110,6 +112,8 @@ class View(Protocol):
     #: What the queues could hold at most, and what they use and could start.
     ceilings: Mapping[str, Vector]
     wishes: Mapping[str, Resources]
+    #: The part of those wishes that namespaces have which have a share of their own.
+    share_wishes: Mapping[str, Resources]
     #: What queues are limited to and guaranteed, and used when the snapshot was taken.
     stakes: tuple[Stake, ...]
 
@@ -126,6 +130,8 @@ class Plugin:
     known: ClassVar[tuple[str, ...] | None] = None
     #: Arguments of Volcano's plugin of the same name that have no effect here.
     without_effect: ClassVar[tuple[str, ...]] = ()
+    #: `enableNamespaceOrder` is set, which unlike other switches nobody has on by default.
+    orders_namespaces = False
 
     def __init__(self, arguments: Arguments, *, hierarchy: bool = False) -> None:
         self.arguments = arguments

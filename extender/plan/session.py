@@ -14,11 +14,11 @@ from extender.plan.arithmetic import Vector
 from extender.plan.census import Census
 from extender.plan.opinions import Key, Opinions
 from extender.plan.plugin import Candidate, Claim, Round
-from extender.plan.plugins.predicates import Predicates
+from extender.plan.plugins.nodes.predicates import Predicates
 from extender.plan.policy import plugin_register
 from extender.plan.policy.options import Policy
 from extender.plan.queues import wishes
-from extender.plan.queues.quota import TOP, Stake, stake, tree
+from extender.plan.queues.quota import TOP, Stake, stake, stake_of_share, tree, using
 from extender.plan.room.places import Places
 from extender.plan.room.state import GangState, QueueUse
 from extender.plan.room.trials import Fence, TrialRoom
@@ -55,13 +55,11 @@ class Session:
         )
         #: What queues are limited to and guaranteed, and used when the snapshot was taken.
         self.stakes = _stakes(census, policy)
-        if policy.rules.promises_hold_together:
-            quotas = tree(self.stakes, self.total)
-            for state in self.queues.values():
-                state.quota = quotas.get(state.name)
+        self._grow_tree()
         self.opinions = self._open_plugins()
         self.places = Places(census.snapshot, census.ready_nodes, self.room, self.opinions, policy)
-        self.ceilings, self.wishes = self._wishes()
+        self.ceilings = self._ceilings()
+        self.wishes, self.share_wishes = self._wishes()
         if not policy.rules.members_need_nodes:
             self._count_empty_members()
         if not policy.rules.leaving_pods_make_room and any(
@@ -84,17 +82,37 @@ class Session:
         for tier in tiers:
             for plugin, _ in tier:
                 plugin.open(self)
-        return Opinions(tiers, vetoes_are_final=self.rules.vetoes_are_final)
+        final = self.rules.vetoes_are_final
+        return Opinions(tiers, vetoes_are_final=final, has_shares=bool(self.census.shares))
 
-    def _wishes(self) -> tuple[Mapping[str, Vector], Mapping[str, Resources]]:
-        """Add up what queues could hold and want, where that is divided by our rules."""
+    def _grow_tree(self) -> None:
+        """Give every queue, and every share in one, its place in the tree.
+
+        Volcano has no such tree: there it holds what namespaces have, and leaves queues alone.
+        """
+        stakes = self.stakes
+        if not self.rules.promises_hold_together:
+            stakes = tuple(s if s.namespace else s._replace(most=NOTHING) for s in stakes)
+            if not self.census.shares:
+                return
+        quotas = tree(stakes, self.total)
+        for state in self.queues.values():
+            state.quota = quotas.get(state.name)
+        for name, use in self.census.shares.items():
+            self.queues[use.share.queue].shares[use.share.namespace] = quotas[name]
+
+    def _ceilings(self) -> Mapping[str, Vector]:
+        """Give what queues could hold, where that is divided by our rules."""
         if not self.rules.promises_hold_together or not self.stakes:
+            return {}
+        return wishes.ceilings(self.stakes, self.total)
+
+    def _wishes(self) -> tuple[Mapping[str, Resources], Mapping[str, Resources]]:
+        """Add up what queues want, and namespaces of them, where that is divided by our rules."""
+        if not self.ceilings:
             return {}, {}
-        ceilings = wishes.ceilings(self.stakes, self.total)
-        places = self.places
-        return ceilings, wishes.startable(
-            self.census, ceilings, self._wish_of, places.count_if_empty
-        )
+        slots = self.places.count_if_empty
+        return wishes.startable(self.census, self.ceilings, self._wish_of, slots)
 
     def _wish_of(self, gang: GangState) -> wishes.Wish | None:
         if self.opinions.problem_of(gang) is not None:
@@ -119,6 +137,11 @@ class Session:
     def queue_key(self, queue: QueueUse) -> Key:
         """Give the place of *queue* among all."""
         return (*self.opinions.queue_order(queue), queue.queue.created, queue.name)
+
+    def namespace_key(self, namespace: str) -> Key:
+        """Give the place of *namespace* among all; the same for all where nobody orders them."""
+        order = self.opinions.namespace_order(namespace)
+        return (*order, namespace) if order else ()
 
     def task_key(self, pod: Pod) -> Key:
         """Give the place of *pod* in its gang: priority, index, creation, uid."""
@@ -172,16 +195,31 @@ class Session:
         wants_more = self.rules.waiting_is_starving or gang.gang.group.is_phaseless
         return wants_more and bool(self.waiting_tasks(gang))
 
-    def fits_due(self, gang: GangState) -> bool:
-        """Ask whether what *gang* lost in this cycle would fit into its queue's due again."""
+    def fits_due(self, gang: GangState, *, only_promises: bool = False) -> bool:
+        """Ask whether what *gang* lost in this cycle would fit into its queue's due again.
+
+        With *only_promises*, whether ceilings and guarantees alone would let it come back: who
+        leaves for a gang of its own queue finds the due used by that.
+        """
         if not self.opinions.limit_queues or gang.gang.problem is not None:
             return False  # an invalid gang does not start again
         lost = [pod for pod in gang.gang.pods if pod.uid in gang.evicted]
-        now, self.round = self.round, Round.DUE
+        now, self.round = self.round, Round.LENT if only_promises else Round.DUE
         allowed = self.opinions.allowance(gang, lost[0].shape)
         self.round = now
         least = 1 if gang.firm else min(len(lost), gang.min_member)
         return not isinstance(allowed, Problem) and allowed >= least
+
+    def occupied(self, gang: GangState, needs: Resources | None = None) -> Problem | None:
+        """Say that pods which are being deleted keep *gang* from starting by its queue's ceilings.
+
+        For what it *needs*; else for what the trial under way has given it.
+        """
+        if not self.census.leaving or gang.quota is None:
+            return None
+        if needs is None:
+            return gang.quota.occupied(gang.trying, is_taken=True)
+        return gang.quota.occupied(needs, is_taken=False)
 
     def close(self) -> None:
         """Let go of everything, so that nothing is left over for the garbage collector.
@@ -193,19 +231,30 @@ class Session:
 
 
 def _stakes(census: Census, policy: Policy) -> tuple[Stake, ...]:
-    """Give the stakes of all queues, none where the policy limits no queue.
+    """Give the stakes of all queues, none where the policy limits no queue; and all shares.
 
-    Volcano knows neither the ceilings of ancestors nor guarantees beyond single queues.
+    Volcano knows neither the ceilings of ancestors nor guarantees beyond single queues. What a
+    namespace has of a queue holds with every policy.
     """
-    if not any(option.name in _LIMITING for tier in policy.tiers for option in tier):
+    is_limiting = any(option.name in _LIMITING for tier in policy.tiers for option in tier)
+    if not is_limiting and not census.shares:
         return ()
     stakes = [
         stake(state.queue, state.parent.name if state.parent else TOP, state.allocated)
         for state in census.queues.values()
     ]
-    if policy.rules.promises_hold_together:
-        return tuple(stakes)
-    return tuple(each._replace(parent=TOP, least=NOTHING) for each in stakes)
+    if not policy.rules.promises_hold_together:
+        stakes = [each._replace(parent=TOP, least=NOTHING) for each in stakes]
+    if not is_limiting:
+        stakes = [each._replace(most=NOTHING, least=NOTHING) for each in stakes]
+    if census.shares:
+        stakes += [stake_of_share(use.share, use.used) for use in census.shares.values()]
+        used = {name: state.allocated for name, state in census.queues.items()}
+        of_shares = {name: use.used for name, use in census.shares.items()}
+        stakes = using(stakes, used, of_shares)
+    if census.leaving and policy.rules.promises_hold_together:
+        stakes = [s._replace(leaving=census.leaving.get(s.name, NOTHING)) for s in stakes]
+    return tuple(stakes)
 
 
 def _index_of(name: str) -> tuple[int, int]:

@@ -18,7 +18,8 @@ import numpy as np
 
 from extender.model.node import Amounts
 from extender.model.pod import SEATED_SET, Shape
-from extender.plan.demand import Demand
+from extender.model.resources import total
+from extender.plan.demand import Demand, needed_pods
 from extender.plan.policy.options import Starvation
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
@@ -31,10 +32,13 @@ def starving_longest(session: Session, gangs: list[GangState]) -> list[GangState
     another by rule would lose its room again to the one ahead.
     """
     heads: dict[str, GangState] = {}
+    has_shares = bool(session.census.shares)
     for gang in gangs:
         head = heads.get(gang.queue.name)
-        if session.opinions.lacking(gang) and (
-            head is None or session.gang_key(gang) < session.gang_key(head)
+        if (
+            session.opinions.lacking(gang)
+            and not (has_shares and _is_kept_out(session, gang))
+            and (head is None or session.gang_key(gang) < session.gang_key(head))
         ):
             heads[gang.queue.name] = gang
     highest = max((gang.queue.queue.priority for gang in heads.values()), default=0)
@@ -56,10 +60,18 @@ def starving_gangs(session: Session) -> list[list[GangState]]:
             by_queue.setdefault(gang.queue.name, []).append(gang)
     for name, gangs in by_queue.items():
         gangs.sort(key=session.gang_key)
-        if is_starving_long(session, gangs[0]):
+        if is_starving_long(session, gangs[0]) and not _is_kept_out(session, gangs[0]):
             # What the others could free would be kept for this one.
             by_queue[name] = gangs[:1]
     return sorted(by_queue.values(), key=lambda gangs: session.queue_key(gangs[0].queue))
+
+
+def _is_kept_out(session: Session, gang: GangState) -> bool:
+    """Ask whether its namespace has too little left of the queue: no room would help it."""
+    if gang.share is None:
+        return False
+    needs = total(pod.requests for pod in needed_pods(session, gang))
+    return session.opinions.is_kept_out(gang, needs)
 
 
 def is_starving_long(session: Session, gang: GangState) -> bool:

@@ -73,7 +73,7 @@ class Arrivals:
         allowance, needs = self._ledger.allowance, pod.requests * group.min_member
         if not self._may_arrive(group) or not allowance.welcomes_gangs(queue):
             return None
-        if not allowance.may_start(queue, needs):
+        if not allowance.may_start(queue, group.namespace, needs):
             return None
         nodes = self._nodes(pod.shape, group, offered)
         if nodes is None or not self._ledger.promise(pod, group.key, nodes[0], queue):
@@ -127,6 +127,8 @@ class Arrivals:
             return False
         if self._cluster.seated(key) or self._table.backs_off_for(key):
             return False
+        if group.min_resources is not None and self._cluster.has_quotas(group.namespace):
+            return False  # whether they admit all of it only a plan asks
         return self._here(key) > self._given_up.get(key, -1)
 
     def _nodes(self, shape: Shape, group: PodGroup, offered: Sequence[str]) -> list[str] | None:

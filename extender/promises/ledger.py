@@ -75,7 +75,7 @@ class Ledger:
         #: When kube-scheduler last asked about any pod.
         self._asked_at = float("-inf")
         self.answers = Answers()
-        self.allowance = Allowance(self._table.spent, lambda: cluster.total)
+        self.allowance = Allowance(self._table.spent, lambda: cluster.total, cluster.share)
         self.room = FreeRoom(cluster)
         self.wakeups = WakeUps(cluster, self.answers, wake, self._is_busy)
         #: Gangs of whose ticket only a part has been issued so far.
@@ -132,7 +132,7 @@ class Ledger:
         if not self._table.reserve(pod, gang, node, now, stage=stage, queue=queue):
             return False
         if is_new:
-            self.allowance.count(queue, pod.requests)
+            self.allowance.count(queue, pod.namespace, pod.requests)
         self._look_after(pod, now)
         return True
 
@@ -181,7 +181,7 @@ class Ledger:
     def _pass_anew(
         self, pod: Pod, gang: GangKey, queue: str, offered: Sequence[str]
     ) -> Sequence[str] | None:
-        if not self.allowance.may_start(queue, pod.requests):
+        if not self.allowance.may_start(queue, pod.namespace, pod.requests):
             return None
         nodes = self._nodes_beside_promises(pod, offered)
         if nodes and self._write_down(pod, gang, self._only(nodes, pod), queue, Stage.PASSED):
@@ -303,7 +303,9 @@ class Ledger:
     def _is_allowed(self, pod: Pod, uid: PodUid) -> bool:
         """Ask whether the queue has room for a pod whose promise lapsed, or was made before us."""
         queue, problem = self._cluster.queue_of(*self._wish_of(pod, uid))
-        return problem is None and self.allowance.objection(queue, pod.requests) is None
+        if problem is not None:
+            return False
+        return self.allowance.objection(queue, pod.namespace, pod.requests) is None
 
     def _wish_of(self, pod: Pod, uid: PodUid) -> tuple[GangKey | None, str, str]:
         """Give a pod's gang, its namespace, and the queue that one of them names."""

@@ -115,12 +115,17 @@ class Tickets:
         queue = plan.open_queues.get(gang.queue)
         if gang.group.dialect or gang.group.min_member > 1 or queue is None:
             return False
-        return queue.left is None and all(
-            pod.created > self._started
-            and not pod.refusal
-            and self._ledger.answers.refused_at(pod.uid) is None
-            for pod in gang.waiting
-        )
+        return queue.left is None and not any(map(self._is_parked, gang.waiting))
+
+    def _is_parked(self, pod: Pod) -> bool:
+        """Ask whether kube-scheduler has put *pod* aside, or may have before we listened.
+
+        A snapshot may show a pod as it was before: what became of it in kube-scheduler's hands
+        changes no plan.
+        """
+        now = self._cluster.pod(pod.uid) or pod
+        was_refused = self._ledger.answers.refused_at(pod.uid) is not None
+        return was_refused or bool(now.refusal) or pod.created <= self._started
 
     def _places(self, gang: Gang, ticket: Ticket) -> list[_Place]:
         pods = {pod.uid: pod for pod in gang.waiting}
@@ -159,7 +164,8 @@ class Tickets:
             ):
                 return False
         total = sum(needs.values(), NOTHING)
-        return self._ledger.allowance.objection(gang.queue, total) is None
+        namespace = gang.group.namespace
+        return self._ledger.allowance.objection(gang.queue, namespace, total) is None
 
     def _still_waits(self, pod: Pod) -> bool:
         seen = self._cluster.pod(pod.uid)
@@ -214,8 +220,9 @@ def _is_as_good(node: Node | None, seen: Node) -> bool:
     """Ask whether a node stands as the plan saw it; its room is judged by itself."""
     if node is None or node is seen:
         return node is seen
-    return (node.ready, node.unschedulable, node.taints, node.labels) == (
+    return (node.ready, node.ours, node.unschedulable, node.taints, node.labels) == (
         seen.ready,
+        seen.ours,
         seen.unschedulable,
         seen.taints,
         seen.labels,

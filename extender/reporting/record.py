@@ -36,6 +36,7 @@ _WARNINGS = frozenset(
         Reason.QUEUE_CLOSED,
         Reason.QUEUE_NOT_ALLOWED,
         Reason.EXCEEDS_CLUSTER,
+        Reason.NODE_NOT_OURS,
         Reason.POD_GROUP_MISSING,
         Reason.NOT_ENOUGH_ROLES,
     }

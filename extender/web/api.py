@@ -10,7 +10,7 @@ from extender.audit.finding import Finding
 from extender.model.gang import GangKey
 from extender.model.resources import PODS, Resources, write_amount
 from extender.model.snapshot import Snapshot
-from extender.plan.decision import Eviction, Kept, Plan, QueueFigures, Verdict
+from extender.plan.decision import Eviction, Kept, Plan, QueueFigures, ShareFigures, Verdict
 from extender.plan.verdict.explain import Explanation
 from extender.plan.verdict.shortfall import Shortfall
 from extender.reporting.journal import JournalLine
@@ -23,6 +23,7 @@ def plan(current: Plan, snapshot: Snapshot | None = None) -> Document:
     return {
         "generation": current.generation,
         "queues": queues(current),
+        "shares": [share(figures) for figures in current.shares.values()],
         "gangs": gangs(current, snapshot),
         "binds": _binds(current, snapshot) if snapshot else {},
         "evictions": [eviction(each) for each in current.evictions],
@@ -48,6 +49,18 @@ def queue(figures: QueueFigures) -> Document:
         "borrowed": amounts(figures.borrowed),
         "share": round(figures.share, 6),
         "overused": figures.overused,
+    }
+
+
+def share(figures: ShareFigures) -> Document:
+    """Give what one namespace may have of a queue, has at least, uses and wants."""
+    return {
+        "queue": figures.queue,
+        "namespace": figures.namespace,
+        "at_most": amounts(figures.at_most),
+        "at_least": amounts(figures.at_least),
+        "allocated": amounts(figures.allocated),
+        "requested": amounts(figures.requested),
     }
 
 
@@ -109,6 +122,7 @@ def explanation(
         "members_by_status": dict(told.members),
         "missing": told.missing,
         "queue_figures": queue(told.queue) if told.queue else None,
+        "share_figures": share(told.share) if told.share else None,
         "needs": [_need(each) for each in told.needs],
         "ahead": [{"gang": each.gang, "queue": each.queue, "why": each.why} for each in told.ahead],
         "ahead_count": told.ahead_count,

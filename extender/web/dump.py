@@ -7,6 +7,7 @@ one pod per node.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -18,9 +19,9 @@ from extender.model.dialect import VERSIONS
 from extender.model.gang import SHADOW, Gang
 from extender.model.node import Node
 from extender.model.pod import ALLOCATED_SET, OCCUPYING_SET, NodeTerm, Pod, Shape, Status
-from extender.model.queue import Queue
+from extender.model.queue import AT_LEAST, AT_MOST, Queue
 from extender.model.resources import PODS, Resources
-from extender.model.snapshot import DisruptionBudget, Snapshot
+from extender.model.snapshot import DisruptionBudget, ResourceQuota, Snapshot
 from extender.web.api import time
 
 Object = dict[str, Any]
@@ -46,9 +47,9 @@ def _objects(snapshot: Snapshot) -> Iterator[Object]:
         yield _queue(queue)
     for value in sorted({gang.priority for gang in snapshot.gangs.values() if gang.priority}):
         yield _priority_class(value)
-    for name in sorted({gang.group.namespace for gang in snapshot.gangs.values()}):
-        # What it says of queues has been applied: every gang names its own.
-        yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    used = {gang.group.namespace for gang in snapshot.gangs.values()}
+    for name in sorted(used | {share.namespace for share in snapshot.shares.values()}):
+        yield _namespace(name, snapshot)
     for gang in snapshot.gangs.values():
         if gang.group.dialect:
             yield _group(gang)
@@ -56,6 +57,8 @@ def _objects(snapshot: Snapshot) -> Iterator[Object]:
             yield _pod(pod, gang, _leaves_by(pod, snapshot))
     for budget in snapshot.budgets:
         yield _budget(budget)
+    for quotas in snapshot.quotas.values():
+        yield from map(_quota, quotas)
 
 
 def _nodes(snapshot: Snapshot) -> Iterator[Object]:
@@ -137,7 +140,7 @@ def _group(gang: Gang) -> Object:
     if group.min_by_role:
         spec["minTaskMember"] = dict(group.min_by_role)
     if group.min_resources is not None:
-        spec["minResources"] = group.min_resources.write()
+        spec["minResources"] = (group.min_resources + group.min_limits).write()
     if gang.priority:
         spec["priorityClassName"] = f"priority-{gang.priority}"
     about = _metadata(group.name, group.namespace, group.uid, group.created, group.annotations)
@@ -194,7 +197,8 @@ def _marks(pod: Pod, gang: Gang) -> dict[str, str]:
         marks["scheduling.k8s.io/group-name"] = gang.group.name
     if not gang.group.dialect:
         marks["scheduling.volcano.sh/queue-name"] = gang.queue
-        if SHADOW not in gang.group.name and gang.problem is None:
+        is_sized = SHADOW not in gang.group.name or gang.group.min_member > 1
+        if is_sized and gang.problem is None:
             marks["gang-extender.io/min-member"] = str(gang.group.min_member)
     if pod.role:
         marks["volcano.sh/task-spec"] = pod.role
@@ -239,14 +243,44 @@ def _term(term: NodeTerm) -> Object:
     }
 
 
+def _namespace(name: str, snapshot: Snapshot) -> Object:
+    """Write a namespace; which queues it may use has been applied: every gang names its own."""
+    shares = [share for share in snapshot.shares.values() if share.namespace == name]
+    said = {
+        AT_MOST: {share.queue: share.most.write() for share in shares if share.most},
+        AT_LEAST: {share.queue: share.least.write() for share in shares if share.least},
+    }
+    about: Object = {"name": name}
+    if shares:
+        about["annotations"] = {key: json.dumps(each) for key, each in said.items() if each}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": about}
+
+
 def _budget(budget: DisruptionBudget) -> Object:
     disrupted = dict.fromkeys(sorted(budget.disrupted), "1970-01-01T00:00:00Z")
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": {"name": budget.name, "namespace": budget.namespace},
-        "spec": {"selector": {"matchExpressions": [*map(asdict, budget.selector)]}},
+        "spec": {
+            "selector": {"matchExpressions": [*map(asdict, budget.selector)]},
+            "minAvailable": budget.least or budget.part or None,
+        },
         "status": {"disruptionsAllowed": budget.allowed, "disruptedPods": disrupted},
+    }
+
+
+def _quota(quota: ResourceQuota) -> Object:
+    # What a scope selects was not looked at; that there is one says enough.
+    spec: Object = {"hard": {"volcano.sh/namespace.weight": str(quota.weight)}}
+    if quota.is_scoped:
+        spec["scopes"] = ["NotTerminating"]
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": quota.name, "namespace": quota.namespace},
+        "spec": spec,
+        "status": {"hard": quota.hard.write(), "used": quota.used.write()},
     }
 
 

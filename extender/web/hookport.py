@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import threading
 from http import HTTPStatus
 from typing import Any
@@ -25,6 +26,8 @@ from extender.web.pacing import AnswerPacing
 KEEP_ALIVE_S = 120.0
 #: A call that has begun must have come in whole by then.
 PATIENCE_S = 30.0
+#: So must a handshake; kube-scheduler's filter entry gives up a call after two seconds.
+HANDSHAKE_S = 10.0
 _SWEEP_S = 10.0
 #: A body this much over the limit is not even read to its end.
 _DRAIN_LIMIT = 16 * BODY_LIMIT
@@ -37,9 +40,15 @@ _REASONS = {code: HTTPStatus(code).phrase.encode() for code in (200, 400, 404, 4
 class HookPort:
     """Listens on one socket and owns its connections."""
 
-    def __init__(self, hooks: Hooks, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        hooks: Hooks,
+        loop: asyncio.AbstractEventLoop,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.hooks = hooks
         self.loop = loop
+        self._tls = tls
         self.thread = threading.get_ident()
         self.connections: set[HookConnection] = set()
         self.pacing = AnswerPacing(loop)
@@ -49,7 +58,12 @@ class HookPort:
     async def listen(self, listening: socket.socket) -> None:
         """Begin to answer; called on the loop, which may not be left afterwards."""
         self.thread = threading.get_ident()
-        self._server = await self.loop.create_server(lambda: HookConnection(self), sock=listening)
+        self._server = await self.loop.create_server(
+            lambda: HookConnection(self),
+            sock=listening,
+            ssl=self._tls,
+            ssl_handshake_timeout=HANDSHAKE_S if self._tls is not None else None,
+        )
         self._sweep()
 
     async def close(self, grace_s: float) -> None:

@@ -11,20 +11,23 @@ import argparse
 import json
 import resource
 import socket
+import ssl
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from extender.settings import flag
 from tests.bench.bench_cache import _pour, canned_api, percentile
 from tests.bench.bench_gangs import cpu_s, family
 from tests.bench.canned_api import GANG, Size, pod
 from tests.cluster.extender_process import Extender
+from tests.tls.wallet import Wallet
 
 HELD = (1_000, 5_000, 10_000)  # the last is the limit (--max-holds)
 NAMES = 500  # what kube-scheduler offers at 5,000 nodes
@@ -33,9 +36,11 @@ NAMES = 500  # what kube-scheduler offers at 5,000 nodes
 class Caller:
     """One keep-alive connection, as kube-scheduler has it."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname="localhost")
 
     def ask(self, verb: str, body: bytes) -> bytes:
         """Send a call and read its answer."""
@@ -66,10 +71,11 @@ class Caller:
 class Asker:
     """Asks filter again and again, and prints a line about it."""
 
-    def __init__(self, extender: Extender, size: Size, calls: int) -> None:
-        self._extender = extender
+    def __init__(self, serving: Serving, size: Size, calls: int) -> None:
+        self._serving = serving
+        self._extender = extender = serving.extender
         self._calls = calls
-        self._hooks, self._ops = (Caller(port) for port in extender.ports)
+        self._hooks, self._ops = serving.caller(), Caller(extender.ports[1])
         self.names = [f"node-{number:05d}" for number in range(NAMES)]
         waiting = [json.loads(pod(size, size.pods - 1 - number)) for number in range(200)]
         self._members = [self._call(each) for each in waiting]
@@ -79,6 +85,18 @@ class Asker:
         """Ask about members of gangs that wait, in turn, or about an ordinary pod."""
         bodies = self._ordinary if ordinary else self._members
         self._show(what, self._hooks, "filter", bodies, for_s)
+
+    def show_dials(self, what: str) -> None:
+        """Ask about the ordinary pod over a connection of its own, every time."""
+        (body,), times = self._ordinary, []
+        before = cpu_s(self._extender)
+        for _ in range(self._calls // 10):
+            began = time.perf_counter()
+            caller = self._serving.caller()
+            caller.ask("filter", body)
+            times.append(time.perf_counter() - began)
+            caller.close()
+        self._print(what, times, cpu_s(self._extender) - before)
 
     def show_healthz(self, what: str) -> None:
         """Ask the probe."""
@@ -93,7 +111,11 @@ class Asker:
             began = time.perf_counter()
             caller.ask(path, bodies[len(times) % len(bodies)])
             times.append(time.perf_counter() - began)
-        cpu_ms = (cpu_s(self._extender) - before) * 1000 / len(times)
+        self._print(what, times, cpu_s(self._extender) - before)
+
+    @staticmethod
+    def _print(what: str, times: list[float], spent_s: float) -> None:
+        cpu_ms = spent_s * 1000 / len(times)
         p50, p99 = percentile(times, 0.5), percentile(times, 0.99)
         print(f"{what:44} {p50:5.2f} ms {p99:5.2f} ms {cpu_ms:6.2f} ms", flush=True)
 
@@ -101,25 +123,42 @@ class Asker:
         return json.dumps({"Pod": asked, "Nodes": None, "NodeNames": self.names}).encode()
 
 
-def main(size: Size, calls: int) -> None:
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A server that runs, and what to speak to its hooks with."""
+
+    extender: Extender
+    #: The port of the canned API server.
+    api: int
+    tls: ssl.SSLContext | None
+
+    def caller(self) -> Caller:
+        """Connect as kube-scheduler does."""
+        return Caller(self.extender.ports[0], self.tls)
+
+
+def main(size: Size, calls: int, *, tls: bool = False, brief: bool = False) -> None:
     """Measure a cluster with room for all who wait, then one in which most wait in vain."""
     print(f"{'':44} {'p50':>8} {'p99':>8} {'CPU/call':>9}")
-    with serving(size) as (extender, _):
-        asker = Asker(extender, size, calls)
+    with serving(size, tls=tls) as served:
+        extender, asker = served.extender, Asker(served, size, calls)
         asker.show("filter, ordinary pod, nothing else to do", ordinary=True)
         asker.show("filter, gang member, nothing else to do")
+        asker.show_dials("filter, ordinary pod, a new connection each")
+        if brief:
+            return
         asker.show_healthz("/healthz, nothing held")
         for wanted in HELD:
             with ExitStack() as held:
-                count = hold(held, extender, size, wanted)
+                count = hold(held, served, size, wanted)
                 asker.show(f"filter, ordinary pod, {count} binds held", ordinary=True)
                 asker.show_healthz(f"/healthz, {count} binds held")
                 print(f"{'':44} {resident_mb(extender):.0f} MB resident", flush=True)
     crowded = replace(size, waiting_cpu=20)
-    with serving(crowded) as (extender, api):
-        asker = Asker(extender, crowded, calls)
+    with serving(crowded, tls=tls) as served:
+        extender, asker = served.extender, Asker(served, crowded, calls)
         before = cycles(extender)
-        _pour(api, 2000, 240_000)
+        _pour(served.api, 2000, 240_000)
         asker.show("filter, gang member, full cycles run", for_s=20)
         count, seconds = (b - a for a, b in zip(before, cycles(extender), strict=True))
         each_ms = seconds / max(count, 1) * 1000
@@ -127,28 +166,33 @@ def main(size: Size, calls: int) -> None:
 
 
 @contextmanager
-def serving(size: Size) -> Iterator[tuple[Extender, int]]:
-    """Run the server in front of a canned API server; gives it, and the port of the can."""
+def serving(size: Size, *, tls: bool = False) -> Iterator[Serving]:
+    """Run the server in front of a canned API server."""
     with canned_api(size) as api, tempfile.TemporaryDirectory() as folder:
         kubeconfig = write_kubeconfig(Path(folder), api)
         # Bringing ten thousand binds one by one takes longer than they are held by default.
         patience = ("--hold-s=120", "--bind-timeout-s=150", "--ticket-s=120")
-        extender = Extender("bench", Path(folder), kubeconfig=kubeconfig, arguments=patience)
+        wallet = Wallet(Path(folder) / "tls") if tls else None
+        files = (
+            f"{flag(name)}={path}" for name, path in (wallet.options if wallet else {}).items()
+        )
+        arguments = (*patience, *files)
+        extender = Extender("bench", Path(folder), kubeconfig=kubeconfig, arguments=arguments)
         extender.start_s = 120
         began = time.monotonic()
         with extender:
             took = time.monotonic() - began
             print(f"{size.nodes} nodes, {size.pods} pods: ready in {took:.1f} s", flush=True)
-            yield extender, api
+            yield Serving(extender, api, wallet.kube_scheduler() if wallet else None)
 
 
-def hold(held: ExitStack, extender: Extender, size: Size, wanted: int) -> int:
+def hold(held: ExitStack, served: Serving, size: Size, wanted: int) -> int:
     """Bring all but the last member of as many gangs to the barrier as make so many binds.
 
     Other nodes are on offer with every call, as kube-scheduler goes round: 500 of them have no
     room for ten thousand pods.
     """
-    asker, count = Caller(extender.ports[0]), 0
+    asker, count = served.caller(), 0
     nodes_twice = [f"node-{index % size.nodes:05d}" for index in range(2 * size.nodes)]
     for number in range(size.pods - size.waiting, size.pods):
         if number % GANG == GANG - 1:
@@ -163,13 +207,13 @@ def hold(held: ExitStack, extender: Extender, size: Size, wanted: int) -> int:
         about = member["metadata"]
         call = {"PodName": about["name"], "PodNamespace": about["namespace"]}
         call |= {"PodUID": about["uid"], "Node": nodes[0]}
-        caller = Caller(extender.ports[0])
+        caller = served.caller()
         held.callback(caller.close)
         caller.send("bind", json.dumps(call).encode())
         count += 1
         if count == wanted:
             break
-    return extender.held
+    return served.extender.held
 
 
 def cycles(extender: Extender) -> tuple[float, float]:
@@ -218,7 +262,11 @@ if __name__ == "__main__":
     parser.add_argument("--pods", type=int, default=100_000)
     parser.add_argument("--waiting", type=int, default=20_000)
     parser.add_argument("--calls", type=int, default=3_000)
+    parser.add_argument("--tls", action="store_true", help="hooks over mutual TLS")
+    parser.add_argument("--brief", action="store_true", help="only with nothing else to do")
     given = parser.parse_args()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 20_000), hard))
-    main(Size(given.nodes, given.pods, given.waiting), given.calls)
+    main(
+        Size(given.nodes, given.pods, given.waiting), given.calls, tls=given.tls, brief=given.brief
+    )

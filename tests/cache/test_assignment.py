@@ -1,19 +1,26 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from extender.cache.assignment import QueuePolicy
 from extender.cache.changes import Delete, Kind, SeenPod, Upsert
 from extender.cache.cluster import Cluster
 from extender.model.gang import Gang, GangKey, Membership
-from extender.model.queue import Namespace, PriorityClass, Queue, QueueState
+from extender.model.queue import Namespace, PriorityClass, Queue, QueueState, Share
 from extender.model.reason import Reason
+from extender.model.resources import Resources
 
 from .building import COSCHEDULING, GANG, NOW, bare_pod, cluster, group, lone, pod
 
 
 def gang_of(made: Cluster) -> Gang:
     return made.snapshot(NOW).gangs[GANG]
+
+
+def listed(*queues: str) -> Namespace:
+    return Namespace(name="a", allowed=frozenset(queues))
 
 
 def reason(made: Cluster) -> Reason | None:
@@ -139,20 +146,152 @@ def test_a_namespace_may_always_name_its_own_queue() -> None:
     assert reason(made) is None
 
 
-@pytest.mark.parametrize("said", ["", "default"])
-def test_a_gang_that_names_nothing_is_in_the_queue_of_its_namespace_whatever_the_list_says(
-    said: str,
-) -> None:
-    made = cluster(group(queue=said), Namespace(name="a", allowed=frozenset({"silver"})))
+UNSAID = pytest.mark.parametrize("said", ["", "default"])
+
+
+def message(made: Cluster) -> str:
+    problem = gang_of(made).problem
+    return problem.message if problem else ""
+
+
+@UNSAID
+def test_the_only_queue_of_the_list_is_that_of_gangs_that_name_none(said: str) -> None:
+    made = cluster(group(queue=said), Queue(name="silver"), listed("silver"))
+
+    assert (gang_of(made).queue, reason(made)) == ("silver", None)
+
+
+@UNSAID
+def test_a_gang_that_names_none_has_to_choose_where_the_list_has_several(said: str) -> None:
+    made = cluster(
+        group(queue=said), Queue(name="silver"), Queue(name="bronze"), listed("silver", "bronze")
+    )
+
+    assert reason(made) is Reason.QUEUE_NOT_ALLOWED
+    assert message(made) == (
+        "namespace a may not use queue default, where gangs are that name none; name one of"
+        " bronze, silver, or have the annotation scheduling.volcano.sh/queue-name of the namespace"
+        " name it for all"
+    )
+
+
+@UNSAID
+def test_an_empty_list_allows_not_even_the_default_queue(said: str) -> None:
+    made = cluster(group(queue=said), Namespace(name="a", allowed=frozenset()))
+
+    assert reason(made) is Reason.QUEUE_NOT_ALLOWED
+    assert "may use no queue: its annotation gang-extender.io/queues is empty" in message(made)
+
+
+def test_the_default_queue_is_that_of_gangs_that_name_none_where_it_is_listed() -> None:
+    made = cluster(group(), Queue(name="silver"), listed("silver", "default"))
 
     assert (gang_of(made).queue, reason(made)) == ("default", None)
 
 
-def test_a_namespace_not_seen_yet_may_not_name_a_queue() -> None:
-    made = cluster(group(queue="gold"), Queue(name="gold"))
+def test_the_queue_of_the_namespaces_name_is_left_where_the_list_does_not_have_it() -> None:
+    made = cluster(group(), Queue(name="a"), Queue(name="silver"), listed("silver"))
+
+    assert (gang_of(made).queue, reason(made)) == ("silver", None)
+
+
+@UNSAID
+def test_a_home_queue_that_is_written_is_allowed_beside_the_list(said: str) -> None:
+    home = Namespace(name="a", queue="gold", allowed=frozenset({"silver", "bronze"}))
+    made = cluster(group(queue=said), Queue(name="gold"), home)
+
+    assert (gang_of(made).queue, reason(made)) == ("gold", None)
+
+
+def test_a_namespace_not_seen_yet_may_use_no_queue() -> None:
+    made = cluster(group(queue="gold"), group("other"), Queue(name="gold"))
     made.require_namespaces()
 
     assert reason(made) is Reason.QUEUE_NOT_ALLOWED
+    assert made.snapshot(NOW).gangs[GangKey("a/other")].problem is not None
+
+    made.apply(Upsert(Namespace(name="a")))
+
+    assert reason(made) is None
+    assert made.snapshot(NOW).gangs[GangKey("a/other")].problem is None
+
+
+DENY = QueuePolicy(deny_unlisted=True)
+
+
+@pytest.mark.parametrize("said", ["", "default", "a", "gold"])
+def test_unlisted_namespaces_can_be_denied_every_queue(said: str) -> None:
+    items = (group(queue=said), Queue(name="gold"), Queue(name="a"), Namespace(name="a"))
+    made = cluster(*items, policy=DENY)
+
+    assert reason(made) is Reason.QUEUE_NOT_ALLOWED
+    assert message(made) == (
+        "namespace a may use no queue: unlisted namespaces are denied; an administrator has to"
+        " list queues in its annotation gang-extender.io/queues"
+    )
+    assert reason(cluster(*items)) is None
+
+
+def test_who_is_denied_may_not_make_itself_a_queue() -> None:
+    policy = QueuePolicy(deny_unlisted=True, namespaces_are_queues=True)
+
+    assert reason(cluster(group(), Namespace(name="a"), policy=policy)) is Reason.QUEUE_NOT_ALLOWED
+
+
+@pytest.mark.parametrize("said", [{"queue": "gold"}, {"allowed": frozenset({"gold"})}])
+def test_a_namespace_with_a_list_or_a_home_is_not_denied(said: dict[str, Any]) -> None:
+    made = cluster(group(), Queue(name="gold"), Namespace(name="a", **said), policy=DENY)
+
+    assert (gang_of(made).queue, reason(made)) == ("gold", None)
+
+
+def test_a_namespace_nobody_has_told_us_of_is_unlisted() -> None:
+    assert reason(cluster(group(), policy=DENY)) is Reason.QUEUE_NOT_ALLOWED
+
+
+def test_whoever_runs_in_a_namespace_that_is_denied_counts_in_the_last_resort() -> None:
+    running = pod("w-0", on="n1", started_in="gold")
+    made = cluster(group(), running, Queue(name="gold"), Namespace(name="a"), policy=DENY)
+
+    assert gang_of(made).queue == "default"
+
+
+def test_whoever_runs_without_a_home_counts_where_it_was_started_or_in_the_last_resort() -> None:
+    silver, bronze = Queue(name="silver"), Queue(name="bronze")
+    started = pod("w-0", on="n1", started_in="silver")
+    lists = listed("silver", "bronze")
+
+    assert gang_of(cluster(group(), started, silver, bronze, lists)).queue == "silver"
+    assert gang_of(cluster(group(), pod("w-0", on="n1"), silver, bronze, lists)).queue == "default"
+
+
+AT_MOST_THREE = Share(queue="gold", namespace="a", most=Resources({"cpu": 3000}))
+
+
+def test_what_a_namespace_has_of_a_queue_is_in_the_snapshot_while_the_queue_exists() -> None:
+    made = cluster(Namespace(name="a", shares=(AT_MOST_THREE,)))
+    assert made.snapshot(NOW).shares == {}
+
+    made.apply(Upsert(Queue(name="gold")))
+    assert made.snapshot(NOW).shares == {"gold/a": AT_MOST_THREE}
+
+    made.apply(Upsert(Namespace(name="a")))
+    assert made.snapshot(NOW).shares == {}
+
+
+def test_nothing_is_kept_for_a_namespace_in_a_queue_it_may_not_use() -> None:
+    lists = Namespace(name="a", shares=(AT_MOST_THREE,), allowed=frozenset({"silver"}))
+
+    assert cluster(lists, Queue(name="gold")).snapshot(NOW).shares == {}
+
+
+def test_nobody_gets_in_by_a_typo() -> None:
+    made = cluster(group(), Namespace(name="a", problem="the annotation x cannot be read"))
+
+    assert (reason(made), message(made)) == (
+        Reason.QUEUE_NOT_ALLOWED,
+        "the annotation x cannot be read",
+    )
 
     made.apply(Upsert(Namespace(name="a")))
 

@@ -8,7 +8,7 @@ import pytest
 
 from extender.cache.changes import Delete, Kind, SeenPod, Upsert
 from extender.cache.inflight import Stage
-from extender.model.gang import GangKey, Membership, PodGroup
+from extender.model.gang import GangKey, Membership, Phase, PodGroup
 from extender.model.pod import HostPort, Pod, PodUid, Shape, Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
@@ -20,6 +20,7 @@ from .building import (
     NOW,
     SMALL,
     VOLCANO,
+    StoppedClock,
     amounts,
     bare_pod,
     cluster,
@@ -535,3 +536,27 @@ def test_a_pod_promised_before_it_was_seen_has_a_gang() -> None:
     assert made.gang_of(PodUid("new")) == GANG
     assert [each.name for each in made.snapshot(NOW).gangs[GANG].pods] == ["new"]
     assert cpu_used(made, "n") == 1000
+
+
+def test_a_gang_was_let_in_lately_for_a_minute_after_its_phase_said_so() -> None:
+    clock = StoppedClock()
+    made = cluster(group(), group("other", phase=Phase.INQUEUE), clock=clock)
+    clock.time += 30
+    made.apply(Upsert(group(phase=Phase.INQUEUE)))
+    made.apply(Upsert(group(phase=Phase.INQUEUE, min_member=3)))
+    shown = []
+    for _ in range(3):
+        shown.append(made.snapshot(NOW).let_in_lately)
+        clock.time += 30
+
+    assert shown == [{GANG, "a/other"}, {GANG}, frozenset()]
+
+
+@pytest.mark.parametrize("phase", [Phase.PENDING, Phase.RUNNING, None])
+def test_a_gang_that_runs_or_is_out_again_or_gone_was_not_let_in_lately(
+    phase: Phase | None,
+) -> None:
+    made = cluster(group(phase=Phase.INQUEUE))
+    made.apply(Upsert(group(phase=phase)) if phase else Delete(Kind.GROUP, GANG, VOLCANO))
+
+    assert not made.snapshot(NOW).let_in_lately

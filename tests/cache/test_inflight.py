@@ -315,12 +315,12 @@ def test_how_long_a_gang_backs_off_does_not_depend_on_the_wall_clock() -> None:
     assert made.snapshot(an_hour_back).gangs[GANG].backing_off_until == an_hour_back + 10
 
 
-def test_what_is_promised_since_the_last_turn_is_spent_by_its_queue() -> None:
+def test_what_is_promised_since_the_last_turn_is_spent_by_its_queue_and_namespace() -> None:
     made = cluster(node("n"), group(), pod("w-0"))
     made.inflight.reserve(bare_pod("w-0"), GANG, "n", 0.0, queue="q")
     made.inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0, queue="q")
 
-    assert made.inflight.spent() == {"q": bare_pod("w-0").requests}
+    assert made.inflight.spent() == {("q", "a"): bare_pod("w-0").requests}
 
     made.snapshot(NOW)
 

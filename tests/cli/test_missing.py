@@ -91,6 +91,11 @@ def plan(*items: dict[str, Any], flags: tuple[str, ...] = ()) -> Result:
             "PodDisruptionBudgets: 1 pod is asked to leave, and a budget could forbid it",
             id="budgets",
         ),
+        pytest.param(
+            [node(), NAMESPACE, group("big", minMember=2, minResources={"cpu": "8"})],
+            "ResourceQuotas (a): gangs there create pods that a quota might not admit",
+            id="quotas",
+        ),
         pytest.param([NAMESPACE, *TRAIN[1:]], "Nodes: without them nothing can start", id="nodes"),
     ],
 )
@@ -119,6 +124,19 @@ def test_a_kind_that_could_change_the_answer_is_named(
             ],
             id="the class was given",
         ),
+        pytest.param(
+            [node(), NAMESPACE, group("train", minResources={"cpu": "4"}), TRAIN[2]],
+            id="its pods were admitted already",
+        ),
+        pytest.param(
+            [
+                node(),
+                NAMESPACE,
+                group("big", minMember=2, minResources={"cpu": "8"}),
+                thing("ResourceQuota", "compute", spec={"hard": {"cpu": "1"}}),
+            ],
+            id="quotas were given",
+        ),
     ],
 )
 def test_what_would_change_nothing_is_not_asked_for(items: list[dict[str, Any]]) -> None:
@@ -139,7 +157,22 @@ def test_namespaces_can_be_queues() -> None:
     assert [queue["name"] for queue in found["queues"]] == ["a", "default"]
 
 
-@pytest.mark.parametrize("flag", ["--default-queue", "--namespaces-are-queues"])
+def test_unlisted_namespaces_can_be_denied() -> None:
+    found = json.loads(plan(*TRAIN, NAMESPACE, flags=("--unlisted-namespaces", "deny")).stdout)
+
+    assert found["gangs"][0]["reason"] == "QueueNotAllowed"
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--default-queue",
+        "--namespaces-are-queues",
+        "--unlisted-namespaces",
+        "--node-selector",
+        "--budgets-are-gangs",
+    ],
+)
 def test_the_flags_say_what_those_of_serve_say(flag: str) -> None:
     plans, serves = (
         next(each for each in main.commands[word].params if flag in each.opts)
@@ -159,6 +192,17 @@ def test_the_flags_say_what_those_of_serve_say(flag: str) -> None:
     ],
 )
 def test_the_command_that_saves_a_cluster_saves_every_kind_the_plan_reads(text: str) -> None:
-    saved = re.findall(r"kubectl get (\S+)[\s\\]+-A -o yaml", text)
+    saved = re.findall(r"kubectl get (?:-A -o yaml > \S+[\s\\]+)?(nodes,\S+)", text)
 
     assert [set(kinds.split(",")) for kinds in saved] == [{kind.value for kind in Kind}]
+
+
+def test_budgets_are_asked_for_where_they_make_gangs() -> None:
+    single = pod("single", "")
+    del single["metadata"]["annotations"]
+    items = [node(), NAMESPACE, single]
+    words = "PodDisruptionBudgets (a): they make gangs of pods without a group"
+
+    assert plan(*items, flags=("--budgets-are-gangs",)).stderr == f"not in the input: {words}\n"
+    assert plan(*items).stderr == ""
+    assert plan(*items, BUDGET, flags=("--budgets-are-gangs",)).stderr == ""

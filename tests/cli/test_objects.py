@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from extender.cache.changes import SeenPod
-from extender.cli import objects
+from extender.cli.saved import objects
 from extender.errors import BadInput
 from extender.model.gang import PodGroup
 from tests.kube import json_objects as make

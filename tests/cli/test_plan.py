@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from extender.cli.main import main
 
+POLICY = Path(__file__).parents[2] / "manifests" / "examples" / "namespace-policy"
 EXAMPLE = Path(__file__).parents[2] / "manifests" / "examples" / "what-if.yaml"
 
 
@@ -185,3 +186,85 @@ def test_a_missing_file_is_named() -> None:
 
     assert result.exit_code == 2
     assert "nowhere.yaml" in result.output
+
+
+def test_the_files_of_a_folder_are_read_together(tmp_path: Path) -> None:
+    told = CliRunner().invoke(main, ["plan", "-f", str(POLICY), "-o", "json"]).stdout
+
+    assert [share["namespace"] for share in json.loads(told)["shares"]] == ["team-b"]
+    empty = CliRunner().invoke(main, ["plan", "-f", str(tmp_path)])
+    assert empty.exit_code == 2
+    assert "holds no file that ends in .json, .yaml, .yml" in empty.stderr
+
+
+def test_a_plan_is_made_of_the_nodes_that_are_ours() -> None:
+    nodes = [
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "labels": {"pool": name}},
+            "status": {"allocatable": {"cpu": "4", "pods": "110"}},
+        }
+        for name in ("a", "b", "c")
+    ]
+    saved = yaml.safe_dump({"kind": "List", "items": nodes})
+    several = ("--node-selector", "pool:a", "--node-selector", "pool:b")
+
+    found = told(plan("-f", "-", "-o", "json", *several, stdin=saved))
+
+    assert found["queues"][0]["name"] == "default"
+    assert found["idle"]["cpu"] == "8"
+
+
+def test_a_label_of_nodes_that_is_none_is_refused_in_one_line() -> None:
+    refused = plan("-f", str(EXAMPLE), "--node-selector", "pool")
+
+    assert refused.exit_code == 2
+    assert "--node-selector 'pool' is not key:value" in refused.output
+
+
+def test_a_budget_is_the_gang_of_pods_without_a_group() -> None:
+    things = [
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": "n0"},
+            "status": {"allocatable": {"cpu": "4", "pods": "110"}},
+        },
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": "web", "namespace": "a"},
+            "spec": {"minAvailable": 3, "selector": {"matchLabels": {"app": "web"}}},
+        },
+        *(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "name": f"web-{n}",
+                    "namespace": "a",
+                    "uid": str(n),
+                    "labels": {"app": "web"},
+                },
+                "spec": {"schedulerName": "gang-scheduler", "containers": [{"name": "c"}]},
+            }
+            for n in range(2)
+        ),
+    ]
+    saved = yaml.safe_dump({"kind": "List", "items": things})
+
+    (gang,) = told(plan("-f", "-", "-o", "json", "--budgets-are-gangs", stdin=saved))["gangs"]
+
+    assert (gang["name"], gang["reason"]) == ("poddisruptionbudget:web", "NotEnoughMembers")
+    assert "minAvailable of PodDisruptionBudget web" in gang["message"]
+
+
+def test_the_head_of_the_page_counts_the_nodes_that_are_ours() -> None:
+    nodes = [
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": n, "labels": {"pool": n}}}
+        for n in ("a", "b")
+    ]
+    saved = yaml.safe_dump({"kind": "List", "items": nodes})
+
+    assert "on 1 node:" in plan("-f", "-", "--node-selector", "pool:a", stdin=saved).output

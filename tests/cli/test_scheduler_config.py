@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import yaml
 from click.testing import CliRunner
 
@@ -36,8 +37,41 @@ def test_we_are_asked_to_prioritize_only_where_we_have_a_preference() -> None:
     assert (entry["prioritizeVerb"], entry["weight"]) == ("prioritize", 1)
 
 
-def test_an_https_url_is_spoken_over_tls() -> None:
-    assert all(entry["enableHTTPS"] for entry in printed("--url", "https://x:1")["extenders"])
+FILES = ("--ca-file=/t/ca.crt", "--cert-file=/t/tls.crt", "--key-file=/t/tls.key")
+
+
+def test_an_https_url_is_spoken_over_mutual_tls_in_both_entries() -> None:
+    for entry in printed("--url", "https://10.0.0.9:8888", *FILES, "--server-name=x")["extenders"]:
+        assert entry["enableHTTPS"] is True
+        assert entry["tlsConfig"] == {
+            "caFile": "/t/ca.crt",
+            "certFile": "/t/tls.crt",
+            "keyFile": "/t/tls.key",
+            "serverName": "x",
+        }
+
+
+def test_a_plain_url_says_nothing_of_tls() -> None:
+    for entry in printed()["extenders"]:
+        assert not {"enableHTTPS", "tlsConfig"} & set(entry)
+
+
+@pytest.mark.parametrize("left_out", FILES)
+def test_tls_in_part_is_refused_because_kube_scheduler_would_believe_anybody(
+    left_out: str,
+) -> None:
+    given = [each for each in FILES if each != left_out]
+    result = CliRunner().invoke(main, ["scheduler-config", "--url", "https://x:1", *given])
+
+    assert result.exit_code == 2
+    assert f"https://x:1 needs {left_out.partition('=')[0]};" in result.output
+
+
+def test_files_of_tls_for_a_plain_url_are_refused() -> None:
+    result = CliRunner().invoke(main, ["scheduler-config", *FILES])
+
+    assert result.exit_code == 2
+    assert "--ca-file is for an https URL, and --url is http://127.0.0.1:8888" in result.output
 
 
 def test_the_kubeconfig_and_the_name_are_passed_on() -> None:

@@ -12,7 +12,7 @@ from extender.cli.top import frames, top
 from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
-from extender.plan.decision import Kept, QueueFigures, Why
+from extender.plan.decision import Kept, QueueFigures, ShareFigures, Why
 from extender.reporting.journal import Journal
 from tests.evictions.scene import gang, plan, snapshot, verdict
 
@@ -81,6 +81,25 @@ def test_what_is_idle_is_shown_with_whom_it_is_kept_for(ops_url: str, journal: J
     assert "2 cpu guaranteed to queue gold, which does not lend it" in said
     assert "100m cpu given to members of gang a/g0 that are on their way" in said
     assert "and 1 more" in said
+
+
+def test_what_namespaces_have_of_queues_is_a_line_each(ops_url: str, journal: Journal) -> None:
+    share = ShareFigures(
+        queue="left",
+        namespace="b",
+        at_most=Resources({"cpu": 4000}),
+        at_least=Resources({"cpu": 1000}),
+        allocated=Resources({"cpu": 3000}),
+        requested=Resources({"cpu": 5000}),
+    )
+    once = ["--once", "--ops-url", ops_url]
+    assert "namespaces in queues" not in CliRunner().invoke(top, once, env=WIDE).output
+
+    journal.note(snapshot(), plan(shares={"left/b": share}))
+    said = CliRunner().invoke(top, once, env=WIDE).output
+
+    rows = [line.split() for line in said.splitlines()]
+    assert ["left", "b", "1", "cpu", "3", "cpu", "4", "cpu", "5", "cpu"] in rows
 
 
 def test_a_long_list_is_cut_and_counted(ops_url: str) -> None:

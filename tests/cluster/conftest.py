@@ -7,6 +7,7 @@
 | `gang_scheduler` | session | extender and kube-scheduler running on it |
 | `controllers` | test | kube-controller-manager running on it |
 | `namespace` | test | the name of a fresh namespace |
+| `tenant` | test | `tenant("a", annotations)`: the name of a further one, with a policy on it |
 | `nodes` | test | `nodes(3, cpu="4")`: nodes of the test's own, with the selector for its pods |
 | `create` | test | `create(object, …)`: like `api.create`, deleted afterwards |
 | `new_plane` | test | `new_plane(audit=True)`: a control plane to break |
@@ -110,13 +111,31 @@ def namespace(api: Api, request: pytest.FixtureRequest) -> Iterator[str]:
     name = _unique_name(request)
     api.create(objects.namespace(name))
     yield name
+    _let_go(api, name)
+
+
+@pytest.fixture
+def tenant(api: Api, namespace: str) -> Iterator[Callable[..., str]]:
+    made: list[str] = []
+
+    def make(name: str, annotations: dict[str, str] | None = None) -> str:
+        made.append(f"{name}-{namespace}")
+        api.create(objects.namespace(made[-1], annotations))
+        return made[-1]
+
+    yield make
+    for name in made:
+        _let_go(api, name)
+
+
+def _let_go(api: Api, namespace: str) -> None:
     for resource in LEFT_BEHIND:
-        api.delete_all(resource, name, grace_seconds=0)
-    api.delete("namespaces", name)
+        api.delete_all(resource, namespace, grace_seconds=0)
+    api.delete("namespaces", namespace)
     # Without kube-controller-manager nobody else lets it go; with it, it may be gone already.
-    released = {**objects.namespace(name), "spec": {"finalizers": []}}
+    released = {**objects.namespace(namespace), "spec": {"finalizers": []}}
     with suppress(ApiError):
-        api.request("PUT", f"/api/v1/namespaces/{name}/finalize", released)
+        api.request("PUT", f"/api/v1/namespaces/{namespace}/finalize", released)
 
 
 @pytest.fixture

@@ -36,12 +36,15 @@ class Extender(Program):
     @property
     def url(self) -> str:
         """Where kube-scheduler asks."""
-        return f"http://127.0.0.1:{self.ports[0]}"
+        return f"{self._scheme('--tls-cert-file=')}://127.0.0.1:{self.ports[0]}"
 
     @property
     def ops_url(self) -> str:
         """Where people and probes ask."""
-        return f"http://127.0.0.1:{self.ports[1]}"
+        return f"{self._scheme('--ops-tls-cert-file=')}://127.0.0.1:{self.ports[1]}"
+
+    def _scheme(self, flag: str) -> str:
+        return "https" if any(each.startswith(flag) for each in self._arguments) else "http"
 
     def command(self) -> list[str | Path]:
         return [

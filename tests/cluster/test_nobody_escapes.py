@@ -93,6 +93,40 @@ def test_no_trick_with_its_pod_group_frees_what_a_gang_uses_nor_does_a_restart_o
     assert said[STARTED_IN] == small
 
 
+def test_pods_that_take_their_time_to_end_count_until_they_are_gone(
+    plane: ControlPlane,
+    api: Api,
+    pair: GangScheduler,
+    namespace: str,
+    nodes: Nodes,
+    create: Create,
+) -> None:
+    """Whoever deletes pods that ignore it for an hour does not have twice its queue meanwhile."""
+    pool = nodes(2, cpu="4")
+    small = f"small-{namespace}"
+    create(objects.queue(small, capability={"cpu": "2"}))
+    telling.wait_until_queue_is_known(pair.extender, small)
+    ours = {"scheduler": SCHEDULER, "queue": small}
+    slow = {"stop_seconds": 3600, "terminationGracePeriodSeconds": 3600}
+    gang(api, "first", namespace, 2, pool, **ours, **slow)
+    wait_until_running(api, "first", namespace, 2)
+
+    for index in range(2):
+        api.delete("pods", f"first-{index}", namespace)
+    with plane.binds(namespace) as binds:
+        gang(api, "second", namespace, 2, pool, **ours)
+        create(objects.pod("alone", namespace, node_selector=pool.selector, **ours))
+        wait_until_waiting(pair, namespace, "second", "QueueAtCapability")
+        assert "being deleted" in telling.over_http(pair.extender, namespace, "second")["message"]
+        assert not binds.of("second")
+        assert not binds.of("alone")
+
+        api.delete("pods", "alone", namespace)
+        for index in range(2):
+            api.delete("pods", f"first-{index}", namespace, grace_seconds=0)
+        binds.wait_for(2, 15, prefix="second")
+
+
 def test_a_gang_without_its_pod_group_gives_back_what_another_queue_deserves(
     plane: ControlPlane,
     api: Api,

@@ -9,7 +9,8 @@ import pytest
 from extender.evictions import safety
 from extender.model.gang import Gang, GangKey
 from extender.model.pod import Pod, PodUid, Status
-from extender.model.queue import Queue
+from extender.model.queue import Queue, Share
+from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget
 from tests.evictions.scene import budget, evictions, gang, pod, snapshot
 
@@ -105,6 +106,23 @@ def test_reclaiming_crosses_queues_and_preemption_does_not() -> None:
     assert objections(gang("old", queue="right")) == {"a queue does not reclaim from itself"}
     assert objections(gang("old"), action="preempt") == {"preemption stays inside queue right"}
     assert objections(gang("old", queue="right"), action="preempt") == set()
+
+
+def test_a_queue_gives_back_to_a_namespace_that_has_at_least_so_much_of_it() -> None:
+    shares = {"right/a": Share(queue="right", namespace="a", least=Resources({"cpu": 1000}))}
+    mine = gang("old", queue="right")
+    theirs = replace(mine, group=replace(mine.group, namespace="b"))
+
+    def said(victim: Gang) -> set[str]:
+        seen = replace(snapshot(NEEDY, victim), shares=shares)
+        asked = {
+            each.uid: safety.Victim(order, victim, each)
+            for order, each in zip(evictions(victim), victim.pods, strict=True)
+        }
+        return set(safety.objections(asked, seen).values())
+
+    assert said(theirs) == set()
+    assert said(mine) == {"a queue does not reclaim from itself"}
 
 
 def test_nobody_leaves_for_a_gang_that_is_gone() -> None:

@@ -212,7 +212,7 @@ def test_what_is_lent_leaves_guarantees_alone() -> None:
     assert started(plan, "more") == 6
     waiting = [v for v in plan.verdicts.values() if v.queue == "more" and v.reason not in STARTED]
     assert {verdict.reason for verdict in waiting} == {Reason.QUEUE_AT_CAPABILITY}
-    assert "guaranteed to other queues" in waiting[0].message
+    assert "guaranteed to others" in waiting[0].message
 
 
 def test_a_queue_that_lends_its_guarantee_lets_others_use_it() -> None:

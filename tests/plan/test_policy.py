@@ -195,7 +195,8 @@ def test_the_default_policy_has_nothing_without_effect() -> None:
 def test_every_plugin_of_ours_knows_all_the_arguments_it_reads(name: str) -> None:
     known, _ = plugin_register.declared(name)
     folder = Path(policies.__file__).parents[1] / "plugins"
-    text = (folder / f"{name}.py").read_text()
+    (file,) = folder.rglob(f"{name}.py")
+    text = file.read_text()
     read = re.findall(r"arguments\.\w+\(\s*f?\"([^\"{]+)", text)
 
     assert known is not None

@@ -15,7 +15,7 @@ from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
-from tests.builders import NOW, amounts, cluster, gang, node, nodes, queue
+from tests.builders import NOW, amounts, cluster, gang, node, nodes, queue, share
 
 OVERCOMMITTED = """
 actions: "enqueue, allocate"
@@ -133,6 +133,17 @@ SENTENCES = [
         ),
     ),
     Told(
+        Reason.NAMESPACE_AT_MOST,
+        "namespace a uses 1 of at most 2 cpu in queue gold; 2 more would exceed it",
+        lambda: small(
+            waiting(2, queue="gold"),
+            gang("a/mine", 1, queue="gold", cpu=1, on=["n1"]),
+            gang("b/theirs", 1, queue="gold", cpu=1, on=["n1"]),
+            queues=(queue("gold"),),
+            shares=(share("gold/a", at_most=amounts(cpu=2)),),
+        ),
+    ),
+    Told(
         Reason.NOT_ENQUEUED,
         "asks for 5 cpu; 4800m idle with overcommit, 0 of it promised to gangs let in before",
         lambda: small(waiting(group={"min_resources": Resources({"cpu": 5000})})),
@@ -154,6 +165,11 @@ SENTENCES = [
         Reason.EXCEEDS_CLUSTER,
         "needs 2 x 3 cpu; the empty cluster has 1 such slot",
         lambda: small(waiting(cpu=3)),
+    ),
+    Told(
+        Reason.NODE_NOT_OURS,
+        "needs 2 x 3 cpu; the empty cluster has 1 such slot: 1 node outside --node-selector",
+        lambda: cluster([node("n1", cpu=4), node("n2", cpu=4, ours=False)], [waiting(cpu=3)]),
     ),
     Told(
         Reason.WAITING_FOR_VICTIMS,

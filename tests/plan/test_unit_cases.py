@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from extender.cli import objects as files
+from extender.cli.saved import objects as files
 from extender.model.gang import Gang, Phase, PodGroup
 from extender.model.pod import Status
 from extender.model.resources import CPU, MEMORY

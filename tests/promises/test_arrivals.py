@@ -10,6 +10,7 @@ from extender.cache.inflight import Promise
 from extender.model.gang import PodGroup
 from extender.model.pod import HostPort, Shape
 from extender.model.resources import Resources
+from extender.model.snapshot import ResourceQuota
 from extender.plan.decision import OpenQueue, Plan
 from extender.promises.arrivals import MOST_MEMBERS
 from tests.cache.building import (
@@ -95,7 +96,7 @@ def test_where_somebody_waits_pods_may_start_in_what_is_left_over_but_no_gang() 
     world.publish(Plan(open_queues={"default": OpenQueue(is_quiet=False)}))
 
     assert world.admit("p0") is None
-    assert world.ledger.allowance.may_start("default", amounts())
+    assert world.ledger.allowance.may_start("default", "a", amounts())
 
 
 def test_a_queue_takes_no_more_than_is_left_until_a_plan_has_counted_it() -> None:
@@ -118,8 +119,8 @@ def test_what_is_let_in_while_a_plan_is_made_counts_against_the_next_allowance()
     assert world.admit("p0", 2)
     world.publish(Plan(open_queues={"default": OpenQueue(amounts(cpu=3, memory=9, pods=9))}))
 
-    assert not world.ledger.allowance.may_start("default", amounts(cpu=2))
-    assert world.ledger.allowance.may_start("default", amounts(cpu=1))
+    assert not world.ledger.allowance.may_start("default", "a", amounts(cpu=2))
+    assert world.ledger.allowance.may_start("default", "a", amounts(cpu=1))
 
 
 def test_roles_backoff_and_very_large_gangs_are_left_to_the_plan() -> None:
@@ -278,3 +279,17 @@ def test_who_does_not_lead_any_more_keeps_only_what_kube_scheduler_counts_on() -
 
     assert [each.uid for each in world.table.of_gang(GANG)] == [uid("p0")]
     assert not world.arrivals.is_arriving(GANG)
+
+
+def test_whom_a_quota_of_its_namespace_may_not_admit_is_left_to_the_plan() -> None:
+    world = World(ResourceQuota(namespace="a", name="compute"))
+
+    assert world.admit("p0", 2, min_resources=amounts(cpu=2)) is None
+    assert world.admit("p0", 2), "who does not say what it needs is not judged by quotas"
+
+
+def test_where_the_last_quota_is_gone_gangs_arrive_again() -> None:
+    world = World(ResourceQuota(namespace="a", name="compute"))
+    world.cluster.apply(Delete(Kind.QUOTA, "a/compute"))
+
+    assert world.admit("p0", 2, min_resources=amounts(cpu=2))

@@ -91,8 +91,14 @@ def test_a_stale_nomination_costs_no_ticket_but_trades_places() -> None:
 
 @pytest.mark.parametrize(
     "worse",
-    [{"cpu": 1}, {"taints": (Taint("gone"),)}, {"unschedulable": True}, {"ready": False}],
-    ids=["smaller", "tainted", "cordoned", "not ready"],
+    [
+        {"cpu": 1},
+        {"taints": (Taint("gone"),)},
+        {"unschedulable": True},
+        {"ready": False},
+        {"ours": False},
+    ],
+    ids=["smaller", "tainted", "cordoned", "not ready", "not ours"],
 )
 def test_nobody_is_traded_to_a_node_that_got_worse_since_it_was_promised(worse: Any) -> None:
     world = World(*gang_of_two(shape=BIG))
@@ -263,7 +269,9 @@ def test_a_node_that_just_shrank_is_judged_by_our_count_though_nothing_is_promis
 
 
 @pytest.mark.parametrize(
-    "worse", [{"taints": (Taint("gone"),)}, {"unschedulable": True}], ids=["tainted", "cordoned"]
+    "worse",
+    [{"taints": (Taint("gone"),)}, {"unschedulable": True}, {"ours": False}],
+    ids=["tainted", "cordoned", "not ours"],
 )
 def test_nobody_is_bound_to_a_node_that_was_shut_since_it_passed(worse: Any) -> None:
     world = World(lone("a"), plan=OPEN)

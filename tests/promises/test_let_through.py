@@ -39,7 +39,7 @@ def test_who_asks_nobody_counts_in_its_home_queue_from_filter_on(
     promise = world.table.of(pod.uid)
     assert promise is not None
     assert (promise.queue, promise.stage, promise.node) == ("home", Stage.PASSED, SOMEWHERE)
-    assert world.ledger.allowance.objection("home", amounts()) is not None
+    assert world.ledger.allowance.objection("home", "a", amounts()) is not None
     world.turn()
     assert world.passes[-1].queues["home"].allocated == amounts()
 

@@ -16,7 +16,7 @@ from extender.cache.changes import Change, Delete, Kind, SeenPod, Upsert
 from extender.model.gang import GangKey, PodGroup
 from extender.model.node import Node
 from extender.model.pod import Pod, PodUid, Status
-from extender.model.queue import Queue
+from extender.model.queue import Namespace, Queue, Share
 from extender.ports import BindOrder, BindOutcome, BindResult, Settle, WakeOrder
 
 from .virtual_time import VirtualTime
@@ -59,6 +59,7 @@ class ApiServer:
         self._time = time
         self.nodes: dict[str, Node] = {}
         self.queues: dict[str, Queue] = {}
+        self.namespaces: dict[str, Namespace] = {}
         self.groups: dict[GangKey, PodGroup] = {}
         self.pods: dict[PodUid, SeenPod] = {}
         self.to_extender: deque[News] = deque()
@@ -72,9 +73,11 @@ class ApiServer:
 
     # ── objects ───────────────────────────────────────────────────────────────────────────
 
-    def put(self, item: Node | Queue | PodGroup | SeenPod) -> None:
+    def put(self, item: Node | Queue | Namespace | PodGroup | SeenPod) -> None:
         """Create or replace an object."""
-        if isinstance(item, Node):
+        if isinstance(item, Namespace):
+            self.namespaces[item.name] = item
+        elif isinstance(item, Node):
             self.nodes[item.name] = item
         elif isinstance(item, Queue):
             self.queues[item.name] = item
@@ -83,6 +86,11 @@ class ApiServer:
         else:
             self.pods[item.pod.uid] = item
         self._tell(Upsert(item))
+
+    def shares_of(self, queue: str) -> list[Share]:
+        """What namespaces may have of a queue, and have at least."""
+        every = (share for each in self.namespaces.values() for share in each.shares)
+        return [share for share in every if share.queue == queue]
 
     def delete_node(self, name: str) -> None:
         del self.nodes[name]

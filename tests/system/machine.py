@@ -20,7 +20,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from extender.model.queue import Queue
+from extender.model.queue import Namespace, Queue, Share
 from extender.model.resources import Resources
 from extender.plan.policy.policies import DEFAULT
 
@@ -47,10 +47,18 @@ QUEUES: dict[str, tuple[Queue, ...]] = {
         Queue(name="q3", guarantee=amounts(cpu=2)),
     ),
     "no gpu": (Queue(name="q1", capability=Resources({"cpu": 8000, GPU: 0})),),
+    "shares": (Queue(name="q1"), Queue(name="q2")),
     "tree": (
         Queue(name="q1", parent="top"),
         Queue(name="q2", parent="top"),
         Queue(name="top", capability=amounts(cpu=4)),
+    ),
+}
+#: And what namespaces may have of them; all pods are in `a`.
+NAMESPACES: dict[str, tuple[Namespace, ...]] = {
+    "shares": (
+        Namespace(name="a", shares=(Share(queue="q1", namespace="a", most=amounts(cpu=3)),)),
+        Namespace(name="b", shares=(Share(queue="q2", namespace="b", least=amounts(cpu=2)),)),
     ),
 }
 #: Gangs: minimum, surplus, cpus and whether with a GPU.
@@ -127,8 +135,8 @@ class SystemMachine(RuleBasedStateMachine):
         self.world.referee.ignored = self.ignored
         for number, cpu in enumerate(cpus, start=1):
             self.world.create_node(f"n{number}", cpu, gpu=2 if has_gpus and number == 1 else 0)
-        for queue in QUEUES[kind]:
-            self.world.api.put(queue)
+        for thing in (*QUEUES[kind], *NAMESPACES.get(kind, ())):
+            self.world.api.put(thing)
         named = tuple(queue.name for queue in QUEUES[kind] if queue.name not in ("q3", "top"))
         self.queues = named or ("",)
         self.world.all_hear()

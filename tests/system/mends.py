@@ -149,22 +149,22 @@ def _while_the_ticket_is_issued(usual: Callable[..., Any]) -> Callable[..., Any]
 
 
 def _quota_without_guarantee(usual: Callable[..., None]) -> Callable[..., None]:
-    def make(self: Quota, name: str, most: Any, least: Any) -> None:
-        usual(self, name, most, NOTHING)
+    def make(self: Quota, name: str, most: Any, least: Any, *rest: Any) -> None:
+        usual(self, name, most, NOTHING, *rest)
 
     return make
 
 
 def _stands_whatever_the_queue_has(usual: Callable[..., bool]) -> Callable[..., bool]:
     def stands(self: Tickets, snapshot: Any, part: Any) -> bool:
-        with patch.object(Allowance, "objection", lambda self, queue, needs: None):
+        with patch.object(Allowance, "objection", lambda self, queue, namespace, needs: None):
             return usual(self, snapshot, part)
 
     return stands
 
 
 def _may_start_while_nothing_is_used_up(usual: Callable[..., bool]) -> Callable[..., bool]:
-    def may_start(self: Allowance, queue: str, needs: Any) -> bool:
+    def may_start(self: Allowance, queue: str, namespace: str, needs: Any) -> bool:
         left = self._open[queue].left if queue in self._open else None
         spent, quota = self._spent.get(queue, NOTHING), self._quotas.get(queue)
         if left is not None and any(left[name] <= spent.amount(name) for name in left):
@@ -172,7 +172,7 @@ def _may_start_while_nothing_is_used_up(usual: Callable[..., bool]) -> Callable[
         if quota is not None and any(quota.held.get(each, 0) >= quota.most[each]
                                      for each in quota.most):  # fmt: skip
             return False
-        return usual(self, queue, needs)
+        return usual(self, queue, namespace, needs)
 
     return may_start
 
@@ -212,6 +212,11 @@ def _assemble_what_the_watch_has_shown(key: Any, written: Any, roster: Any, *res
     if written is None and roster is None:
         return None
     return gangs.assemble(key, written, roster, *rest)
+
+
+def _is_parked_by_its_snapshot(self: Tickets, pod: Any) -> bool:
+    was_refused = self._ledger.answers.refused_at(pod.uid) is not None
+    return was_refused or bool(pod.refusal) or pod.created <= self._started
 
 
 def _needs_no_ticket_whoever_waits(usual: Callable[..., bool]) -> Callable[..., bool]:
@@ -339,6 +344,12 @@ MENDS = (
             Tickets, "_needs_no_ticket", _needs_no_ticket_whoever_waits(Tickets._needs_no_ticket)
         ),
         test_stories.test_ordinary_pods_for_which_the_plan_has_room_do_not_wait_for_the_slow_look,
+    ),
+    Mend(
+        "",
+        "what kube-scheduler says of an ordinary pod is believed as the snapshot had it",
+        instead(Tickets, "_is_parked", _is_parked_by_its_snapshot),
+        test_stories.test_an_ordinary_pod_that_fits_nowhere_keeps_its_queue_from_nobody_else,
     ),
     Mend(
         "",

@@ -40,6 +40,9 @@ PASS_S = 1.3
 FENCED_S = 500.0
 
 
+#: Where all pods of these stories are.
+NAMESPACE = "a"
+
 #: How much of a story is told with a breach.
 STORY_LINES = 200
 
@@ -339,6 +342,12 @@ class Referee:
             is_stated = most > 0 or each not in (CPU, MEMORY)
             if is_stated and needs.amount(each) > 0 and used.amount(each) > most:
                 yield f"{used.amount(each)} of at most {most} {each}"
+        for share in self._api.shares_of(name):
+            # All pods are of one namespace, so it uses what the queue does.
+            for each, most in share.most.items() if share.namespace == NAMESPACE else ():
+                if needs.amount(each) > 0 and used.amount(each) > most:
+                    words = f"{used.amount(each)} of at most {most} {each}"
+                    yield f"{words} for namespace {NAMESPACE}"
 
     def _into_guarantees(
         self, name: str, used: Mapping[str, Resources], needs: Resources, total: Resources
@@ -349,14 +358,16 @@ class Referee:
         if name in parents:
             return
         leaves = {*used, *self._api.queues} - parents
-        for each in sorted({each for queue in queues for each in queue.guarantee}):
+        shares = [share for queue in queues for share in self._api.shares_of(queue.name)]
+        kinds = [each.guarantee for each in queues] + [each.least for each in shares]
+        for each in sorted({each for guarantee in kinds for each in guarantee}):
             own = self._guarantee(name).amount(each)
             if not needs.amount(each) or used.get(name, NOTHING).amount(each) <= own:
                 continue
             kept = sum(
                 max(used.get(leaf, NOTHING).amount(each), self._guarantee(leaf).amount(each))
                 for leaf in leaves
-            )
+            ) + sum(share.least.amount(each) for share in shares if share.namespace != NAMESPACE)
             if kept > total.amount(each):
                 yield f"{kept} of {total.amount(each)} {each} are used or guaranteed"
 

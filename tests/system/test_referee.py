@@ -10,6 +10,7 @@ import pytest
 
 from extender.model.gang import Membership
 from extender.model.pod import Pod
+from extender.model.queue import Namespace, Share
 from extender.ports import BindOrder, BindOutcome, WakeOrder
 
 from .referee import Breach
@@ -143,6 +144,26 @@ def test_room_that_another_queue_is_guaranteed(world: World) -> None:
     world.create_queue("greedy")
     world.create_queue("poor", guarantee=amounts(cpu=6))
     world.create_gang("train", 1, cpu=4, queue="greedy")
+
+    broken(world, "guarantee", lambda: promise(world, place("train-0", "train", cpu=4)))
+
+
+def test_a_namespace_above_what_it_may_have_of_a_queue(world: World) -> None:
+    world.create_queue("q")
+    world.api.put(
+        Namespace(name="a", shares=(Share(queue="q", namespace="a", most=amounts(cpu=1)),))
+    )
+    world.create_gang("train", 1, cpu=2, queue="q")
+
+    broken(world, "ceiling", lambda: promise(world, place("train-0", "train", cpu=2)))
+
+
+def test_room_that_another_namespace_has_at_least(world: World) -> None:
+    world.create_queue("q")
+    world.api.put(
+        Namespace(name="b", shares=(Share(queue="q", namespace="b", least=amounts(cpu=6)),))
+    )
+    world.create_gang("train", 1, cpu=4, queue="q")
 
     broken(world, "guarantee", lambda: promise(world, place("train-0", "train", cpu=4)))
 

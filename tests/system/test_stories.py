@@ -100,6 +100,24 @@ def test_a_member_of_whose_refusal_we_hear_after_its_ticket_was_made_is_woken(
     assert len(world.running("train")) == 2
 
 
+def test_an_ordinary_pod_that_fits_nowhere_keeps_its_queue_from_nobody_else(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(n1=4)
+    world.create_queue("q", capability=amounts(cpu=4))
+    world.create_pod("stray", cpu=4, queue="q")
+    world.scheduler.volumes["stray"] = frozenset()
+    world.all_hear()
+    world.make_pass()
+    world.schedule_pod("stray")
+    world.create_gang("train", 2, cpu=2, queue="q")
+    world.all_hear()
+
+    world.pass_by(60)
+
+    assert len(world.running("train")) == 2
+
+
 def test_whoever_asks_for_a_pass_gets_one(make_world: MakeWorld) -> None:
     world = make_world(n1=4)
     passes = world.system.passes

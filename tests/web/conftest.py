@@ -20,6 +20,7 @@ from extender.settings import Settings
 from extender.sim.cluster import SimCluster
 from extender.sim.story import _node, _pod, _pod_group
 from extender.timing.clock import SystemClock
+from extender.tls.rotation import Certificates
 from extender.web.hookport import HookPort
 from extender.wiring import Runtime
 
@@ -42,14 +43,21 @@ class Reply:
 class World:
     """A runtime without server: its event loop runs in a thread, its cluster is simulated."""
 
-    def __init__(self, config: str = "") -> None:
+    def __init__(
+        self,
+        config: str = "",
+        certificates: Certificates | None = None,
+        new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+    ) -> None:
         self.cluster = SimCluster(read_group, SystemClock())
-        self.loop = asyncio.new_event_loop()
+        self.loop = new_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
-        self.runtime: Runtime = embed(Settings(config=config), self.loop, self.cluster)
+        shown = [certificates] if certificates else []
+        self.runtime: Runtime = embed(Settings(config=config), self.loop, self.cluster, shown)
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.hook_port: int = self._listening.getsockname()[1]
-        self.port = HookPort(self.runtime.hooks, self.loop)
+        tls = certificates.context() if certificates else None
+        self.port = HookPort(self.runtime.hooks, self.loop, tls)
 
     def __enter__(self) -> World:
         self._thread.start()

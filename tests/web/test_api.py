@@ -155,6 +155,7 @@ def test_before_the_first_plan_everything_is_empty() -> None:
     assert got(client, "plan") == {
         "generation": 0,
         "queues": [],
+        "shares": [],
         "gangs": [],
         "binds": {},
         "evictions": [],

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from extender.cli import objects
+from extender.cli.saved import objects
 from extender.model.dialect import COSCHEDULING
 from extender.model.gang import Phase
 from extender.model.node import Taint
@@ -22,10 +22,10 @@ from extender.model.pod import (
     Status,
     Toleration,
 )
-from extender.model.queue import Queue, QueueState
+from extender.model.queue import Queue, QueueState, Share
 from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources
-from extender.model.snapshot import Snapshot
+from extender.model.snapshot import ResourceQuota, Snapshot
 from extender.plan.planner import make_plan
 from extender.web import api
 from extender.web.dump import dump
@@ -112,7 +112,7 @@ def test_a_pod_is_the_same_again(member: Any, tmp_path: Path) -> None:
         assert getattr(back.shape, name) == getattr(member.shape, name), name
 
 
-def test_queues_groups_nodes_and_budgets_are_the_same_again(tmp_path: Path) -> None:
+def test_queues_groups_nodes_budgets_and_quotas_are_the_same_again(tmp_path: Path) -> None:
     queue = Queue(
         name="left",
         uid="q",
@@ -130,9 +130,19 @@ def test_queues_groups_nodes_and_budgets_are_the_same_again(tmp_path: Path) -> N
     train = gang(
         "train", 1, priority=5, dialect=COSCHEDULING, min_resources=Resources({"cpu": 500})
     )
-    seen = snapshot(train, queues=[queue], nodes=table, budgets=[budget("b", 2, app="db")])
+    budgets = [budget("b", 2, app="db"), replace(budget("c", 1, app="x"), least=3)]
+    budgets.append(replace(budget("d", 1, app="y"), part="50%"))
+    seen = snapshot(train, queues=[queue], nodes=table, budgets=budgets)
+    amounts = Resources({"requests.cpu": 1500, "limits.memory": 1 << 30, "pods": 3})
+    quotas = (
+        ResourceQuota(namespace="a", name="all", hard=amounts, used=amounts, weight=3),
+        ResourceQuota(namespace="a", name="some", hard=amounts, is_scoped=True),
+    )
+    seen = replace(seen, quotas={"a": quotas})
 
     back = read_back(seen, tmp_path)
+
+    assert back.quotas == seen.quotas
 
     assert back.queues["left"] == queue
     assert back.budgets == seen.budgets
@@ -142,12 +152,24 @@ def test_queues_groups_nodes_and_budgets_are_the_same_again(tmp_path: Path) -> N
     assert (again.group.dialect, again.queue) == (COSCHEDULING, "left")
 
 
+def test_what_namespaces_have_of_queues_is_the_same_again(tmp_path: Path) -> None:
+    shares = [
+        Share(queue="left", namespace="a", most=Resources({"cpu": 0, "memory": 1 << 30})),
+        Share(queue="left", namespace="empty", least=Resources({"cpu": 1500})),
+    ]
+    seen = replace(snapshot(gang("x")), shares={share.name: share for share in shares})
+
+    assert read_back(seen, tmp_path).shares == seen.shares
+
+
 def test_pods_without_a_pod_group_find_together_again(tmp_path: Path) -> None:
     declared = gang("set", 2, status=Status.PENDING, dialect="")
     owned = gang("job:train", 2, status=Status.PENDING, dialect="", min_member=1)
-    back = read_back(snapshot(declared, owned), tmp_path)
+    sized = gang("job:sized", 2, status=Status.PENDING, dialect="", min_member=2)
+    back = read_back(snapshot(declared, owned, sized), tmp_path)
 
     assert {key: (len(each.pods), each.group.min_member) for key, each in back.gangs.items()} == {
+        "a/job:sized": (2, 2),
         "a/job:train": (2, 1),
         "a/set": (2, 2),
     }

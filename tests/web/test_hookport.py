@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -20,8 +21,10 @@ BOUND = b'{"Error":""}'
 class Wire:
     """A connection that speaks bytes."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname="localhost")
 
     def send(self, *pieces: bytes) -> None:
         for piece in pieces:
@@ -72,9 +75,10 @@ def bind(pod: Any) -> bytes:
     return request(json.dumps(call).encode(), "bind")
 
 
-def hold(world: World, wire: Wire) -> None:
-    """Bring one of two members to the barrier."""
-    world.node("node-0")
+def hold(world: World, wire: Wire, *, node: bool = True) -> None:
+    """Bring one of two members to the barrier, on a node that is made for them unless there is."""
+    if node:
+        world.node("node-0")
     world.group("train", 2)
     pod = world.pod("train-0", "train")
     wire.send(request(json.dumps({"Pod": pod, "NodeNames": ["node-0"]}).encode()))

@@ -20,6 +20,7 @@ from heapq import heappop, heappush
 from cachetools import LRUCache
 
 from extender.model.gang import GangKey
+from extender.settings import Settings
 from extender.timing.pause import Pause
 
 _AGREE = 3
@@ -53,6 +54,16 @@ class Limits:
     max_holds: int = 10_000
     backoff_s: float = 10.0
     max_backoff_s: float = 120.0
+
+    @classmethod
+    def of(cls, settings: Settings) -> Limits:
+        """Split the time kube-scheduler gives a bind."""
+        return cls.within(
+            settings.hold_s,
+            settings.bind_timeout_s,
+            max_holds=settings.max_holds,
+            take_back_s=None if settings.dry_run else settings.take_back_s or None,
+        )
 
     @classmethod
     def within(

@@ -134,7 +134,7 @@ class Codec(Generic[Raw]):
     def _gone(self, meta: Any) -> Delete:
         if self.kind is Kind.POD:
             return Delete(self.kind, meta.uid, self.dialect)
-        if self.kind in (Kind.GROUP, Kind.BUDGET):
+        if self.kind in (Kind.GROUP, Kind.BUDGET, Kind.QUOTA):
             return Delete(self.kind, f"{meta.namespace or 'default'}/{meta.name}", self.dialect)
         return Delete(self.kind, meta.name, self.dialect)
 

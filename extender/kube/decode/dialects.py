@@ -109,6 +109,7 @@ def to_group(raw: RawGroup, dialect: str) -> PodGroup:
     meta, spec = raw.metadata, raw.spec
     least = _of_nodes(spec.min_resources or {})
     min_resources, problem = _amounts(least, "minResources")
+    min_limits, _ = _amounts(_of_quotas(spec.min_resources or {}), "minResources")
     by_role = {role: least for role, least in (spec.min_task_member or {}).items() if least}
     if spec.min_member is not None and not 0 <= spec.min_member < 2**31:
         problem = f"minMember is {spec.min_member}; write a number from 0 to 2147483647"
@@ -122,6 +123,7 @@ def to_group(raw: RawGroup, dialect: str) -> PodGroup:
         uid=meta.uid,
         min_by_role=by_role,
         min_resources=min_resources if least else None,
+        min_limits=min_limits,
         queue=spec.queue or "",
         priority_class=spec.priority_class_name or "",
         created=meta.created,
@@ -244,6 +246,11 @@ def _of_nodes(quantities: Quantities) -> Quantities:
     }
     plain = {n: amount for n, amount in quantities.items() if not n.startswith(_NO_ROOM)}
     return {**requested, **plain}
+
+
+def _of_quotas(quantities: Quantities) -> Quantities:
+    """Give what takes no room, which only a ResourceQuota limits."""
+    return {name: a for name, a in quantities.items() if name.startswith(("limits.", "count/"))}
 
 
 def _amounts(quantities: Quantities | None, name: str) -> tuple[Resources, str]:

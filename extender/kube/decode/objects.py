@@ -1,8 +1,8 @@
-"""Nodes, namespaces, priority classes and disruption budgets: from JSON to the model."""
+"""Nodes, namespaces, priority classes, disruption budgets and quotas: from JSON to the model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 import msgspec
@@ -10,16 +10,21 @@ import msgspec
 from extender.errors import BadQuantity
 from extender.kube.decode.raw import Labels, Quantities, RawMeta, RawPodCondition, RawRequirement
 from extender.kube.decode.shapes import requirement
+from extender.kube.decode.shares import read_shares
 from extender.model.node import Node, Taint
 from extender.model.pod import NO_LABELS, Requirement
-from extender.model.queue import Namespace, PriorityClass
+from extender.model.queue import (
+    ALLOWED_CLASSES,
+    ALLOWED_QUEUES,
+    HOME_QUEUE,
+    Namespace,
+    PriorityClass,
+)
 from extender.model.resources import Resources
-from extender.model.snapshot import DisruptionBudget
+from extender.model.snapshot import DisruptionBudget, ResourceQuota
 
-#: Namespace annotations; only administrators can write them.
-HOME_QUEUE = "scheduling.volcano.sh/queue-name"
-ALLOWED_QUEUES = "gang-extender.io/queues"
-ALLOWED_CLASSES = "gang-extender.io/priority-classes"
+#: Among the hard limits of a ResourceQuota: what its namespace weighs.
+WEIGHT = "volcano.sh/namespace.weight"
 
 
 class RawTaint(msgspec.Struct, gc=False):
@@ -74,10 +79,11 @@ class RawSelector(msgspec.Struct, rename="camel", gc=False):
     match_expressions: list[RawRequirement] | None = None
 
 
-class RawBudgetSpec(msgspec.Struct, gc=False):
+class RawBudgetSpec(msgspec.Struct, rename="camel", gc=False):
     """spec of a PodDisruptionBudget."""
 
     selector: RawSelector | None = None
+    min_available: int | str | None = None
 
 
 class RawBudgetStatus(msgspec.Struct, rename="camel", gc=False):
@@ -95,18 +101,46 @@ class RawBudget(msgspec.Struct, gc=False):
     status: RawBudgetStatus = msgspec.field(default_factory=RawBudgetStatus)
 
 
-def to_node(raw: RawNode) -> Node:
-    """Read a node; an amount nobody can read counts as none."""
+class RawQuotaSpec(msgspec.Struct, rename="camel", gc=False):
+    """spec of a ResourceQuota."""
+
+    hard: Quantities | None = None
+    scopes: list[str] | None = None
+    scope_selector: dict[str, Any] | None = None
+
+
+class RawQuotaStatus(msgspec.Struct, gc=False):
+    """status of a ResourceQuota."""
+
+    hard: Quantities | None = None
+    used: Quantities | None = None
+
+
+class RawQuota(msgspec.Struct, gc=False):
+    """A ResourceQuota."""
+
+    metadata: RawMeta
+    spec: RawQuotaSpec = msgspec.field(default_factory=RawQuotaSpec)
+    status: RawQuotaStatus = msgspec.field(default_factory=RawQuotaStatus)
+
+
+def to_node(raw: RawNode, ours: Set[tuple[str, str]] = frozenset()) -> Node:
+    """Read a node; an amount nobody can read counts as none.
+
+    With labels that make a node *ours*, any one of them will do, as in Volcano.
+    """
     conditions = raw.status.conditions or ()
+    labels = raw.metadata.labels or NO_LABELS
     return Node(
         name=raw.metadata.name,
         allocatable=_readable(raw.status.allocatable or {}),
-        labels=raw.metadata.labels or NO_LABELS,
+        labels=labels,
         taints=tuple(
             Taint(each.key, each.value or "", each.effect) for each in raw.spec.taints or ()
         ),
         unschedulable=bool(raw.spec.unschedulable),
         ready=any(each.type == "Ready" and each.status == "True" for each in conditions),
+        ours=not ours or not ours.isdisjoint(labels.items()),
     )
 
 
@@ -124,12 +158,15 @@ def _readable(quantities: Mapping[str, str | int | float]) -> Resources:
 def to_namespace(raw: RawNamespace) -> Namespace:
     """Read a namespace and the policy written on it."""
     annotations = raw.metadata.annotations or {}
+    shares, problem = read_shares(raw.metadata.name, annotations)
     return Namespace(
         name=raw.metadata.name,
         uid=raw.metadata.uid,
         queue=annotations.get(HOME_QUEUE, "").strip(),
         allowed=_names(annotations.get(ALLOWED_QUEUES)),
         classes=_names(annotations.get(ALLOWED_CLASSES)),
+        shares=shares,
+        problem=problem,
     )
 
 
@@ -152,12 +189,27 @@ def to_priority_class(raw: RawPriorityClass) -> PriorityClass:
 
 def to_budget(raw: RawBudget) -> DisruptionBudget:
     """Read a disruption budget."""
+    least = raw.spec.min_available
     return DisruptionBudget(
         namespace=raw.metadata.namespace,
         name=raw.metadata.name,
         selector=_selector(raw.spec.selector),
         allowed=raw.status.disruptions_allowed,
+        least=least if isinstance(least, int) and 0 < least < 2**31 else None,
+        part=least if isinstance(least, str) else "",
         disrupted=frozenset(raw.status.disrupted_pods or ()),
+    )
+
+
+def to_quota(raw: RawQuota) -> ResourceQuota:
+    """Read a quota as its status has it, which is what the API server goes by."""
+    return ResourceQuota(
+        namespace=raw.metadata.namespace or "default",
+        name=raw.metadata.name,
+        hard=_readable(raw.status.hard or {}).without(WEIGHT),
+        used=_readable(raw.status.used or {}).without(WEIGHT),
+        is_scoped=bool(raw.spec.scopes or raw.spec.scope_selector),
+        weight=_readable(raw.spec.hard or {}).amount(WEIGHT) or 1,
     )
 
 

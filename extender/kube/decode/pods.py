@@ -70,16 +70,22 @@ def uid(data: bytes | msgspec.Raw) -> PodUid:
 
 
 def reader(
-    schedulers: frozenset[str], seen: Callable[[PodUid], tuple[Pod, Membership] | None]
+    schedulers: frozenset[str],
+    seen: Callable[[PodUid], tuple[Pod, Membership] | None],
+    membership: Callable[[Pod, Membership], Membership],
 ) -> Callable[[bytes], tuple[Pod, Membership]]:
-    """Read the pod of a hook call just as the watch reads it, unless the watch has *seen* it."""
+    """Read the pod of a hook call just as the watch reads it, unless the watch has *seen* it.
+
+    What it is a member of by itself may not be the last word: that has *membership*.
+    """
 
     def read(raw: bytes) -> tuple[Pod, Membership]:
         # What decides about a pod that waits does not change; reading it again is dear.
         known = seen(uid(raw))
         if known is not None and known[0].status is Status.PENDING and not known[0].gated:
             return known
-        return to_pod(pod(raw), schedulers=schedulers)
+        new, said = to_pod(pod(raw), schedulers=schedulers)
+        return new, membership(new, said)
 
     return read
 

@@ -20,7 +20,7 @@ class Resource:
 
     path: str
     codec: Codec[Any]
-    #: It may not be installed (yet), or not any more.
+    #: It may not be installed (yet), or not any more, or be hidden from us.
     is_optional: bool = False
 
     @property
@@ -30,10 +30,12 @@ class Resource:
         return f"{kind}.{dialect}" if dialect else kind
 
 
-def resources(schedulers: frozenset[str]) -> tuple[Resource, ...]:
-    """Give everything we follow; pods of *schedulers* are ours."""
+def resources(
+    schedulers: frozenset[str], node_labels: frozenset[tuple[str, str]] = frozenset()
+) -> tuple[Resource, ...]:
+    """Give everything we follow; ours are pods of *schedulers*, and nodes with a label given."""
     return (
-        Resource("/api/v1/nodes", Codec(Kind.NODE, objects.RawNode, objects.to_node)),
+        Resource("/api/v1/nodes", nodes(node_labels)),
         Resource("/api/v1/pods", pods(schedulers)),
         Resource(
             "/api/v1/namespaces",
@@ -47,10 +49,21 @@ def resources(schedulers: frozenset[str]) -> tuple[Resource, ...]:
             "/apis/policy/v1/poddisruptionbudgets",
             Codec(Kind.BUDGET, objects.RawBudget, objects.to_budget),
         ),
+        # Who may not read them decides without: the API server enforces them anyway.
+        Resource(
+            "/api/v1/resourcequotas",
+            Codec(Kind.QUOTA, objects.RawQuota, objects.to_quota),
+            is_optional=True,
+        ),
         *(_optional("podgroups", groups(dialect)) for dialect in VERSIONS),
         # Coscheduling has no queues.
         *(_optional("queues", queues(dialect)) for dialect in VERSIONS if dialect != COSCHEDULING),
     )
+
+
+def nodes(labels: frozenset[tuple[str, str]] = frozenset()) -> Codec[objects.RawNode]:
+    """Read nodes; those with one of *labels* are ours, or all when there is none."""
+    return Codec(Kind.NODE, objects.RawNode, partial(objects.to_node, ours=labels))
 
 
 def pods(schedulers: frozenset[str]) -> Codec[RawPod]:

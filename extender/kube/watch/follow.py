@@ -40,7 +40,10 @@ _CHUNK = 1 << 16
 
 
 class Watches:
-    """Keeps *cluster* equal to what the API server shows; pods of *schedulers* are ours."""
+    """Keeps *cluster* equal to what the API server shows.
+
+    Ours are pods of *schedulers* and, where there are any, nodes with one of *node_labels*.
+    """
 
     def __init__(
         self,
@@ -48,6 +51,7 @@ class Watches:
         cluster: Cluster,
         clock: Clock,
         schedulers: frozenset[str],
+        node_labels: frozenset[tuple[str, str]] = frozenset(),
         *,
         streaming: bool = True,
         absent_s: float = ABSENT_S,
@@ -56,7 +60,7 @@ class Watches:
         self._cluster = cluster
         self._followers = [
             Follower(resource, access, cluster, clock, streaming, absent_s, silence_s)
-            for resource in resources(schedulers)
+            for resource in resources(schedulers, node_labels)
         ]
 
     def start(self) -> None:

@@ -7,18 +7,17 @@ beyond the minimum come one per turn, so that gangs grow in step with their shar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
-from heapq import heappop, heappush
 
 import numpy as np
 
 from extender.model.pod import Pod, Shape
 from extender.model.reason import Problem, Reason
+from extender.plan.actions.turns import turns_of
 from extender.plan.demand import Demand, needed_pods
-from extender.plan.opinions import Key
 from extender.plan.plugin import Round
-from extender.plan.room.state import GangState, QueueUse
+from extender.plan.room.state import GangState
 from extender.plan.session import Session
 from extender.plan.starvation import fence, starving_longest, without_its_fence
 
@@ -128,6 +127,8 @@ def _serve_starving(session: Session, contenders: list[GangState]) -> set[str]:
         gang.runs = _worth_a_node(gang, session.waiting_runs(gang))
         if started or gang.pipelined or gang.key in session.fenced:
             continue
+        if session.occupied(gang, demand.total) is not None:
+            continue  # no room would help it before its own queue's pods are gone
         entitled = session.opinions.is_entitled(gang, demand.total)
         if preferred or (session.round is Round.REST and entitled):
             fence(session, demand)
@@ -154,15 +155,23 @@ def _worth_a_node(gang: GangState, runs: list[list[Pod]]) -> list[list[Pod]]:
 
 
 def _hand_out(session: Session, contenders: Iterable[GangState]) -> None:
-    turns = Turns(session, [gang for gang in contenders if _may_have_a_turn(session, gang)])
+    turns = turns_of(session, [gang for gang in contenders if _may_have_a_turn(session, gang)])
     for gang in turns:
-        if session.opinions.is_overused(gang.queue):
+        if session.opinions.is_overused(gang.queue) and not _is_covered(session, gang):
             for each in (gang, *turns.drop(gang.queue)):
-                each.blocked = each.blocked or QUEUE_HAS_ENOUGH
+                if _is_covered(session, each):
+                    turns.come_back(each)
+                else:
+                    each.blocked = each.blocked or QUEUE_HAS_ENOUGH
             continue
         alone = turns.is_over and session.opinions.limit_every_task
         if _take_turn(session, gang, alone=alone) and gang.runs:
             turns.come_back(gang)
+
+
+def _is_covered(session: Session, gang: GangState) -> bool:
+    """Ask whether its namespace has less of the queue than at least, whatever the others use."""
+    return bool(session.opinions.covered(gang, gang.runs[0][0].requests))
 
 
 def _may_have_a_turn(session: Session, gang: GangState) -> bool:
@@ -178,14 +187,21 @@ def _take_turn(session: Session, gang: GangState, *, alone: bool) -> bool:
     allowed = session.opinions.allowance(gang, gang.runs[0][0].shape)
     if _is_hopeless(session, gang, lacking, allowed):
         return False
+    runs, occupied = list(gang.runs), None
     with session.room.trial(gang) as trial:
         _place(session, gang, allowed, alone=alone)
         if session.opinions.is_ready(gang):
-            gang.commit()
+            occupied = session.occupied(gang)
+            if occupied is None:
+                gang.commit()
+                trial.keep()
+                return True
+        elif session.opinions.is_pipelined(gang):
             trial.keep()
-            return True
-        if session.opinions.is_pipelined(gang):
-            trial.keep()
+    if occupied is not None and alone:
+        gang.runs = runs  # not all at once, then; one by one some may start
+        return _take_turn(session, gang, alone=False)
+    gang.blocked = occupied or gang.blocked
     return False
 
 
@@ -255,48 +271,3 @@ def _may_go_on(gang: GangState, failed_roles: set[str]) -> bool:
         return gang.ready + left >= gang.min_member
     have = gang.ready_by_role
     return all(have.get(role, 0) >= gang.role_minima.get(role, 0) for role in failed_roles)
-
-
-class Turns:
-    """Whose turn it is: queues in order, in each its gangs in order, asked anew every time."""
-
-    def __init__(self, session: Session, gangs: Iterable[GangState]) -> None:
-        self._session = session
-        self._gangs: dict[str, list[tuple[Key, GangState]]] = {}
-        self._queues: list[tuple[Key, QueueUse]] = []
-        for gang in gangs:
-            if gang.queue.name not in self._gangs:
-                self._gangs[gang.queue.name] = []
-                heappush(self._queues, (session.queue_key(gang.queue), gang.queue))
-            self.come_back(gang)
-
-    def __iter__(self) -> Iterator[GangState]:
-        """Give gangs one by one; the next is chosen only when it is asked for."""
-        while self._queues:
-            key, queue = heappop(self._queues)
-            gangs = self._gangs[queue.name]
-            if not gangs:
-                continue
-            if self._session.queues_interact:
-                now = self._session.queue_key(queue)
-                if now != key:
-                    # Others moved it down since it was put here: ask again who is first.
-                    heappush(self._queues, (now, queue))
-                    continue
-            yield heappop(gangs)[1]
-            heappush(self._queues, (self._session.queue_key(queue), queue))
-
-    def come_back(self, gang: GangState) -> None:
-        """Put *gang* in line for another turn."""
-        heappush(self._gangs[gang.queue.name], (self._session.gang_key(gang), gang))
-
-    def drop(self, queue: QueueUse) -> list[GangState]:
-        """Take the rest of *queue* out of the line."""
-        dropped = [gang for _, gang in self._gangs[queue.name]]
-        self._gangs[queue.name] = []
-        return dropped
-
-    @property
-    def is_over(self) -> bool:
-        """Ask whether nobody is left in line."""
-        return not any(self._gangs.values())

@@ -14,7 +14,7 @@ def backfill(session: Session) -> None:
             for pod in pods:
                 if session.opinions.may_take(gang, pod.shape):
                     place(session, gang, pod)
-            if session.opinions.is_ready(gang):
+            if session.opinions.is_ready(gang) and session.occupied(gang) is None:
                 gang.commit()
                 trial.keep()
 

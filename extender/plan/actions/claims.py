@@ -11,7 +11,7 @@ from extender.plan.plugin import Round
 from extender.plan.session import Session
 from extender.plan.starvation import starving_gangs
 from extender.plan.victims.lent import Lent
-from extender.plan.victims.occupants import is_beside, may_lose
+from extender.plan.victims.occupants import is_beside, is_covered, may_lose, may_lose_to_share
 from extender.plan.victims.room_maker import RoomMaker
 
 
@@ -37,11 +37,16 @@ def preempt(session: Session) -> None:
 def reclaim(session: Session) -> None:
     """Let queues that use more than their due give room back to queues that have less.
 
-    What was lent to them goes back first.
+    What was lent to them goes back first. A namespace that has less of a queue than at least gets
+    it back from the others of that queue too.
     """
     maker = RoomMaker(session, "reclaim", first=Lent(session).holds)
+    has_shares = bool(session.census.shares)
     for gangs in starving_gangs(session):
-        if not session.opinions.is_overused(gangs[0].queue):
-            for gang in gangs:
+        is_overused = session.opinions.is_overused(gangs[0].queue)
+        for gang in gangs:
+            if has_shares and is_covered(session, gang):
+                maker.make_room(gang, partial(may_lose_to_share, gang))
+            elif not is_overused:
                 maker.make_room(gang, partial(may_lose, gang))
     maker.let_go()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from extender.model.reason import Problem
+from extender.model.resources import Resources
+from extender.plan.census import without_gated
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
 
@@ -15,8 +18,26 @@ def enqueue(session: Session) -> None:
 
 
 def _let_in(session: Session, gang: GangState) -> None:
-    if gang.gang.group.min_resources is not None:
-        gang.blocked = session.opinions.refusal_to_enqueue(gang)
+    least = gang.gang.group.min_resources
+    if least is not None:
+        gang.blocked = session.opinions.refusal_to_enqueue(gang) or _share_is_full(
+            session, gang, least
+        )
     if gang.blocked is None:
         session.opinions.tell_enqueued(gang)
+        if least is not None and gang.share is not None:
+            share = session.census.shares[gang.share.name]
+            share.inqueue = share.inqueue + without_gated(gang.gang, least)
         gang.let_in()
+
+
+def _share_is_full(session: Session, gang: GangState, least: Resources) -> Problem | None:
+    """Say that its namespace could not hold *least* beside what it was promised already.
+
+    Else gangs that only their namespace keeps out would keep others out of the queue.
+    """
+    share = gang.share
+    if share is None:
+        return None
+    name = share.lacks(session.census.shares[share.name].inqueue + least)
+    return share.at_most(name, least.amount(name)) if name else None

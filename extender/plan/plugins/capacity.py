@@ -15,7 +15,7 @@ from extender.model.resources import PODS, Resources
 from extender.plan.arithmetic import Vector, exceeds_somewhere, excess, within_somewhere
 from extender.plan.census import without_gated
 from extender.plan.plugin import Candidate, Claim, Plugin, Round, View, Vote
-from extender.plan.queues import quota
+from extender.plan.queues import limits
 from extender.plan.queues.entitlement import Entitlement, Entitlements
 from extender.plan.room.state import GangState, QueueUse
 
@@ -65,9 +65,9 @@ class Capacity(Plugin):
         asked = shape.requests.without(PODS)
         if self._keeps_to_due(gang.queue):
             return self._within_due(gang, asked)
-        least = quota.UNBOUNDED
+        least = limits.UNBOUNDED
         for entitled in self._known.line(gang.queue):
-            times = quota.allowed(entitled.name, entitled.used, entitled.limit, asked)
+            times = limits.allowed(entitled.name, entitled.used, entitled.limit, asked)
             if isinstance(times, Problem):
                 return times
             least = min(least, times)
@@ -92,13 +92,13 @@ class Capacity(Plugin):
             return Problem(Reason.QUEUE_OVER_DESERVED, f"queue {queue.name} deserves none of it")
         if self.session.round is Round.SWAPS:
             due = queue.swaps(due, gang, named)
-        least, scarcest = quota.how_many(self._known.of(queue).used, due, named)
+        least, scarcest = limits.how_many(self._known.of(queue).used, due, named)
         for entitled in self._known.line(queue):
-            least = min(least, quota.how_many(entitled.used, entitled.limit, asked)[0])
+            least = min(least, limits.how_many(entitled.used, entitled.limit, asked)[0])
         if least:
             return least
         used = self._known.of(queue).used.amount(scarcest)
-        return quota.over_deserved(queue.name, scarcest, used, asked[scarcest], due[scarcest])
+        return limits.over_deserved(queue.name, scarcest, used, asked[scarcest], due[scarcest])
 
     def entitled(self, gang: GangState, needs: Resources) -> bool:
         """Ask whether the queue of *gang* is below its due and could hold *needs* by itself."""
@@ -143,7 +143,7 @@ class Capacity(Plugin):
             return Vote.PERMIT
         for entitled in self._known.line(gang.queue):
             used = entitled.used + entitled.inqueue - entitled.elastic
-            problem = quota.too_much(entitled.name, used, entitled.limit, least)
+            problem = limits.too_much(entitled.name, used, entitled.limit, least)
             if problem is not None:
                 return problem
         return Vote.PERMIT
@@ -159,7 +159,7 @@ class Capacity(Plugin):
     def _cannot_start(self, queue: QueueUse, *, closed_matters: bool = True) -> Problem | None:
         problem = self._known.broken.get(queue.name)
         if problem is None and closed_matters:
-            problem = quota.closed(queue)
+            problem = limits.closed(queue)
         return problem
 
     def _is_due(self, entitled: Entitlement, asked: Resources) -> bool:
@@ -178,6 +178,8 @@ class Capacity(Plugin):
         asked, given = claim.pod.requests, candidate.pod.requests
         if not _share_a_resource(asked, given):
             return False
+        if candidate.gang.queue is claim.gang.queue:
+            return True  # for a namespace that has too little of it; the queue loses nothing
         owner, claimant = self._known.of(candidate.gang.queue), self._known.of(claim.gang.queue)
         used = rest.setdefault(owner.name, owner.used)
         if not self._maths.within(owner.guarantee, used - given):

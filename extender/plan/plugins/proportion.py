@@ -17,7 +17,7 @@ from extender.model.resources import NOTHING, PODS, Resources, total
 from extender.plan.arithmetic import Vector, excess
 from extender.plan.census import without_gated
 from extender.plan.plugin import Candidate, Claim, Plugin, Round, View, Vote
-from extender.plan.queues import quota, waterfill
+from extender.plan.queues import limits, quota, waterfill
 from extender.plan.room.state import GangState, QueueUse
 
 
@@ -72,7 +72,7 @@ class Proportion(Plugin):
     def allocatable(self, gang: GangState, shape: Shape) -> int | Problem:
         """Count the pods of *shape* that keep the queue of *gang* within its due."""
         queue = gang.queue
-        problem = quota.closed(queue)
+        problem = limits.closed(queue)
         if problem is not None:
             return problem
         asked = self._asked.get(shape)
@@ -94,7 +94,7 @@ class Proportion(Plugin):
 
     def preemptive(self, gang: GangState, shape: Shape) -> bool:
         """Ask whether the queue of *gang* stays within its due with one more pod of *shape*."""
-        if quota.closed(gang.queue) is not None:
+        if limits.closed(gang.queue) is not None:
             return False
         after = gang.queue.allocated + shape.requests
         return not excess(after, self.deserved(gang.queue), shape.requests)
@@ -116,20 +116,25 @@ class Proportion(Plugin):
         return action == "reclaim" and not self._surplus(claim, gang.queue)
 
     def _surplus(self, claim: Claim, queue: QueueUse) -> list[str]:
-        """Name what the claimant needs of which *queue* uses more than its due."""
+        """Name what the claimant needs of which *queue* uses more than its due.
+
+        Its own queue only gives for a namespace that has too little of it, and then of anything.
+        """
+        if claim.gang.share is not None and queue is claim.gang.queue:
+            return list(claim.pod.requests.without(PODS))
         return excess(queue.allocated, self.deserved(queue), claim.pod.requests)
 
     def enqueueable(self, gang: GangState) -> Vote | Problem:
         """Permit a gang whose minimum its queue could hold beside what it promised already."""
         queue = gang.queue
-        problem = quota.closed(queue)
+        problem = limits.closed(queue)
         if problem is not None:
             return problem
         least = gang.gang.group.min_resources
         if least is None:
             return Vote.PERMIT
         used = queue.allocated + queue.inqueue - queue.elastic
-        problem = quota.too_much(queue.name, used, self._limits[queue.name], least)
+        problem = limits.too_much(queue.name, used, self._limits[queue.name], least)
         return Vote.PERMIT if problem is None else problem
 
     def enqueued(self, gang: GangState) -> None:
@@ -141,7 +146,7 @@ class Proportion(Plugin):
 
     def _within_due(self, queue: QueueUse, asked: Resources) -> int | Problem:
         due, used = self.deserved(queue), queue.allocated
-        return quota.allowed(queue.name, used, due, asked, quota.over_deserved)
+        return limits.allowed(queue.name, used, due, asked, limits.over_deserved)
 
     def _for_round(self, gang: GangState, asked: Resources) -> int | Problem:
         """Keep to the due, except where the round hands out what is left.
@@ -149,15 +154,15 @@ class Proportion(Plugin):
         Up to the ceilings, that is; those hold for every round and whoever divides.
         """
         if self.session.round is Round.LENT:
-            return quota.UNBOUNDED
+            return limits.UNBOUNDED
         queue = gang.queue
         if self.session.round is Round.REST:
             due, others = self.deserved(queue), queue.allocated - gang.trying
             if all(others.amount(n) < due.get(n, 0) for n, a in asked.items() if a > 0):
-                return quota.UNBOUNDED
+                return limits.UNBOUNDED
         if self.session.round is Round.SWAPS:
             limit = queue.swaps(self.deserved(queue), gang, asked)
-            return quota.allowed(queue.name, queue.allocated, limit, asked, quota.over_deserved)
+            return limits.allowed(queue.name, queue.allocated, limit, asked, limits.over_deserved)
         return self._within_due(queue, asked)
 
     def _divide(self, queues: Mapping[str, QueueUse]) -> dict[str, Vector]:
@@ -177,9 +182,7 @@ class Proportion(Plugin):
         wishes = self.session.wishes
         if not any(each.least for each in self.session.stakes):
             return NOTHING
-        wanting = [
-            each._replace(used=wishes.get(each.name, NOTHING)) for each in self.session.stakes
-        ]
+        wanting = quota.using(self.session.stakes, wishes, self.session.share_wishes)
         held = Resources(quota.tree(wanting, self.session.total)[quota.TOP].held)
         return held - total(wishes.values())
 
@@ -188,6 +191,14 @@ class Proportion(Plugin):
         return waterfill.Bounds(
             name=state.name,
             weight=state.queue.weight,
-            floor=min(wanted, state.queue.guarantee.amount(resource)),
+            floor=min(wanted, self._floor(state, resource)),
             ceiling=int(min(wanted, self._limits[state.name].get(resource, 0))),
         )
+
+    def _floor(self, state: QueueUse, resource: str) -> int:
+        """Give what *state* is guaranteed; of what its namespaces are, only what they want."""
+        guaranteed = state.guarantee.amount(resource)
+        for share in state.shares.values():
+            wanted = self.session.share_wishes[share.name].amount(resource)
+            guaranteed -= max(0, share.least.get(resource, 0) - wanted)
+        return guaranteed

@@ -74,6 +74,8 @@ class PluginOption:
     silenced: frozenset[str] = frozenset()
     #: The queue tree instead of a flat list (drf, capacity).
     hierarchy: bool = False
+    #: Namespaces come before queues (drf).
+    orders_namespaces: bool = False
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -101,3 +103,8 @@ class Policy:
     starvation: Starvation = field(default_factory=Starvation)
     #: What of the file has no effect, in a sentence each.
     remarks: tuple[str, ...] = ()
+
+    @property
+    def plugins(self) -> frozenset[str]:
+        """Name the plugins of all tiers."""
+        return frozenset(option.name for tier in self.tiers for option in tier)

@@ -12,17 +12,18 @@ from importlib.metadata import EntryPoint, entry_points
 
 from extender.errors import BadConfiguration
 from extender.plan.plugin import Plugin
-from extender.plan.plugins.binpack import Binpack
 from extender.plan.plugins.capacity import Capacity
 from extender.plan.plugins.conformance import Conformance
 from extender.plan.plugins.drf import Drf
 from extender.plan.plugins.gang import GangMinimum
-from extender.plan.plugins.nodeorder import NodeOrder
+from extender.plan.plugins.nodes.binpack import Binpack
+from extender.plan.plugins.nodes.nodeorder import NodeOrder
+from extender.plan.plugins.nodes.predicates import Predicates
 from extender.plan.plugins.overcommit import Overcommit
 from extender.plan.plugins.pdb import Pdb
-from extender.plan.plugins.predicates import Predicates
 from extender.plan.plugins.priority import Priority
 from extender.plan.plugins.proportion import Proportion
+from extender.plan.plugins.resourcequota import NamespaceQuota
 from extender.plan.plugins.sla import Sla
 from extender.plan.policy.arguments import Arguments
 from extender.plan.policy.options import OURS, VOLCANO, PluginOption, Rules
@@ -42,6 +43,7 @@ _OURS: Mapping[str, type[Plugin]] = {
     "predicates": Predicates,
     "priority": Priority,
     "proportion": Proportion,
+    "resourcequota": NamespaceQuota,
     "sla": Sla,
 }
 
@@ -58,6 +60,7 @@ def make(option: PluginOption, place: str, rules: Rules = OURS) -> Plugin:
     kind = known.get(option.name) or _load(option.name, place)
     plugin = kind(arguments, hierarchy=option.hierarchy)
     plugin.name = option.name
+    plugin.orders_namespaces = option.orders_namespaces
     return plugin
 
 

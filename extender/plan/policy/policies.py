@@ -26,6 +26,7 @@ tiers:
   - name: conformance
   - name: pdb
   - name: proportion
+  - name: resourcequota
 - plugins:
   - name: drf
     enablePreemptable: false
@@ -46,6 +47,7 @@ CALLBACKS = (
 )  # fmt: skip
 _FLAGS = {f"{verb}{callback}": callback for callback in CALLBACKS for verb in ("enable", "enabled")}
 _HIERARCHY = ("enableHierarchy", "enabledHierarchy")
+_NAMESPACES = ("enableNamespaceOrder", "enabledNamespaceOrder")
 _PLUGIN_KEYS = ("name", "arguments", *_HIERARCHY, *_FLAGS)
 _KEYS = ("actions", "tiers", "configurations", "metrics", "compatibility", "starvation")
 _STARVATION_KEYS = ("after", "hold", "gangs")
@@ -61,7 +63,7 @@ _FOREIGN_ARGUMENTS = (
 _FOREIGN_ACTIONS = ("shuffle", "gangpreempt", "gangreclaim", "elect", "reserve")
 _FOREIGN_PLUGINS = (
     "tdm", "task-topology", "numaaware", "nodegroup", "usage", "rescheduling", "deviceshare", "cdp",
-    "extender", "resourcequota", "network-topology-aware", "resource-strategy-fit", "tasktopology",
+    "extender", "network-topology-aware", "resource-strategy-fit", "tasktopology",
 )  # fmt: skip
 
 
@@ -131,6 +133,7 @@ def _read_plugin(written: Any, place: str) -> PluginOption:
         name=name,
         silenced=frozenset(_FLAGS[key] for key in switches if not flags.flag(key, default=True)),
         hierarchy=any(flags.flag(key, default=False) for key in _HIERARCHY),
+        orders_namespaces=any(flags.flag(key, default=False) for key in _NAMESPACES),
         arguments=_arguments(written.get("arguments"), place),
     )
     plugin_register.make(option, place)  # its arguments are read, so that errors show now

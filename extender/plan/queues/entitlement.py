@@ -12,7 +12,7 @@ from extender.model.reason import Problem, Reason
 from extender.model.resources import CPU, MEMORY, NOTHING, Resources
 from extender.plan.arithmetic import Vector
 from extender.plan.plugin import View
-from extender.plan.queues import quota
+from extender.plan.queues import limits
 from extender.plan.queues.wishes import ceilings
 from extender.plan.room.state import QueueUse
 
@@ -48,7 +48,7 @@ class Entitlement:
         self.name = state.name
         self.tree = tree
         self.deserved: Resources = state.queue.deserved
-        self.guarantee: Resources = state.queue.guarantee
+        self.guarantee: Resources = state.guarantee
         self.limit: Vector = {}
         self.inqueue = NOTHING
         self.elastic = NOTHING
@@ -146,7 +146,7 @@ class Entitlements:
             queue, limit = each.state.queue, limits[each.name]
             each.limit = limit
             deserved = {n: int(min(a, limit.get(n, a))) for n, a in queue.deserved.items()}
-            each.deserved = Resources(deserved).at_least(queue.guarantee)
+            each.deserved = Resources(deserved).at_least(each.guarantee)
 
     def _ceilings(self) -> Mapping[str, Vector]:
         """Give what every queue may use; what is kept for a family is not kept from its own."""
@@ -156,7 +156,7 @@ class Entitlements:
         endless = dict.fromkeys((CPU, MEMORY, *self._session.total), inf)
         tops = [each for each in self._all.values() if each.state.parent is None]
         for root in (top for top in tops if top.name == ROOT_QUEUE):
-            stated = dict(quota.stated(root.state.queue.capability))
+            stated = dict(limits.stated(root.state.queue.capability))
             root.limit = stated or endless
             self._limit_below(root, dict(root.limit))
         self._limit_siblings([top for top in tops if top.name != ROOT_QUEUE], endless, endless)
@@ -172,9 +172,9 @@ class Entitlements:
         self, siblings: list[Entitlement], above: Vector, capability: dict[str, float]
     ) -> None:
         """Give each what is above, less what is guaranteed to the others, up to its capability."""
-        kept = quota.reserved(each.state.queue for each in siblings)
+        kept = limits.reserved(each.state.queue for each in siblings)
         for each in siblings:
-            own = capability | dict(quota.stated(each.state.queue.capability))
+            own = capability | dict(limits.stated(each.state.queue.capability))
             each.deserved = each.state.queue.deserved.at_least(each.guarantee)
             each.limit = {
                 name: min(
@@ -187,7 +187,7 @@ class Entitlements:
             self._limit_below(each, own)
 
     def _climb(self, each: Entitlement) -> list[Entitlement]:
-        return [self._all[s.name] for s in quota.upwards(each.state)] if self._tree else [each]
+        return [self._all[s.name] for s in limits.upwards(each.state)] if self._tree else [each]
 
     def _count_promises(self) -> None:
         for name, each in self._all.items():

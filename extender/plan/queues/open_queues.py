@@ -9,7 +9,7 @@ from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.plan.decision import OpenQueue, Verdict
 from extender.plan.plugin import View
-from extender.plan.queues import quota
+from extender.plan.queues import limits
 from extender.plan.room.state import QueueUse
 
 #: Reasons that mean: it would take room, if there were some or if it were its turn.
@@ -23,7 +23,9 @@ _ORDERING = {"gang", "priority", "drf", "sla"}
 _SPARING = {"conformance", "pdb"}
 _PLACING = {"predicates", "nodeorder", "binpack"}
 _LIMITING = {"proportion", "capacity"}
-_KEPT = _ORDERING | _SPARING | _PLACING | _LIMITING
+#: Whom this one judges does not start without a plan (`promises/arrivals`).
+_ADMITTING = {"resourcequota"}
+_KEPT = _ORDERING | _SPARING | _PLACING | _LIMITING | _ADMITTING
 
 
 def open_queues(session: View, verdicts: Mapping[GangKey, Verdict]) -> dict[str, OpenQueue]:
@@ -44,7 +46,7 @@ def open_queues(session: View, verdicts: Mapping[GangKey, Verdict]) -> dict[str,
             is_quiet=name not in crowded,
         )
         for name, state in session.queues.items()
-        if quota.closed(state) is None
+        if limits.closed(state) is None
     }
 
 

@@ -15,7 +15,7 @@ from extender.model.pod import Pod, Shape
 from extender.model.resources import NOTHING, Resources
 from extender.plan.arithmetic import Vector, excess
 from extender.plan.census import Census
-from extender.plan.queues import quota
+from extender.plan.queues import limits, quota
 from extender.plan.room.state import GangState
 
 
@@ -48,10 +48,22 @@ def wish(needed: Sequence[Pod], waiting: Sequence[Pod]) -> Wish:
 def ceilings(stakes: Sequence[quota.Stake], total: Resources) -> dict[str, Vector]:
     """Give what every queue could hold if all others were empty.
 
-    That is by its own ceiling, by those above it, and by what is kept for others.
+    That is by its own ceiling, by those above it, and by what is kept for others. What is kept for
+    namespaces in it is its own.
     """
     empty = quota.tree((each._replace(used=NOTHING) for each in stakes), total)
-    return {each.name: {name: empty[each.name].left(name) for name in total} for each in stakes}
+    kept: dict[str, Resources] = {}
+    for each in stakes:
+        if each.namespace and each.least:
+            least = Resources(empty[each.name].least)
+            kept[each.parent] = kept.get(each.parent, NOTHING) + least
+    return {
+        each.name: {
+            name: empty[each.name].left(name) + kept.get(each.name, NOTHING).amount(name)
+            for name in total
+        }
+        for each in stakes
+    }
 
 
 def startable(
@@ -59,25 +71,39 @@ def startable(
     ceilings: Mapping[str, Vector],
     wish_of: Callable[[GangState], Wish | None],
     slots: Callable[[Shape], int],
-) -> dict[str, Resources]:
+) -> tuple[dict[str, Resources], dict[str, Resources]]:
     """Add up, for every queue that has gangs, what they use and what could start of the rest.
 
-    *wish_of* gives what a gang waits for, None when it cannot be considered; *slots* counts the
-    pods of a shape that an empty cluster takes.
+    The same beside it for namespaces that have a share of their own; of more than their share
+    may hold nothing could start, so that is no wish of the queue. *wish_of* gives what a gang
+    waits for, None when it cannot be considered; *slots* counts the pods of a shape that an empty
+    cluster takes.
     """
     slots = cache(slots)
     wishes: dict[str, dict[str, int]] = {name: {} for name in census.busy}
     for name, state in census.busy.items():
         state.allocated.add_to(wishes[name])
+    shares = {name: dict(use.used) for name, use in census.shares.items()}
     for gang in census.contenders.values():
         queue = gang.queue
-        if not gang.gang.waiting or quota.closed(queue) is not None:
+        if not gang.gang.waiting or limits.closed(queue) is not None:
             continue
         found = wish_of(gang)
-        most = ceilings[queue.name]
+        share = gang.share
+        most = ceilings[queue.name if share is None else share.name]
         if found is not None and _fits(found, gang, most, slots):
-            found.under(most, slots).add_to(wishes[queue.name])
-    return {name: Resources(amounts) for name, amounts in wishes.items()}
+            counted = wishes[queue.name] if share is None else shares[share.name]
+            found.under(most, slots).add_to(counted)
+    held = {}
+    for name, amounts in shares.items():
+        use = census.shares[name]
+        most, used = ceilings[name], use.used
+        held[name] = Resources(
+            {n: int(min(a, max(most.get(n, a), used.amount(n)))) for n, a in amounts.items()}
+        )
+        if use.share.queue in wishes:
+            (held[name] - used).add_to(wishes[use.share.queue])
+    return {name: Resources(amounts) for name, amounts in wishes.items()}, held
 
 
 def _fits(found: Wish, gang: GangState, most: Vector, slots: Callable[[Shape], int]) -> bool:

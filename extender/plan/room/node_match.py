@@ -24,7 +24,9 @@ def takes(node: Node, shape: Shape) -> bool:
 
 
 def is_open_to(node: Node, shape: Shape) -> bool:
-    """Ask whether neither a cordon nor a taint keeps pods of *shape* off *node*."""
+    """Ask whether *node* is ours, and neither a cordon nor a taint keeps pods of *shape* off it."""
+    if not node.ours:
+        return False
     if node.unschedulable and not tolerates(shape, _CORDONED):
         return False
     return all(tolerates(shape, taint) for taint in node.taints if is_hard(taint))

@@ -28,9 +28,11 @@ class Places:
         self._policy = policy
         self._slots: dict[Shape, Slots] = {}
         facts = snapshot.nodes.facts
+        #: Nodes nobody may use, marked by word.
+        closed = {**_foreign(facts), "not ready": ~ready}
         #: The nodes that a shape may not use, marked by word.
         self.obstacles: Callable[[Shape], dict[str, Mask]] = cache(
-            lambda shape: {"not ready": ~ready, **opinions.obstacles(shape, facts)}
+            lambda shape: {**closed, **opinions.obstacles(shape, facts)}
         )
 
     def slots(self, shape: Shape) -> Slots:
@@ -76,13 +78,29 @@ class Places:
             need = self._room.need(shape)
             if need is None:
                 return 0
-            barred = self._opinions.obstacles(shape, _opened(table.facts)).values()
-            shut = np.array([node.is_shut for node in table.nodes], dtype=bool)
-            usable = ~np.any([*barred, ~shut], axis=0)
-            counts = times(table.allocatable, need)[usable]
-            return int((np.minimum(counts, 1) if shape.host_ports else counts).sum())
+            shut = np.array([node.is_shut and node.ours for node in table.nodes], dtype=bool)
+            return self._count_among(shape, shut, need)
 
         return table.facts.memo.recall(("slots if opened", self._policy, shape), count)
+
+    def count_if_ours(self, shape: Shape) -> int:
+        """Count the pods of *shape* that nodes would take, if empty and open, that are not ours."""
+        table, foreign = self._snapshot.nodes, _foreign(self._snapshot.nodes.facts)
+        need = self._room.need(shape) if foreign else None
+        if need is None:
+            return 0
+        (others,) = foreign.values()
+        return table.facts.memo.recall(
+            ("slots if ours", self._policy, shape),
+            lambda: self._count_among(shape, others, need),
+        )
+
+    def _count_among(self, shape: Shape, some: Mask, need: Amounts) -> int:
+        """Count the pods of *shape* that *some* of the nodes would take, if empty and open."""
+        table = self._snapshot.nodes
+        barred = self._opinions.obstacles(shape, _opened(table.facts)).values()
+        counts = times(table.allocatable, need)[~np.any([*barred, ~some], axis=0)]
+        return int((np.minimum(counts, 1) if shape.host_ports else counts).sum())
 
     def usable(self, shape: Shape) -> Mask:
         """Mark the nodes that *shape* may use now."""
@@ -103,6 +121,16 @@ class Places:
             ("usable", self._policy, shape),
             lambda: ~np.any([*self.obstacles(shape).values()], axis=0),
         )
+
+
+def _foreign(facts: NodeFacts) -> dict[str, Mask]:
+    """Mark the nodes that are not ours, if there are any; word by word as `obstacles` does."""
+
+    def mark() -> dict[str, Mask]:
+        mask = np.array([not node.ours for node in facts.nodes], dtype=bool)
+        return {"outside --node-selector": mask} if mask.any() else {}
+
+    return facts.memo.recall("foreign", mark)
 
 
 def _opened(facts: NodeFacts) -> NodeFacts:

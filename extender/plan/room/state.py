@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 
 from extender.model.gang import Gang, Phase
 from extender.model.pod import READY_SET, Pod, PodUid
-from extender.model.queue import Queue
+from extender.model.queue import Queue, Share
 from extender.model.reason import Problem
-from extender.model.resources import NOTHING, Resources
+from extender.model.resources import NOTHING, Resources, total
 from extender.plan.arithmetic import Vector
-from extender.plan.queues.quota import Quota, upwards
+from extender.plan.queues.limits import upwards
+from extender.plan.queues.quota import Quota
 
 
 @dataclass(slots=True, eq=False)
@@ -33,18 +34,29 @@ class QueueUse:
     before: Resources = NOTHING
     #: Its place in the tree of ceilings and guarantees; None where nobody limits queues.
     quota: Quota | None = None
+    #: Below it, the places of namespaces that have a share of their own; mostly empty.
+    shares: dict[str, Quota] = field(default_factory=dict)
     name: str = field(init=False)
 
     def __post_init__(self) -> None:
         self.name = self.queue.name
 
-    def take(self, amounts: Resources) -> None:
-        """Count *amounts* here and in every queue above; negative ones are given back."""
+    def take(self, amounts: Resources, namespace: str = "") -> None:
+        """Count *amounts* here, for *namespace*, and in every queue above; or give them back."""
         self.allocated = self.allocated + amounts
-        if self.quota is not None:
-            self.quota.take(amounts)
+        quota = self.shares.get(namespace, self.quota) if self.shares else self.quota
+        if quota is not None:
+            quota.take(amounts)
         for line in upwards(self.parent):
             line.of_children = line.of_children + amounts
+
+    @property
+    def guarantee(self) -> Resources:
+        """Give what it is guaranteed: at least what its namespaces are, all together."""
+        if not self.shares:
+            return self.queue.guarantee
+        of_shares = total(Resources(share.least) for share in self.shares.values())
+        return self.queue.guarantee.at_least(of_shares)
 
     def rank_over(self, other: QueueUse) -> str:
         """Name both priorities; empty when they are the same."""
@@ -67,6 +79,18 @@ class QueueUse:
     def with_children(self) -> Resources:
         """Give what it uses together with all queues below it."""
         return self.allocated + self.of_children if self.of_children else self.allocated
+
+
+@dataclass(slots=True, eq=False)
+class ShareUse:
+    """What a namespace has of a queue, with what its gangs there use and want."""
+
+    share: Share
+    #: Used when the snapshot was taken.
+    used: Resources = NOTHING
+    requested: Resources = NOTHING
+    #: Promised to gangs that were let in but do not run yet.
+    inqueue: Resources = NOTHING
 
 
 class GangState:
@@ -107,6 +131,16 @@ class GangState:
         self.ready_by_role: Counter[str] = Counter()
         if self.role_minima:
             self.ready_by_role.update(pod.role for pod in gang.pods if pod.status in READY_SET)
+
+    @property
+    def quota(self) -> Quota | None:
+        """The place in the tree where what it uses counts; None where nobody limits queues."""
+        return self.share or self.queue.quota
+
+    @property
+    def share(self) -> Quota | None:
+        """That place, if it is a share of its namespace."""
+        return self.queue.shares.get(self.gang.group.namespace) if self.queue.shares else None
 
     @property
     def created(self) -> float:

@@ -186,7 +186,7 @@ class TrialRoom:
         gang.evicted.add(pod.uid)
         gang.count([pod], -1)
         gang.allocated = gang.allocated - pod.requests
-        gang.queue.take(-pod.requests)
+        gang.queue.take(-pod.requests, pod.namespace)
         self.departures.append(departure)
 
         def undo() -> None:
@@ -194,7 +194,7 @@ class TrialRoom:
             gang.evicted.discard(pod.uid)
             gang.count([pod], 1)
             gang.allocated = gang.allocated + pod.requests
-            gang.queue.take(pod.requests)
+            gang.queue.take(pod.requests, pod.namespace)
             self.departures.pop()
 
         self._undoing.append(undo)
@@ -236,7 +236,7 @@ class TrialRoom:
     def _book(self, gang: GangState, amounts: Resources) -> None:
         gang.allocated = gang.allocated + amounts
         gang.trying = gang.trying + amounts
-        gang.queue.take(amounts)
+        gang.queue.take(amounts, gang.gang.group.namespace)
 
 
 def _row(dimensions: Sequence[str], shape: Shape) -> Amounts:

@@ -14,9 +14,9 @@ from extender.model.gang import Gang, GangKey
 from extender.model.memo import Memo
 from extender.model.node import Amounts, Node, NodeFacts, NodeTable
 from extender.model.pod import OCCUPYING_SET, Pod, PodUid, Shape
-from extender.model.queue import Queue
+from extender.model.queue import Queue, Share
 from extender.model.resources import Resources, total
-from extender.model.snapshot import Snapshot
+from extender.model.snapshot import ResourceQuota, Snapshot
 
 #: Sorts behind every name that Kubernetes allows.
 _NEW = "~new-{}"
@@ -40,12 +40,32 @@ def with_queues(snapshot: Snapshot, queues: Iterable[Queue]) -> Snapshot:
     return replace(snapshot, queues=dict(sorted(known.items())))
 
 
+def with_shares(snapshot: Snapshot, shares: Iterable[Share]) -> Snapshot:
+    """Give *snapshot* with other versions of what namespaces have of queues."""
+    known = {**snapshot.shares, **{share.name: share for share in shares}}
+    return replace(snapshot, shares=dict(sorted(known.items())))
+
+
 def with_open_nodes(snapshot: Snapshot) -> Snapshot:
     """Give *snapshot* with every node ready and none cordoned."""
     table = snapshot.nodes
     nodes = tuple(node.opened() for node in table.nodes)
     facts = NodeFacts(nodes, table.facts.index)
     return replace(snapshot, nodes=replace(table, facts=facts))
+
+
+def with_all_nodes(snapshot: Snapshot) -> Snapshot:
+    """Give *snapshot* with every node ours."""
+    table = snapshot.nodes
+    nodes = tuple(replace(node, ours=True) for node in table.nodes)
+    return replace(snapshot, nodes=replace(table, facts=NodeFacts(nodes, table.facts.index)))
+
+
+def with_quota(snapshot: Snapshot, quota: ResourceQuota) -> Snapshot:
+    """Give *snapshot* with another version of a quota it has."""
+    others = snapshot.quotas[quota.namespace]
+    changed = tuple(quota if each.name == quota.name else each for each in others)
+    return replace(snapshot, quotas={**snapshot.quotas, quota.namespace: changed})
 
 
 def with_less_used(snapshot: Snapshot, name: str, amounts: Resources) -> Snapshot:

@@ -12,10 +12,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from extender.model.gang import Gang, GangKey
+from extender.model.queue import share_name, share_words
 from extender.model.resources import total
 from extender.model.snapshot import Snapshot
 from extender.plan.census import Census
-from extender.plan.decision import Eviction, Kept, Plan, QueueFigures, Standing, Verdict
+from extender.plan.decision import (
+    Eviction,
+    Kept,
+    Plan,
+    QueueFigures,
+    ShareFigures,
+    Standing,
+    Verdict,
+)
 from extender.plan.opinions import Key
 from extender.plan.policy.options import Policy
 from extender.plan.room.state import GangState
@@ -47,6 +56,8 @@ class Explanation:
     #: Members that must find a node before it may start.
     missing: int
     queue: QueueFigures | None = None
+    #: What its namespace has of the queue, where that is limited or guaranteed.
+    share: ShareFigures | None = None
     needs: tuple[Shortfall, ...] = ()
     ahead: tuple[Ahead, ...] = ()
     ahead_count: int = 0
@@ -75,6 +86,7 @@ def explain(snapshot: Snapshot, plan: Plan, policy: Policy, key: GangKey) -> Exp
         members={status.value: len(pods) for status, pods in gang.by_status.items()},
         missing=max(0, gang.group.min_member - gang.ready),
         queue=plan.queues.get(gang.queue),
+        share=plan.shares.get(share_name(gang.queue, gang.group.namespace)),
         needs=needs,
         ahead=tuple(ahead[:NAMED]),
         ahead_count=len(ahead),
@@ -88,11 +100,11 @@ def explain(snapshot: Snapshot, plan: Plan, policy: Policy, key: GangKey) -> Exp
 def _kept_from(plan: Plan, gang: Gang) -> tuple[Kept, ...]:
     """List the room that is kept for others and has something the members of *gang* ask for."""
     asked = total(pod.requests for pod in gang.waiting)
+    own = (gang.key, gang.queue, share_words(gang.queue, gang.group.namespace))
     return tuple(
         each
         for each in plan.kept
-        if each.whom not in (gang.key, gang.queue)
-        and any(asked.amount(name) > 0 for name in each.amounts)
+        if each.whom not in own and any(asked.amount(name) > 0 for name in each.amounts)
     )
 
 
@@ -103,7 +115,8 @@ def _ahead(session: Session, plan: Plan, key: GangKey) -> list[Ahead]:
         return []
 
     def place(gang: GangState) -> Key:
-        return session.queue_key(gang.queue), session.gang_key(gang)
+        namespace = session.namespace_key(gang.gang.group.namespace)
+        return namespace, session.queue_key(gang.queue), session.gang_key(gang)
 
     ours = place(mine)
     waiting = [each for each in session.census.contenders.values() if _waits(plan, each.key)]
@@ -118,6 +131,10 @@ def _waits(plan: Plan, key: GangKey) -> bool:
 
 def _why(session: Session, other: GangState, mine: GangState) -> str:
     """Say what decided: the first part of their keys in which they differ."""
+    there, here = other.gang.group.namespace, mine.gang.group.namespace
+    if session.namespace_key(there) != session.namespace_key(here):
+        why = session.opinions.why_namespace_first(there, here)
+        return why or f"namespace {there} comes before {here}"
     theirs, ours = other.queue, mine.queue
     if theirs is not ours:
         why = session.opinions.why_queue_first(theirs, ours)

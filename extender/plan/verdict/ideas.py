@@ -10,7 +10,7 @@ from functools import cached_property, partial
 
 from extender.model.gang import Gang, GangKey
 from extender.model.pod import ALLOCATED_SET, Pod, PodUid, Shape, Status
-from extender.model.queue import Queue, QueueState
+from extender.model.queue import Queue, QueueState, Share, share_name, share_words
 from extender.model.reason import Reason
 from extender.model.resources import NOTHING, PODS, Resources, total
 from extender.model.snapshot import Snapshot
@@ -18,15 +18,19 @@ from extender.plan.census import Census
 from extender.plan.decision import Plan, Verdict, Why
 from extender.plan.demand import needed_pods
 from extender.plan.policy.options import Policy
-from extender.plan.queues.quota import TOP, tree, upwards
+from extender.plan.queues.limits import upwards
+from extender.plan.queues.quota import TOP, Quota, tree, using
 from extender.plan.session import Session
 from extender.plan.verdict.changes import (
+    with_all_nodes,
     with_gang,
     with_less_used,
     with_members,
     with_open_nodes,
     with_queues,
+    with_quota,
     with_room,
+    with_shares,
     without_pods,
 )
 from extender.plan.verdict.shortfall import amounts, shortfalls
@@ -147,7 +151,7 @@ def _others_waiting(case: Case) -> set[PodUid]:
 
 
 def _opened_words(snapshot: Snapshot) -> str:
-    shut = [node for node in snapshot.nodes.nodes if node.is_shut]
+    shut = [node for node in snapshot.nodes.nodes if node.is_shut and node.ours]
     noun = "node" if len(shut) == 1 else "nodes"
     if all(node.ready for node in shut):
         state = "uncordoned"
@@ -195,12 +199,16 @@ def _with_weight(snapshot: Snapshot, queue: Queue, weight: int) -> Snapshot:
     return with_queues(snapshot, [replace(queue, weight=weight)])
 
 
-def _less_in_use(case: Case, over: Resources) -> Iterator[Remedy]:
-    """Think of the last gangs of its queue gone, as many as use what is *over*."""
+def _less_in_use(case: Case, over: Resources, namespace: str = "") -> Iterator[Remedy]:
+    """Think of the last gangs of its queue gone, as many as use what is *over*.
+
+    Only those of *namespace*, where that has too much.
+    """
     running = [
         gang
         for gang in case.snapshot.gangs.values()
         if gang.queue == case.gang.queue and gang.key != case.key and gang.allocated
+        if not namespace or gang.group.namespace == namespace
     ]
     running.sort(key=lambda gang: (gang.priority, -gang.group.created))
     gone: list[Gang] = []
@@ -208,7 +216,9 @@ def _less_in_use(case: Case, over: Resources) -> Iterator[Remedy]:
         gone.append(running.pop(0))
     if over and not over.beyond(total(gang.allocated for gang in gone)).positive():
         pods = {pod.uid for gang in gone for pod in _on_nodes(gang)}
-        words = f"{amounts(over)} less in use by queue {case.gang.queue}"
+        queue = case.gang.queue
+        whom = f"namespace {share_words(queue, namespace)}" if namespace else f"queue {queue}"
+        words = f"{amounts(over)} less in use by {whom}"
         yield Remedy(words, partial(without_pods, gone=pods))
 
 
@@ -222,25 +232,55 @@ def _capability(case: Case) -> Iterator[Remedy]:
     """Think of every ceiling it would break, from its queue upwards, and of who keeps the rest."""
     plan, needs = case.plan, case.needs
     used = {name: figures.own for name, figures in plan.queues.items()}
-    quotas = tree((s._replace(used=used.get(s.name, NOTHING)) for s in plan.stakes), plan.total)
+    of_shares = {name: figures.allocated for name, figures in plan.shares.items()}
+    quotas = tree(using(plan.stakes, used, of_shares), plan.total)
+    own_share = quotas.get(share_name(case.gang.queue, case.gang.group.namespace))
     raised: list[Queue] = []
+    granted: list[Share] = []
     words: list[str] = []
-    own = NOTHING
-    for quota in upwards(quotas.get(case.gang.queue)):
-        after = needs + Resources(quota.held)
-        over = Resources({n: after.amount(n) - most for n, most in quota.most.items()})
-        over = Resources({n: a for n, a in over.items() if needs.amount(n) > 0}).positive()
-        queue = case.snapshot.queues.get(quota.name)
+    first: tuple[Resources, str] = NOTHING, ""
+    for quota in upwards(own_share or quotas.get(case.gang.queue)):
+        over = _over(quota, needs)
+        needs = needs.beyond(quota.kept)
+        queue, share = case.snapshot.queues.get(quota.name), case.snapshot.shares.get(quota.name)
+        if over and (queue is not None or share is not None):
+            first = first if first[0] else (over, quota.namespace)
         if over and queue is not None:
-            own = own or over
             raised.append(replace(queue, capability=queue.capability + over))
             words.append(f"{amounts(over)} more capability of queue {queue.name}")
+        if over and share is not None:
+            granted.append(replace(share, most=share.most + over))
+            words.append(f"{amounts(over)} more at most for {quota.words}")
+        if over and not quota.namespace:
+            yield from _keeping_less(case, quota, quotas.values())
         if over and quota.name == TOP:
             yield from _lending(case)
             yield from _room(case)
-    if raised:
-        yield Remedy(" and ".join(words), partial(with_queues, queues=raised))
-    yield from _less_in_use(case, own)
+    if words:
+        yield Remedy(" and ".join(words), lambda s: with_shares(with_queues(s, raised), granted))
+    yield from _less_in_use(case, *first)
+
+
+def _over(quota: Quota, needs: Resources) -> Resources:
+    """Give by how much *needs* more would exceed the ceiling of *quota*."""
+    after = needs + Resources(quota.held) + Resources(quota.leaving)
+    over = Resources({n: after.amount(n) - most for n, most in quota.most.items()})
+    return Resources({n: a for n, a in over.items() if needs.amount(n) > 0}).positive()
+
+
+def _keeping_less(case: Case, above: Quota, quotas: Iterable[Quota]) -> Iterator[Remedy]:
+    """Think of namespaces below *above* for which room is kept: each has only what it uses."""
+    keeping = [
+        quota
+        for quota in quotas
+        if quota.namespace and quota.kept and above in upwards(quota)
+        if quota.namespace != case.gang.group.namespace
+    ]
+    for quota in keeping[:2]:
+        share = case.snapshot.shares[quota.name]
+        less = replace(share, least=share.least.beyond(quota.kept).positive())
+        words = f"{amounts(quota.kept)} less kept for {quota.words}, its at-least"
+        yield Remedy(words, partial(with_shares, shares=[less]))
 
 
 def _lending(case: Case) -> Iterator[Remedy]:
@@ -312,7 +352,18 @@ def _gates(case: Case) -> Iterator[Remedy]:
         yield Remedy(words, partial(with_gang, gang=replace(gang, pods=free)))
 
 
+def _ours(case: Case) -> Iterator[Remedy]:
+    """Think of the nodes that are not ours."""
+    others = [node.name for node in case.snapshot.nodes.nodes if not node.ours]
+    noun = "node" if len(others) == 1 else "nodes"
+    yield Remedy(f"a label of --node-selector on {noun} {_some(others)}", with_all_nodes)
+    yield from _room(case)
+
+
 def _let_in(case: Case) -> Iterator[Remedy]:
+    for quota in case.snapshot.quotas.get(case.gang.group.namespace, ()):
+        words = f"a ResourceQuota {quota.namespace}/{quota.name} that allows more"
+        yield Remedy(words, partial(with_quota, quota=replace(quota, hard=NOTHING)))
     asked = case.gang.group.min_resources
     if asked:
         yield Remedy(
@@ -359,10 +410,17 @@ def _found(case: Case) -> Iterator[Remedy]:
 
 def _allowed(case: Case) -> Iterator[Remedy]:
     gang = replace(case.gang, problem=None)
-    yield Remedy(
-        f"queue {gang.queue} allowed to namespace {gang.group.namespace}",
-        partial(with_gang, gang=gang),
-    )
+    name = gang.group.namespace
+    known = case.snapshot.namespaces.get(name)
+    if known is not None and known.problem:
+        yield Remedy(f"what is written on namespace {name} mended", partial(with_gang, gang=gang))
+        return
+    for queue in sorted(known.allowed or ()) if known is not None else ():
+        if queue in case.snapshot.queues:
+            words = f"queue {queue} named as its own, which namespace {name} may use"
+            moved = replace(gang, queue=queue)
+            yield Remedy(words, partial(with_gang, gang=moved), kind="another queue")
+    yield Remedy(f"queue {gang.queue} allowed to namespace {name}", partial(with_gang, gang=gang))
 
 
 def _opened(case: Case) -> Iterator[Remedy]:
@@ -394,8 +452,10 @@ _IDEAS: dict[Reason, Callable[[Case], Iterable[Remedy]]] = {
     Reason.NOT_ENOUGH_ROLES: _roles,
     Reason.NOT_ENOUGH_ROOM: _room,
     Reason.EXCEEDS_CLUSTER: _room,
+    Reason.NODE_NOT_OURS: _ours,
     Reason.QUEUE_OVER_DESERVED: _due,
     Reason.QUEUE_AT_CAPABILITY: _capability,
+    Reason.NAMESPACE_AT_MOST: _capability,
     Reason.NOT_ENQUEUED: _let_in,
     Reason.BEHIND_IN_ORDER: _behind,
     Reason.WAITING_FOR_VICTIMS: _victims,

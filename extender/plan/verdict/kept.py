@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from extender.model.pod import Status
+from extender.model.queue import share_words
 from extender.model.resources import NOTHING, PODS, Resources, total
 from extender.plan.decision import Kept, Why
 from extender.plan.session import Session
@@ -37,6 +38,9 @@ def _guarantees(session: Session) -> Iterator[Kept]:
         if state.quota is not None and state.quota.least:
             left = {n: min(a, free.amount(n)) for n, a in state.quota.kept.items()}
             yield Kept(Why.GUARANTEED, name, Resources(left).positive())
+        for namespace, share in sorted(state.shares.items()):
+            left = {n: min(a, free.amount(n)) for n, a in share.kept.items()}
+            yield Kept(Why.AT_LEAST, share_words(name, namespace), Resources(left).positive())
 
 
 def _fences(session: Session) -> Iterator[Kept]:

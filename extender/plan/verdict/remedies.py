@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from itertools import chain, islice
 
-from extender.model.gang import GangKey
+from extender.model.gang import GangKey, Phase
 from extender.model.reason import Reason
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan, Standing
@@ -38,7 +38,7 @@ def remedies(snapshot: Snapshot, plan: Plan, policy: Policy, key: GangKey) -> tu
     if not thought_of:
         return (_NOTHING_FOUND,)
     plans = min(_MOST_PLANS, max(_FEWEST_PLANS, _MOST_GANGS // (len(snapshot.gangs) or 1)))
-    trials = _Trials(policy, key, plans)
+    trials = _Trials(case, plans)
     found: dict[str, str] = {}
     for idea in thought_of:
         kind = idea.kind or idea.words
@@ -59,8 +59,10 @@ def remedies(snapshot: Snapshot, plan: Plan, policy: Policy, key: GangKey) -> tu
 class _Trials:
     """Plans made to see what would happen, a limited number of them."""
 
-    def __init__(self, policy: Policy, key: GangKey, plans: int) -> None:
-        self._policy, self._key = policy, key
+    def __init__(self, case: Case, plans: int) -> None:
+        self._policy, self._key = case.policy, case.key
+        #: Many a controller creates the pods only when the gang has been let in.
+        self._was_kept_out = case.verdict.reason is Reason.NOT_ENQUEUED
         self._left = plans
 
     def alone(self, snapshot: Snapshot, idea: Remedy) -> str:
@@ -99,6 +101,9 @@ class _Trials:
             return ""
         if verdict.standing in (Standing.ADMITTED, Standing.RUNNING):
             return words
+        is_let_in = self._was_kept_out and verdict.phase is Phase.INQUEUE
+        if is_let_in and verdict.reason is Reason.NOT_ENOUGH_MEMBERS:
+            return f"{words}, and then its pods"
         if verdict.reason is not Reason.WAITING_FOR_VICTIMS:
             return ""
         leaving = sum(each.beneficiary == self._key for each in plan.evictions)

@@ -13,12 +13,13 @@ from extender.model.gang import Gang, GangKey, Phase
 from extender.model.node import Amounts
 from extender.model.pod import FINISHED_SET, SEATED_SET, Shape, Status
 from extender.model.reason import Problem, Reason
-from extender.model.resources import total, write_amount
+from extender.model.resources import Resources, total, write_amount
 from extender.plan.decision import Standing, Verdict
 from extender.plan.demand import needed_pods
 from extender.plan.plugins.gang import missing_members
 from extender.plan.policy.options import Rules
-from extender.plan.queues.quota import stated, too_much
+from extender.plan.queues.limits import stated, too_much
+from extender.plan.queues.quota import TOP
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
 from extender.plan.verdict.shortfall import amounts, barred, in_words, obstacles
@@ -28,7 +29,9 @@ from extender.plan.victims.protected import Protected
 _FLEETING = frozenset({Reason.BACKING_OFF, Reason.QUEUE_NOT_FOUND})
 
 #: Reasons of which an action notices only that they hold; the figures are added afterwards.
-_LIMITS = frozenset({Reason.QUEUE_OVER_DESERVED, Reason.QUEUE_AT_CAPABILITY})
+_LIMITS = frozenset(
+    {Reason.QUEUE_OVER_DESERVED, Reason.QUEUE_AT_CAPABILITY, Reason.NAMESPACE_AT_MOST}
+)
 
 
 class Verdicts:
@@ -100,6 +103,9 @@ class Verdicts:
             return Problem(Reason.WAITING_FOR_VICTIMS, self._victims(gang))
         incomplete = self._session.opinions.problem_of(gang)
         if incomplete is not None:
+            kept_out = gang.blocked
+            if kept_out is not None and kept_out.reason is Reason.NOT_ENQUEUED:
+                return kept_out  # what it lacks may not even come before it is let in
             return incomplete
         return self._never(gang) or self._kept(gang) or self._limit(gang) or self._no_room(gang)
 
@@ -138,11 +144,19 @@ class Verdicts:
             most = self._session.places.count_if_empty(shape)
             if most < wanted:
                 has = f"the empty cluster has {_count(most, 'such slot')}"
-                opened = most + self._session.places.count_if_opened(shape) >= wanted
                 has += in_words(barred(self._session, shape))
-                reason = Reason.NOT_ENOUGH_ROOM if opened else Reason.EXCEEDS_CLUSTER
+                reason = self._why_never(shape, wanted - most)
                 return Problem(reason, f"{_needs({shape: wanted})}; {has}")
         return None
+
+    def _why_never(self, shape: Shape, lacking: int) -> Reason:
+        """Ask whether nodes that are shut, or those of others, would have the slots lacking."""
+        opened = self._session.places.count_if_opened(shape)
+        if opened >= lacking:
+            return Reason.NOT_ENOUGH_ROOM
+        others = self._session.places.count_if_ours(shape)
+        is_elsewhere = others > 0 and opened + others >= lacking
+        return Reason.NODE_NOT_OURS if is_elsewhere else Reason.EXCEEDS_CLUSTER
 
     def _limit(self, gang: GangState) -> Problem | None:
         """Complete what an action noticed about the gang's queue with the figures."""
@@ -155,14 +169,14 @@ class Verdicts:
             used_by_others -= total(pod.requests for pod, _ in gang.pipelined)
         needs = total(shape.requests * number for shape, number in wanted.items())
         # What was noticed while members were being placed counted those as used.
-        if queue.quota is not None:
-            reached = queue.quota.how_many(needs)[1]
-        else:
+        reached = gang.quota.how_many(needs)[1] if gang.quota is not None else None
+        if reached is None and not self._session.rules.promises_hold_together:
             most = dict.fromkeys(needs, inf) | dict(stated(queue.queue.capability))
             reached = too_much(queue.name, used_by_others, most, needs)
-        if reached is not None:
+        is_full = reached is not None and self._is_merely_full(gang, needs)
+        if reached is not None and not is_full:
             return reached  # more of its due would not help
-        if problem.reason is Reason.QUEUE_AT_CAPABILITY:
+        if problem.reason is not Reason.QUEUE_OVER_DESERVED and not is_full:
             return problem
         due = self._session.opinions.deserved(queue) or {}
         for name, amount in needs.items():
@@ -172,8 +186,26 @@ class Verdicts:
                     f"queue {queue.name} deserves {write_amount(name, int(deserved))} {name}"
                     f" and uses {write_amount(name, used)}; the gang needs {_of(name, wanted)}"
                 )
-                return Problem(problem.reason, message)
+                return Problem(Reason.QUEUE_OVER_DESERVED, message)
         return None  # all of it is the queue's: nodes lack room, not the queue
+
+    def _is_merely_full(self, gang: GangState, needs: Resources) -> bool:
+        """Ask whether what keeps *gang* out is no guarantee: all of that is in use too."""
+        if gang.quota is None or self._keeps_idle:
+            return False
+        blocker = gang.quota.blocker(needs)
+        return blocker is not None and blocker.name == TOP
+
+    @cached_property
+    def _keeps_idle(self) -> bool:
+        """Ask whether anything is guaranteed to somebody who does not use it."""
+        queues = self._session.queues.values()
+        return any(
+            quota.kept
+            for queue in queues
+            for quota in (queue.quota, *queue.shares.values())
+            if quota is not None
+        )
 
     def _no_room(self, gang: GangState) -> Problem:
         wanted = self._wanted(gang)

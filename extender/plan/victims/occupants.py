@@ -9,7 +9,10 @@ from itertools import chain, islice
 from extender.model.gang import Gang, GangKey
 from extender.model.node import Amounts
 from extender.model.pod import SEATED_SET, PodUid, Status
+from extender.model.queue import share_name
+from extender.model.resources import total
 from extender.model.snapshot import DisruptionBudget
+from extender.plan.demand import needed_pods
 from extender.plan.opinions import Key
 from extender.plan.plugin import Candidate
 from extender.plan.plugins.pdb import covers
@@ -18,6 +21,9 @@ from extender.plan.room.trials import Rows
 from extender.plan.session import Session
 
 _MOST_OF_A_GROUP = 24
+
+#: Queue, priority, and the namespace where that has a share of its own.
+Group = tuple[str, int, str]
 
 
 def occupants_of(session: Session) -> Occupants:
@@ -33,30 +39,34 @@ class Occupants:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._by_group: dict[tuple[str, int], list[GangKey]] = {}
+        self._by_group: dict[Group, list[GangKey]] = {}
         self._by_row: dict[int, list[Candidate]] | None = None
         self._orders: dict[GangKey, Key] = {}
         self._queue_orders: dict[str, Key] = {}
         self._members: dict[GangKey, list[Candidate]] = {}
         #: What pods free that leave together, by who they are.
         self.frees: dict[tuple[PodUid, ...], tuple[Rows, Amounts]] = {}
-        self._sorted: dict[tuple[str, int], list[GangState]] = {}
+        self._sorted: dict[Group, list[GangState]] = {}
         self._leave: dict[GangKey, tuple[bool, bool]] = {}
         self._budgets: dict[str, list[DisruptionBudget]] = {}
         for budget in session.snapshot.budgets:
             self._budgets.setdefault(budget.namespace, []).append(budget)
         self._askable: dict[tuple[GangKey, bool, bool], list[Candidate]] = {}
+        shares = session.census.shares
         for key, gang in session.snapshot.gangs.items():
             if gang.seated and gang.queue in session.queues:
-                self._by_group.setdefault((gang.queue, gang.priority), []).append(key)
+                share = shares and share_name(gang.queue, gang.group.namespace) in shares
+                group = (gang.queue, gang.priority, gang.group.namespace if share else "")
+                self._by_group.setdefault(group, []).append(key)
 
     def leaving_order(
         self, spares: Callable[[GangState], bool], pool: Callable[[GangState], bool]
     ) -> Iterator[GangState]:
         """Give the gangs of *pool* that nobody *spares*, whoever should leave first first.
 
-        Gangs of one queue and priority are a group; *spares* is asked about one of each, and of
-        each only the first ones are given: more of the same make no choice better.
+        Gangs of one queue (or of a namespace's share in it) and priority are a group; *spares* is
+        asked about one of each, and of each only the first ones are given: more of the same make
+        no choice better.
         """
         groups = [
             islice(
@@ -93,7 +103,7 @@ class Occupants:
             known = self._leave[gang.key] = (alone, together)
         return known
 
-    def _last_first(self, group: tuple[str, int]) -> list[GangState]:
+    def _last_first(self, group: Group) -> list[GangState]:
         known = self._sorted.get(group)
         if known is None:
             known = [self.state(key) for key in self._by_group[group]]
@@ -197,3 +207,18 @@ def may_lose(gang: GangState, other: GangState) -> bool:
 def is_beside(gang: GangState, other: GangState) -> bool:
     """Ask whether *other* is another gang of the same queue."""
     return other.queue is gang.queue and other is not gang
+
+
+def is_covered(session: Session, gang: GangState) -> bool:
+    """Ask whether the namespace of *gang* has less than at least, even with all that it lacks."""
+    if gang.share is None:
+        return False
+    needs = total(pod.requests for pod in needed_pods(session, gang) or gang.gang.waiting[:1])
+    return bool(session.opinions.covered(gang, needs))
+
+
+def may_lose_to_share(gang: GangState, other: GangState) -> bool:
+    """Ask whether *other* may have to give room back to *gang*, whose namespace has too little."""
+    if other.queue is gang.queue:
+        return other.share is not gang.share
+    return may_lose(gang, other)

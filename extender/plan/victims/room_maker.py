@@ -37,7 +37,8 @@ class RoomMaker:
         self._held: list[tuple[GangState, Pod, int]] = []
         #: Who leaves before all others, where that is enough.
         self._first = first
-        #: For whom nobody could leave: (queue, priority) -> what each pod asked for, how many.
+        #: For whom nobody could leave: (queue or share in it, priority) -> what each pod asked
+        #: for, how many.
         self._hopeless: dict[tuple[str, int], list[tuple[Resources, int]]] = {}
         self._searches = 0
         actions = session.policy.actions
@@ -99,6 +100,8 @@ class RoomMaker:
             leaving = self._leaving(demand, pool)
             if leaving is None:
                 return False
+            if not leaving and self._session.occupied(demand.gang, demand.total) is not None:
+                return False  # room is there; only pods on their way out keep its queue from it
             idle = None
             if not leaving and self._leaves_idle_room:
                 idle = demand.assign(self._session, idle=True)
@@ -160,7 +163,8 @@ class RoomMaker:
         return any(len(demand.pods) >= count and less.fits_in(asked) for less, count in failures)
 
     def _key(self, demand: Demand) -> tuple[str, int]:
-        return (demand.gang.queue.name, demand.gang.gang.priority)
+        share = demand.gang.share
+        return (share.name if share else demand.gang.queue.name, demand.gang.gang.priority)
 
 
 def _asking(pods: Iterable[Pod]) -> list[Pod]:

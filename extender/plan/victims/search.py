@@ -91,7 +91,10 @@ class Search:
 
     def _cheapest_in_queue(self) -> Sequence[Unit] | None:
         """Choose whose leaving brings the claimant's queue below its limit with few pods."""
-        ours = [gang for gang in self._units.gangs if gang.queue is self._demand.gang.queue]
+        claimant = self._demand.gang
+        ours = [gang for gang in self._units.gangs if gang.queue is claimant.queue]
+        if self._session.opinions.is_kept_out(claimant, self._demand.total):
+            ours = [gang for gang in ours if gang.share is claimant.share]
         choices = [self._units.single(one) for gang in ours for one in self._units.surplus(gang)]
         choices += [unit for gang in ours if (unit := self._units.whole(gang)) is not None]
         choices.sort(key=lambda unit: (len(unit.members) / self._brings(unit), unit.rank))

@@ -178,8 +178,10 @@ class Units:
             for one in members:
                 room.evict(one.leaving(self._action, self._demand.gang))
             left = [each for each in room.departures if each.beneficiary is self._demand.gang]
+            ours = self._demand.gang.queue
             return any(
-                session.fits_due(gang) for gang in {d.gang.key: d.gang for d in left}.values()
+                session.fits_due(gang, only_promises=gang.queue is ours)
+                for gang in {d.gang.key: d.gang for d in left}.values()
             )
 
     def _is_busy(self, gang: GangState) -> bool:

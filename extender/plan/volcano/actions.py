@@ -24,7 +24,8 @@ def backfill(session: Session) -> None:
     for gang, pods in in_order(session):
         with session.room.trial(gang) as trial:
             for pod in pods:
-                place(session, gang, pod)
+                if not session.opinions.is_kept_out(gang, pod.requests):
+                    place(session, gang, pod)
             if session.opinions.is_ready(gang):
                 gang.commit()
             trial.keep()

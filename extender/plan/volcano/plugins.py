@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
+from extender.model.gang import Gang
 from extender.model.pod import Pod, Status
 from extender.model.queue import ROOT_QUEUE, Queue
 from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources
-from extender.model.snapshot import DisruptionBudget
+from extender.model.snapshot import DisruptionBudget, ResourceQuota
 from extender.plan.arithmetic import Vector, exceeds_somewhere, within_somewhere
 from extender.plan.plugin import Candidate, Claim, Plugin, View
 from extender.plan.plugins.capacity import Capacity
@@ -17,7 +18,8 @@ from extender.plan.plugins.drf import Drf
 from extender.plan.plugins.gang import GangMinimum
 from extender.plan.plugins.pdb import Pdb
 from extender.plan.plugins.proportion import Proportion
-from extender.plan.queues import quota
+from extender.plan.plugins.resourcequota import NamespaceQuota, stated
+from extender.plan.queues import limits
 from extender.plan.queues.entitlement import Entitlement, Entitlements
 from extender.plan.room.state import GangState, QueueUse
 from extender.plan.volcano import deserved
@@ -51,6 +53,7 @@ class VolcanoDrf(Drf):
     """Shares are compared with a tolerance, and those it lets stay count as gone, too."""
 
     _counts_all_as_gone = True
+    _same = _SAME
 
     def _is_fair(self, claimed: float, left: float) -> bool:
         return claimed < left + _SAME
@@ -101,6 +104,22 @@ class VolcanoProportion(Proportion):
         return deserved.divide(self.session.total, wants)
 
 
+class VolcanoQuota(NamespaceQuota):
+    """All of what a group says it needs is asked for, as if none of its pods existed yet.
+
+    Scopes are not looked at, and gangs let in by an earlier cycle are forgotten.
+    """
+
+    def _is_awaited(self, gang: Gang) -> bool:
+        return False
+
+    def _concerns(self, quota: ResourceQuota) -> bool:
+        return True
+
+    def _asked(self, gang: Gang, names: Iterable[str]) -> Resources:
+        return Resources({name: stated(gang, name) for name in names}).positive()
+
+
 class VolcanoEntitlements(Entitlements):
     """Inner queues keep the share they had, and one queue in a wrong place stops all."""
 
@@ -142,8 +161,8 @@ class VolcanoCapacity(Capacity):
 def _real_capabilities(session: View) -> Mapping[str, Vector]:
     """Give what every queue may use by itself, whatever is above it."""
     states = session.queues.values()
-    kept = quota.reserved(state.queue for state in states)
-    return {each.name: quota.real_capability(each.queue, session.total, kept) for each in states}
+    kept = limits.reserved(state.queue for state in states)
+    return {each.name: limits.real_capability(each.queue, session.total, kept) for each in states}
 
 
 PLUGINS: Mapping[str, type[Plugin]] = {
@@ -152,4 +171,5 @@ PLUGINS: Mapping[str, type[Plugin]] = {
     "gang": VolcanoGang,
     "pdb": VolcanoPdb,
     "proportion": VolcanoProportion,
+    "resourcequota": VolcanoQuota,
 }

@@ -65,9 +65,14 @@ def test_a_minimum_in_the_words_of_a_quota_is_read_in_those_of_a_node() -> None:
         "nvidia.com/gpu": "8",
         "requests.nvidia.com/gpu": "8",
     }
-    read = group(minResources=written).min_resources
+    read = group(minResources=written)
 
-    assert read == Resources({"pods": 2, "cpu": 2000, "memory": 2 << 30, "nvidia.com/gpu": 8})
+    assert read.min_resources == Resources(
+        {"pods": 2, "cpu": 2000, "memory": 2 << 30, "nvidia.com/gpu": 8}
+    )
+    assert read.min_limits == Resources(
+        {"count/pods": 2, "limits.cpu": 4000, "limits.memory": 2 << 30}
+    )
 
 
 def test_a_minimum_that_only_a_quota_would_know_is_what_is_requested() -> None:

@@ -9,6 +9,8 @@ from extender.kube.decode import objects
 from extender.model.node import Node, Taint
 from extender.model.pod import Requirement
 from extender.model.queue import Namespace, PriorityClass
+from extender.model.resources import Resources
+from extender.model.snapshot import ResourceQuota
 from tests.kube import json_objects as make
 
 
@@ -37,6 +39,17 @@ def test_a_node_is_what_it_offers_and_what_it_objects_to() -> None:
 @pytest.mark.parametrize("conditions", [None, [], [{"type": "Ready", "status": "Unknown"}]])
 def test_a_node_is_ready_only_if_it_says_so(conditions: Any) -> None:
     assert not node(status={"conditions": conditions}).ready
+
+
+@pytest.mark.parametrize(
+    ("labels", "is_ours"),
+    [({"pool": "b"}, True), ({"pool": "c"}, False), ({"zone": "a"}, False), (None, False)],
+)
+def test_a_node_with_any_of_the_labels_is_ours(labels: Any, is_ours: bool) -> None:
+    raw = msgspec.convert(make.node("n", metadata={"name": "n", "labels": labels}), objects.RawNode)
+
+    assert objects.to_node(raw, {("pool", "a"), ("pool", "b")}).ours is is_ours
+    assert objects.to_node(raw).ours, "where nobody asks for labels, all are"
 
 
 def test_an_amount_of_a_node_nobody_can_read_counts_as_none() -> None:
@@ -121,3 +134,56 @@ def test_a_priority_class_may_forbid_to_make_others_leave() -> None:
     raw = msgspec.convert(thing, objects.RawPriorityClass)
 
     assert not objects.to_priority_class(raw).may_preempt
+
+
+def test_a_quota_is_what_its_status_says_and_a_weight() -> None:
+    raw = {
+        "metadata": {"name": "compute", "namespace": "a"},
+        "spec": {"hard": {"requests.cpu": "8", "volcano.sh/namespace.weight": "3"}},
+        "status": {
+            "hard": {"requests.cpu": "4", "pods": "7", "volcano.sh/namespace.weight": "3"},
+            "used": {"requests.cpu": "1500m", "pods": "2", "volcano.sh/namespace.weight": "0"},
+        },
+    }
+    read = objects.to_quota(msgspec.convert(raw, objects.RawQuota))
+
+    assert read == ResourceQuota(
+        namespace="a",
+        name="compute",
+        hard=Resources({"requests.cpu": 4000, "pods": 7}),
+        used=Resources({"requests.cpu": 1500, "pods": 2}),
+        weight=3,
+    )
+
+
+@pytest.mark.parametrize(
+    "scope",
+    [
+        {"scopes": ["BestEffort"]},
+        {"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass"}]}},
+    ],
+)
+def test_a_quota_with_a_scope_is_for_some_pods_alone(scope: dict[str, Any]) -> None:
+    raw = {"metadata": {"name": "some", "namespace": "a"}, "spec": scope}
+    read = objects.to_quota(msgspec.convert(raw, objects.RawQuota))
+
+    assert read.is_scoped
+    assert read.weight == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "least", "part"),
+    [
+        (3, 3, ""),
+        (0, None, ""),
+        (-1, None, ""),
+        (2**40, None, ""),
+        ("50%", None, "50%"),
+        (None, None, ""),
+    ],
+)
+def test_a_budget_says_how_many_must_be_up(written: Any, least: int | None, part: str) -> None:
+    raw = {"metadata": {"name": "web", "namespace": "a"}, "spec": {"minAvailable": written}}
+    read = objects.to_budget(msgspec.convert(raw, objects.RawBudget))
+
+    assert (read.least, read.part) == (least, part)

@@ -154,8 +154,11 @@ def test_a_dialect_that_is_removed_takes_its_objects_with_it(api: WatchedApi) ->
         assert watched.cluster.readiness() == []
 
 
-def test_a_dialect_we_may_not_read_counts_as_not_installed(api: WatchedApi) -> None:
-    api.refusals[GROUPS] = [403] * 1000
+@pytest.mark.parametrize("path", [GROUPS, "/api/v1/resourcequotas"])
+def test_what_we_need_not_read_and_may_not_counts_as_not_installed(
+    api: WatchedApi, path: str
+) -> None:
+    api.refusals[path] = [403] * 1000
     with watching(api) as watched:
         watched.ready()
 

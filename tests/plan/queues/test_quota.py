@@ -90,7 +90,7 @@ def test_the_sentence_names_the_guarantee_that_would_be_eaten() -> None:
     problem = quotas["a"].how_many(cpu(1))[1]
 
     assert problem is not None
-    assert "guaranteed to other queues" in problem.message
+    assert "guaranteed to others" in problem.message
 
 
 def test_a_queue_within_its_guarantee_is_never_kept_waiting_by_a_shrunk_cluster() -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,7 +19,7 @@ from extender.cache.changes import SeenPod, Upsert
 from extender.cache.cluster import Cluster
 from extender.errors import BadInput, BadQuantity
 from extender.kube.decode.codec import Codec, plain
-from extender.kube.decode.watched import resources
+from extender.kube.decode.watched import Resource, resources
 from extender.model import quantity
 from extender.model.gang import PodGroup
 from extender.model.queue import Queue
@@ -32,15 +33,19 @@ _KINDS = {
     "namespaces": "Namespace",
     "priorityclasses": "PriorityClass",
     "poddisruptionbudgets": "PodDisruptionBudget",
+    "resourcequotas": "ResourceQuota",
     "podgroups": "PodGroup",
     "queues": "Queue",
 }
+#: Of a folder, files that end so are read.
+_SUFFIXES = (".json", ".yaml", ".yml")
 #: By API group and kind.
 _Codecs: TypeAlias = Mapping[tuple[str, str], Codec[Any]]
 #: Where amounts stand, by kind; `*` goes through a list.
 _AMOUNTS = {
     "Node": ("status.allocatable",),
     "PodGroup": ("spec.minResources",),
+    "ResourceQuota": ("spec.hard", "status.hard", "status.used"),
     "Queue": ("spec.capability", "spec.deserved", "spec.guarantee.resource"),
     "Pod": tuple(
         f"spec.{path}"
@@ -64,28 +69,51 @@ class Objects:
     #: Kinds that were passed over, and how many of each.
     passed_over: Counter[str] = field(default_factory=Counter)
 
-    def snapshot(self, now: float | None = None, queues: QueuePolicy | None = None) -> Snapshot:
+    def snapshot(
+        self,
+        now: float | None = None,
+        queues: QueuePolicy | None = None,
+        *,
+        budgets_are_gangs: bool = False,
+    ) -> Snapshot:
         """Give the cluster as the objects describe it, by default when the newest was made."""
         moment = now if now is not None else max(map(_created, self.changes), default=0.0)
-        cluster = Cluster(_Stopped(moment), queues, seen_s=0)
+        cluster = Cluster(_Stopped(moment), queues, seen_s=0, budgets_are_gangs=budgets_are_gangs)
         for change in self.changes:
             cluster.apply(change)
         return cluster.snapshot(moment)
 
 
-def read(paths: Sequence[str], schedulers: frozenset[str]) -> Objects:
-    """Read files of saved objects, `-` being standard input; pods of *schedulers* are ours."""
-    codecs, found = _codecs(schedulers), Objects()
-    for path in paths:
+def read(
+    paths: Sequence[str],
+    schedulers: frozenset[str],
+    node_labels: frozenset[tuple[str, str]] = frozenset(),
+) -> Objects:
+    """Read files of saved objects, or folders of them, `-` being standard input.
+
+    Ours are pods of *schedulers* and, where there are any, nodes with one of *node_labels*.
+    """
+    codecs, found = _codecs(resources(schedulers, node_labels)), Objects()
+    for path in chain.from_iterable(map(_files, paths)):
         for document in _documents(path):
             for thing in _flat(document, path):
                 _read_one(thing, path, codecs, found)
     return found
 
 
-def _codecs(schedulers: frozenset[str]) -> _Codecs:
+def _files(path: str) -> list[str]:
+    """Give the files of a folder, by name; a file is itself."""
+    if path == "-" or not Path(path).is_dir():
+        return [path]
+    found = [each for each in sorted(Path(path).iterdir()) if each.suffix in _SUFFIXES]
+    if not found:
+        raise BadInput(f"{path}: holds no file that ends in {', '.join(_SUFFIXES)}")
+    return [str(each) for each in found]
+
+
+def _codecs(followed: Iterable[Resource]) -> _Codecs:
     codecs = {}
-    for resource in resources(schedulers):
+    for resource in followed:
         group = resource.path.split("/")[2] if resource.path.startswith("/apis/") else ""
         codecs[group, _KINDS[resource.codec.kind.value]] = resource.codec
     return codecs

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from extender.cache.freshness import Freshness
-
-from .building import StoppedClock, cluster
+from extender.timing.freshness import Freshness
+from tests.cache.building import StoppedClock, cluster
 
 
 def test_nothing_is_expected_of_a_cluster_nobody_follows() -> None:

@@ -1,0 +1,182 @@
+"""Namespaces whose policy does not mean what it says: names nobody has, shares nobody can keep.
+
+A typo in a list is otherwise heard of when somebody waits, if at all: a queue that is misspelt in
+`gang-extender.io/queues` is simply not allowed, and an at-least in it keeps nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from extender.audit.finding import NAMESPACE, QUEUE, Finding, did_you_mean
+from extender.model.queue import (
+    ALLOWED_CLASSES,
+    ALLOWED_QUEUES,
+    AT_LEAST,
+    AT_MOST,
+    HOME_QUEUE,
+    Namespace,
+    Queue,
+    Share,
+)
+from extender.model.resources import Resources, total, write_amount
+from extender.plan.queues.limits import stated
+
+UNREADABLE = "Unreadable"
+QUEUE_UNKNOWN = "QueueUnknown"
+HOME_QUEUE_MISSING = "HomeQueueMissing"
+PRIORITY_CLASS_UNKNOWN = "PriorityClassUnknown"
+SHARE_OF_UNKNOWN_QUEUE = "ShareOfUnknownQueue"
+SHARE_OF_FORBIDDEN_QUEUE = "ShareOfForbiddenQueue"
+AT_LEAST_ABOVE_AT_MOST = "AtLeastAboveAtMost"
+AT_LEASTS_ABOVE_QUEUE = "AtLeastsAboveQueue"
+AT_LEASTS_ABOVE_CLUSTER = "AtLeastsAboveCluster"
+
+#: By kind of object.
+REASONS = {
+    NAMESPACE: (
+        UNREADABLE,
+        QUEUE_UNKNOWN,
+        HOME_QUEUE_MISSING,
+        PRIORITY_CLASS_UNKNOWN,
+        SHARE_OF_UNKNOWN_QUEUE,
+        SHARE_OF_FORBIDDEN_QUEUE,
+        AT_LEAST_ABOVE_AT_MOST,
+    ),
+    QUEUE: (AT_LEASTS_ABOVE_QUEUE, AT_LEASTS_ABOVE_CLUSTER),
+}
+
+
+def of_namespaces(
+    namespaces: Mapping[str, Namespace],
+    queues: Mapping[str, Queue],
+    shares: Mapping[str, Share],
+    classes: Collection[str],
+    cluster: Resources,
+) -> list[Finding]:
+    """Find what makes no sense on *namespaces*, all there are.
+
+    *shares* are those that count. What nobody has seen yet is not held against anybody: without
+    any of *classes*, or without nodes, nothing is compared with them.
+    """
+    found = [
+        Finding(NAMESPACE, namespace.name, reason, message)
+        for namespace in namespaces.values()
+        for reason, message in _of_one(namespace, queues, shares, classes)
+    ]
+    found += _together(queues, shares, cluster)
+    return sorted(found, key=lambda each: (each.kind, each.name, each.reason))
+
+
+def _of_one(
+    namespace: Namespace,
+    queues: Mapping[str, Queue],
+    shares: Mapping[str, Share],
+    classes: Collection[str],
+) -> Iterator[tuple[str, str]]:
+    """Find what one namespace has wrong, in one sentence for each reason."""
+    who = f"namespace {namespace.name}"
+    if namespace.problem:
+        yield UNREADABLE, f"nothing of {who} can start: {namespace.problem}"
+    if unknown := sorted((namespace.allowed or frozenset()) - queues.keys()):
+        yield (
+            QUEUE_UNKNOWN,
+            f"{who} may use {_named(unknown, 'queue')}, which nobody wrote; mend the annotation"
+            f" {ALLOWED_QUEUES} or create what it names{_hints(unknown, queues)}",
+        )
+    if namespace.queue and namespace.queue not in queues:
+        home = [namespace.queue]
+        yield (
+            HOME_QUEUE_MISSING,
+            f"the home queue of {who} is {home[0]}, which nobody wrote; mend the annotation"
+            f" {HOME_QUEUE} or create it{_hints(home, queues)}",
+        )
+    if classes and (unknown := sorted((namespace.classes or frozenset()) - set(classes))):
+        yield (
+            PRIORITY_CLASS_UNKNOWN,
+            f"{who} may use {_named(unknown, 'priority class')}, which nobody wrote; mend the"
+            f" annotation {ALLOWED_CLASSES} or create what it names{_hints(unknown, classes)}",
+        )
+    yield from _of_shares(namespace, queues, shares)
+
+
+def _of_shares(
+    namespace: Namespace, queues: Mapping[str, Queue], shares: Mapping[str, Share]
+) -> Iterator[tuple[str, str]]:
+    who, both = f"namespace {namespace.name}", f"{AT_MOST} or {AT_LEAST}"
+    unknown = [share.queue for share in namespace.shares if share.queue not in queues]
+    if unknown:
+        yield (
+            SHARE_OF_UNKNOWN_QUEUE,
+            f"{who} has a share of {_named(unknown, 'queue')}, which nobody wrote; mend its"
+            f" annotation {both}{_hints(unknown, queues)}",
+        )
+    forbidden = [
+        share.queue
+        for share in namespace.shares
+        if share.queue in queues and share.name not in shares
+    ]
+    if forbidden:
+        yield (
+            SHARE_OF_FORBIDDEN_QUEUE,
+            f"{who} has a share of {_named(forbidden, 'queue')}, which it may not use; mend its"
+            f" annotation {both}, or allow the queue by {ALLOWED_QUEUES}",
+        )
+    above = [
+        f"{amount} {name} in queue {share.queue}, and at most {limit}"
+        for share in namespace.shares
+        for name, amount, limit in _above(share.least, share.most)
+    ]
+    if above:
+        yield (
+            AT_LEAST_ABOVE_AT_MOST,
+            f"{who} has at least {'; at least '.join(above)}; lower its annotation {AT_LEAST} or"
+            f" raise {AT_MOST}",
+        )
+
+
+def _together(
+    queues: Mapping[str, Queue], shares: Mapping[str, Share], cluster: Resources
+) -> Iterator[Finding]:
+    """Find what namespaces have at least of a queue together, and it could never keep."""
+    least: dict[str, list[Share]] = {}
+    for share in shares.values():
+        if share.least and share.queue in queues:
+            least.setdefault(share.queue, []).append(share)
+    for queue, kept in least.items():
+        promised = total(share.least for share in kept)
+        who = ", ".join(share.namespace for share in kept)
+        said = f"have at least {{}} {{}} of queue {queue} together"
+        for reason, limit, rest in (
+            (
+                AT_LEASTS_ABOVE_QUEUE,
+                stated(queues[queue].capability),
+                "it may have at most {}; lower that or raise spec.capability",
+            ),
+            (
+                AT_LEASTS_ABOVE_CLUSTER,
+                Resources({name: cluster.amount(name) for name in promised if cluster}),
+                "the cluster has {}; lower it",
+            ),
+        ):
+            for name, amount, most in _above(promised, limit)[:1]:
+                words = f"by {AT_LEAST} {who} {said.format(amount, name)}, and {rest.format(most)}"
+                yield Finding(QUEUE, queue, reason, words)
+
+
+def _above(amounts: Resources, limit: Resources) -> list[tuple[str, str, str]]:
+    """Name what of *amounts* is above what *limit* says of it, with both amounts."""
+    return [
+        (name, write_amount(name, amount), write_amount(name, limit[name]))
+        for name, amount in sorted(amounts.items())
+        if name in limit and amount > limit[name]
+    ]
+
+
+def _named(names: list[str], noun: str) -> str:
+    return f"{noun} {', '.join(names)}"
+
+
+def _hints(names: list[str], known: Collection[str]) -> str:
+    """Give the nearest known names as the end of a sentence."""
+    return "".join(did_you_mean(name, known) for name in names)

@@ -1,0 +1,140 @@
+"""`gang-extender certificates`: one for the hooks, one for kube-scheduler, and the CA of both."""
+
+from __future__ import annotations
+
+import base64
+import os
+from pathlib import Path
+
+import click
+import yaml
+
+from extender.errors import BadInput
+from extender.settings import Settings
+from extender.tls.issuing import Authority, Pair
+
+#: Of the CA: whoever replaces it has to tell kube-scheduler, so that should be seldom.
+_CA_DAYS = 3650
+#: How the hooks are reached without a Service.
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+@click.command()
+@click.option(
+    "--directory",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where the files go; made if it is not there.",
+)
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    help="One more name or address under which the hooks are reached, such as the ClusterIP of"
+    " the Service. May be repeated.",
+)
+@click.option("--service", default="gang-extender", show_default=True, help="The Service.")
+@click.option("--namespace", default="gang-system", show_default=True, help="Its namespace.")
+@click.option(
+    "--client-name",
+    default=Settings().client_name[0],
+    show_default=True,
+    help="The name of kube-scheduler; must be one of `serve`'s --client-name.",
+)
+@click.option(
+    "--days",
+    default=365,
+    show_default=True,
+    type=click.IntRange(1, _CA_DAYS),
+    help="How long both certificates are good; the CA is for ten years.",
+)
+@click.option("--renew", is_flag=True, help="Keep the CA that is there, and sign both anew.")
+@click.option("--force", is_flag=True, help="Replace everything that is there, also the CA.")
+@click.option(
+    "--kubernetes-secrets",
+    is_flag=True,
+    help="Print both as Secrets too; the CA's key is in neither.",
+)
+def certificates(
+    directory: Path,
+    hosts: tuple[str, ...],
+    service: str,
+    namespace: str,
+    client_name: str,
+    days: int,
+    renew: bool,
+    force: bool,
+    kubernetes_secrets: bool,
+) -> None:
+    """Make certificates for the hooks and for kube-scheduler, signed by a CA of their own.
+
+    Writes ca.crt, server.crt, server.key, client.crt and client.key, and ca.key, which nobody needs
+    but this command, to renew the others.
+    """
+    if renew:
+        authority = _kept(directory)
+    else:
+        _refuse_to_overwrite(directory, force)
+        authority = Authority.new(f"{service} CA", _CA_DAYS)
+    server = authority.for_server([*service_names(service, namespace), *_LOOPBACK, *hosts], days)
+    client = authority.for_client(client_name, days)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, pair in {"ca": authority.pair, "server": server, "client": client}.items():
+            _write(directory / f"{name}.key", pair.key, 0o600)
+            _write(directory / f"{name}.crt", pair.certificate, 0o644)
+    except OSError as error:
+        raise BadInput(f"{error.filename}: cannot be written: {error.strerror}") from error
+    if kubernetes_secrets:
+        secrets = {f"{service}-tls": server, f"{service}-client": client}
+        ca = authority.pair.certificate
+        made = [_secret(name, namespace, pair, ca) for name, pair in secrets.items()]
+        click.echo(yaml.safe_dump_all(made, sort_keys=False), nl=False)
+
+
+def service_names(service: str, namespace: str) -> list[str]:
+    """Give the names under which a Service is reached inside its cluster."""
+    inside = f"{service}.{namespace}"
+    return [service, inside, f"{inside}.svc", f"{inside}.svc.cluster.local"]
+
+
+def _kept(directory: Path) -> Authority:
+    try:
+        return Authority.read(
+            Pair((directory / "ca.crt").read_bytes(), (directory / "ca.key").read_bytes())
+        )
+    except OSError as error:
+        raise BadInput(
+            f"{error.filename}: cannot be read: {error.strerror}; --renew needs the CA's pair"
+        ) from error
+
+
+def _refuse_to_overwrite(directory: Path, force: bool) -> None:
+    names = (f"{name}.{end}" for name in ("ca", "server", "client") for end in ("crt", "key"))
+    there = [name for name in names if (directory / name).exists()]
+    if there and not force:
+        raise BadInput(
+            f"{directory} already has {', '.join(there)}; sign anew with --renew, or replace all"
+            " with --force"
+        )
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    """Put a file there whole, and never open to more eyes than it should be."""
+    draft = path.with_name(f".{path.name}.new")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(content)
+    draft.replace(path)
+
+
+def _secret(name: str, namespace: str, pair: Pair, ca: bytes) -> dict[str, object]:
+    """Give a Secret with the keys that cert-manager would give it."""
+    held = {"ca.crt": ca, "tls.crt": pair.certificate, "tls.key": pair.key}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": namespace},
+        "type": "kubernetes.io/tls",
+        "data": {key: base64.b64encode(value).decode() for key, value in held.items()},
+    }

@@ -1,0 +1,1 @@
+"""Objects somebody saved, instead of a cluster: reading them, and what lacks among them."""

@@ -1,0 +1,1 @@
+"""Plugins that judge nodes: which may be used at all, and which are best."""

@@ -1,0 +1,1 @@
+"""Who may ask: certificates of ours and of those who call."""

@@ -1,0 +1,152 @@
+"""Policies of namespaces that do not mean what they say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from extender.audit.everything import Audit, audit
+from extender.audit.finding import Finding
+from extender.audit.namespaces import of_namespaces
+from extender.cache.changes import Upsert
+from extender.model.queue import Namespace, PriorityClass, Queue, Share
+from extender.model.resources import Resources
+from tests.cache.building import NOW, cluster, node
+
+QUEUES = [Queue(name="research", capability=Resources({"cpu": 8000})), Queue(name="nightly")]
+
+
+def cpu(number: int) -> Resources:
+    return Resources({"cpu": number * 1000})
+
+
+def share(queue: str, namespace: str = "b", **rest: Any) -> Share:
+    return Share(queue=queue, namespace=namespace, **rest)
+
+
+def found(*namespaces: Namespace, classes: tuple[str, ...] = ()) -> list[Finding]:
+    """Look at *namespaces* as a live cluster shows them."""
+    made = cluster(
+        node("n1", cpu=16), *QUEUES, *namespaces, *(PriorityClass(name=name) for name in classes)
+    )
+    return list(audit(made.snapshot(NOW)))
+
+
+def test_a_policy_that_means_what_it_says_is_not_mentioned() -> None:
+    policy = Namespace(
+        name="b",
+        queue="research",
+        allowed=frozenset({"research", "nightly", "default"}),
+        classes=frozenset({"high"}),
+        shares=(share("research", most=cpu(4), least=cpu(2)),),
+    )
+
+    assert found(policy, classes=("high", "low")) == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "reason", "message"),
+    [
+        (
+            {"allowed": frozenset({"reserch", "nightly"})},
+            "QueueUnknown",
+            "namespace b may use queue reserch, which nobody wrote; mend the annotation"
+            " gang-extender.io/queues or create what it names; did you mean research?",
+        ),
+        (
+            {"queue": "nightl"},
+            "HomeQueueMissing",
+            "the home queue of namespace b is nightl, which nobody wrote; mend the annotation"
+            " scheduling.volcano.sh/queue-name or create it; did you mean nightly?",
+        ),
+        (
+            {"classes": frozenset({"hgih", "low"})},
+            "PriorityClassUnknown",
+            "namespace b may use priority class hgih, which nobody wrote; mend the annotation"
+            " gang-extender.io/priority-classes or create what it names; did you mean high?",
+        ),
+        (
+            {"problem": "the annotation gang-extender.io/at-most of namespace b cannot be read"},
+            "Unreadable",
+            "nothing of namespace b can start: the annotation gang-extender.io/at-most of"
+            " namespace b cannot be read",
+        ),
+        (
+            {"shares": (share("Research", most=cpu(1)),)},
+            "ShareOfUnknownQueue",
+            "namespace b has a share of queue Research, which nobody wrote; mend its annotation"
+            " gang-extender.io/at-most or gang-extender.io/at-least; did you mean research?",
+        ),
+        (
+            {"allowed": frozenset({"nightly"}), "shares": (share("research", most=cpu(1)),)},
+            "ShareOfForbiddenQueue",
+            "namespace b has a share of queue research, which it may not use; mend its annotation"
+            " gang-extender.io/at-most or gang-extender.io/at-least, or allow the queue by"
+            " gang-extender.io/queues",
+        ),
+        (
+            {"shares": (share("research", most=cpu(1), least=cpu(2)),)},
+            "AtLeastAboveAtMost",
+            "namespace b has at least 2 cpu in queue research, and at most 1; lower its annotation"
+            " gang-extender.io/at-least or raise gang-extender.io/at-most",
+        ),
+    ],
+)
+def test_each_kind_of_mistake_is_said_with_the_mend(
+    policy: dict[str, Any], reason: str, message: str
+) -> None:
+    assert found(Namespace(name="b", **policy), classes=("high", "low")) == [
+        Finding("Namespace", "b", reason, message)
+    ]
+
+
+def test_several_typos_in_one_list_are_one_finding() -> None:
+    (one,) = found(Namespace(name="b", allowed=frozenset({"reserch", "nightli"})))
+
+    assert "queue nightli, reserch" in one.message
+    assert one.message.endswith("; did you mean nightly?; did you mean research?")
+
+
+def test_at_leasts_that_a_queue_could_not_keep_are_said_of_the_queue() -> None:
+    both = [Namespace(name=name, shares=(share("research", name, least=cpu(5)),)) for name in "bc"]
+
+    assert found(*both) == [
+        Finding(
+            "Queue",
+            "research",
+            "AtLeastsAboveQueue",
+            "by gang-extender.io/at-least b, c have at least 10 cpu of queue research together,"
+            " and it may have at most 8; lower that or raise spec.capability",
+        )
+    ]
+
+
+def test_at_leasts_that_the_cluster_could_not_keep_are_said_of_the_queue() -> None:
+    (one,) = found(Namespace(name="b", shares=(share("nightly", least=cpu(17)),)))
+
+    assert (one.kind, one.reason) == ("Queue", "AtLeastsAboveCluster")
+    assert one.message.endswith(
+        "17 cpu of queue nightly together, and the cluster has 16; lower it"
+    )
+
+
+def test_what_nobody_has_seen_yet_is_held_against_nobody() -> None:
+    policy = Namespace(
+        name="b",
+        classes=frozenset({"high"}),
+        shares=(share("nightly", least=cpu(99)),),
+    )
+    queues = {each.name: each for each in QUEUES}
+    shares = {each.name: each for each in policy.shares}
+
+    assert of_namespaces({"b": policy}, queues, shares, (), Resources()) == []
+
+
+def test_a_class_that_comes_ends_the_finding() -> None:
+    made = cluster(PriorityClass(name="low"), Namespace(name="b", classes=frozenset({"high"})))
+    look = Audit()
+
+    assert [each.reason for each in look(made.snapshot(NOW))] == ["PriorityClassUnknown"]
+    made.apply(Upsert(PriorityClass(name="high")))
+    assert look(made.snapshot(NOW)) == ()

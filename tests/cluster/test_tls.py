@@ -1,0 +1,174 @@
+"""kube-scheduler and the hooks over mutual TLS, with certificates from our own command."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import urllib3
+
+from extender.tls.issuing import Authority
+
+from . import objects
+from .api import Api
+from .conftest import GangScheduler, Pool
+from .control_plane import ControlPlane
+from .extender_process import REPOSITORY, Extender
+from .stage import OURS, SCHEDULER, Stage
+from .waiting import wait_for
+
+Nodes = Callable[..., Pool]
+NAME = f"--scheduler-name={SCHEDULER}"
+EXPIRY = "gang_extender_certificate_expiry_seconds"
+
+
+def make_certificates(folder: Path, *arguments: str) -> None:
+    command = [sys.executable, "-m", "extender", "certificates", f"--directory={folder}"]
+    subprocess.run([*command, *arguments], cwd=REPOSITORY, check=True, timeout=60)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    make_certificates(tmp_path / "tls", "--days=1")
+    return tmp_path / "tls"
+
+
+def serving(folder: Path) -> list[str]:
+    return [
+        f"--tls-cert-file={folder}/server.crt",
+        f"--tls-private-key-file={folder}/server.key",
+        f"--client-ca-file={folder}/ca.crt",
+    ]
+
+
+def calling(folder: Path) -> list[str]:
+    return [
+        f"--ca-file={folder}/ca.crt",
+        f"--cert-file={folder}/client.crt",
+        f"--key-file={folder}/client.key",
+        "--server-name=gang-extender.gang-system.svc",
+    ]
+
+
+def refused(extender: Extender, reason: str) -> float:
+    return extender.metric("gang_extender_tls_refused_total", reason=reason)
+
+
+def test_a_gang_starts_over_mutual_tls_while_its_certificates_are_renewed(
+    plane: ControlPlane, api: Api, namespace: str, nodes: Nodes, folder: Path
+) -> None:
+    with (
+        plane.extender(*OURS, *serving(folder)) as extender,
+        plane.scheduler(plane.scheduler_config(extender, NAME, *calling(folder))) as scheduler,
+        plane.binds(namespace) as binds,
+    ):
+        assert extender.url.startswith("https://")
+        pool = nodes(1)
+        stage = Stage(api, GangScheduler(extender, scheduler), namespace, pool)
+        stage.hold(2, minimum=3)
+
+        before = extender.metric(EXPIRY, setting="tls-cert-file")
+        make_certificates(folder, "--renew", "--days=30")
+        wait_for(
+            lambda: extender.metric(EXPIRY, setting="tls-cert-file") > before,
+            20,
+            "the new certificate is in force",
+        )
+        assert extender.held == 2
+        stage.add(2)
+        binds.wait_for(3, 40)
+        assert binds.spread_s() < 2
+
+        # Others after it, over whatever connections it takes.
+        facts = {"scheduler": SCHEDULER, "node_selector": pool.selector}
+        api.create(*(objects.pod(f"plain-{n}", namespace, cpu="10m", **facts) for n in range(9)))
+        binds.wait_for(12, 40)
+        assert [refused(extender, why) for why in ("name", "unknown_ca", "other")] == [0, 0, 0]
+
+
+def test_the_authority_of_callers_is_replaced_while_a_gang_is_held(
+    plane: ControlPlane, api: Api, namespace: str, nodes: Nodes, folder: Path
+) -> None:
+    callers = folder / "callers.crt"
+    callers.write_bytes((folder / "ca.crt").read_bytes())
+    flags = [*serving(folder)[:2], f"--client-ca-file={callers}"]
+    with (
+        plane.extender(*OURS, *flags) as extender,
+        plane.scheduler(plane.scheduler_config(extender, NAME, *calling(folder))) as scheduler,
+        plane.binds(namespace) as binds,
+    ):
+        pool = nodes(1, cpu="32")
+        stage = Stage(api, GangScheduler(extender, scheduler), namespace, pool)
+        stage.hold(2, minimum=3)
+
+        before = extender.metric(EXPIRY, setting="client-ca-file")
+        after = Authority.new("the next CA", days=9)
+        pair = after.for_client("system:kube-scheduler", days=9)
+        (folder / "client.key").write_bytes(pair.key)
+        (folder / "client.crt").write_bytes(pair.certificate)
+        callers.write_bytes(after.pair.certificate)
+        wait_for(
+            lambda: extender.metric(EXPIRY, setting="client-ca-file") < before,
+            20,
+            "the new authority is in force",
+        )
+        assert extender.held == 2
+        stage.add(2)
+        binds.wait_for(3, 40)
+
+        # All of these are held at once, each on a connection of its own, most of them new.
+        api.create(objects.pod_group("next", namespace, 12))
+        facts = {"gang": "next", "scheduler": SCHEDULER, "node_selector": pool.selector}
+        api.create(*objects.pods(12, "next", namespace, **facts))
+        binds.wait_for(15, 40)
+        assert refused(extender, "unknown_ca") == 0
+
+
+def test_a_kube_scheduler_of_another_name_gets_nowhere(
+    plane: ControlPlane, api: Api, namespace: str, nodes: Nodes, tmp_path: Path
+) -> None:
+    make_certificates(tmp_path, "--client-name=system:node:somewhere")
+    with (
+        plane.extender(*OURS, *serving(tmp_path)) as extender,
+        plane.scheduler(plane.scheduler_config(extender, NAME, *calling(tmp_path))),
+    ):
+        facts = {"scheduler": SCHEDULER, "node_selector": nodes(1).selector}
+        api.create(objects.pod("plain", namespace, **facts))
+
+        wait_for(lambda: refused(extender, "name") >= 1, 20, "it is refused for its name")
+
+        assert extender.metric("gang_extender_hook_seconds_count", verb="filter") == 0
+        (pod,) = api.list("pods", namespace)
+        assert not objects.node_of(pod)
+
+
+def test_the_operations_port_speaks_tls_and_renews_its_certificate_too(
+    plane: ControlPlane, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(folder / "ca.crt"))
+    pair = (
+        f"--ops-tls-cert-file={folder}/server.crt",
+        f"--ops-tls-private-key-file={folder}/server.key",
+    )
+    with plane.extender(*OURS, *pair) as extender:  # it is ready when /readyz answers over TLS
+        before = extender.metric(EXPIRY, setting="ops-tls-cert-file")
+        assert before > 0
+
+        make_certificates(folder, "--renew", "--days=30")
+        wait_for(
+            lambda: extender.metric(EXPIRY, setting="ops-tls-cert-file") > before,
+            20,
+            "the new certificate is in force",
+        )
+        shown = ssl.get_server_certificate(("127.0.0.1", extender.ports[1]))
+        assert shown == (folder / "server.crt").read_text()
+        plain = extender.ops_url.replace("https", "http")
+        with (
+            urllib3.PoolManager(retries=False, timeout=2) as http,
+            pytest.raises(urllib3.exceptions.HTTPError),
+        ):
+            http.request("GET", f"{plain}/healthz")

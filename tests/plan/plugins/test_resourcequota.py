@@ -1,0 +1,203 @@
+"""resourcequota: gangs whose pods a quota of their namespace would not admit stay out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from extender.model.gang import Gang, GangKey, Phase
+from extender.model.pod import Status
+from extender.model.reason import Reason
+from extender.model.resources import Resources
+from extender.model.snapshot import ResourceQuota, Snapshot
+from extender.plan.decision import Plan, Standing, Verdict
+from extender.plan.planner import make_plan
+from extender.plan.policy import policies
+from extender.plan.verdict.remedies import remedies
+from tests.builders import amounts, cluster, gang, node, pod, shape
+
+VOLCANO = policies.parse("compatibility: volcano")
+KEY = GangKey("a/train")
+
+
+def quota(hard: dict[str, Any], used: dict[str, Any] | None = None, **rest: Any) -> ResourceQuota:
+    return ResourceQuota(
+        **{"namespace": "a", "name": "compute"} | rest,
+        hard=Resources.parse(hard),
+        used=Resources.parse(used or {}),
+    )
+
+
+def to_come(key: str, size: int, cpu: float = 1, **group: Any) -> Gang:
+    """A gang whose controller waits until it is let in before it creates any pod."""
+    about = {"min_member": size, "min_resources": amounts(cpu=size * cpu), **group}
+    return gang(key, 0, group=about, queue="default")
+
+
+def seen(*gangs: Gang, quotas: tuple[ResourceQuota, ...]) -> Snapshot:
+    return replace(cluster([node("n1", cpu=64)], gangs), quotas={"a": quotas})
+
+
+def verdict(plan: Plan, key: GangKey = KEY) -> Verdict:
+    return plan.verdicts[key]
+
+
+def test_a_gang_that_a_quota_would_not_admit_is_kept_out_with_all_the_figures() -> None:
+    plan = make_plan(seen(to_come("a/train", 4), quotas=(quota({"cpu": "8"}, {"cpu": "6"}),)))
+
+    told = verdict(plan)
+    assert (told.standing, told.reason) == (Standing.WAITING, Reason.NOT_ENQUEUED)
+    assert told.phase is Phase.PENDING
+    assert told.message == (
+        "its minimum asks for 4 cpu for pods that do not exist yet; ResourceQuota a/compute"
+        " allows 8, of which 6 in use"
+    )
+
+
+@pytest.mark.parametrize("name", ["cpu", "requests.cpu"])
+def test_one_that_it_would_admit_is_let_in(name: str) -> None:
+    plan = make_plan(seen(to_come("a/train", 4), quotas=(quota({name: "8"}, {name: "4"}),)))
+
+    assert verdict(plan).phase is Phase.INQUEUE
+
+
+def test_quotas_of_other_namespaces_and_what_they_do_not_name_limit_nobody() -> None:
+    quotas = (quota({"memory": "1Gi", "requests.storage": "1Gi"}),)
+    elsewhere = replace(seen(to_come("a/train", 4), quotas=quotas))
+    tight = {"b": (quota({"cpu": "1"}, namespace="b"),)}
+
+    assert verdict(make_plan(elsewhere)).phase is Phase.INQUEUE
+    assert verdict(make_plan(replace(elsewhere, quotas=tight))).phase is Phase.INQUEUE
+
+
+def test_a_gang_whose_pods_exist_is_not_held_for_what_they_use_themselves() -> None:
+    whole = gang("a/train", 4, cpu=1, group={"min_resources": amounts(cpu=4)})
+    plan = make_plan(seen(whole, quotas=(quota({"cpu": "4"}, {"cpu": "4"}),)))
+
+    assert verdict(plan).standing is Standing.ADMITTED
+
+
+def test_a_gang_that_lacks_members_asks_for_those_alone() -> None:
+    three = gang("a/train", 3, cpu=1, least=4, group={"min_resources": amounts(cpu=4)})
+    fits = make_plan(seen(three, quotas=(quota({"cpu": "4"}, {"cpu": "3"}),)))
+    full = make_plan(seen(three, quotas=(quota({"cpu": "4"}, {"cpu": "4"}),)))
+
+    assert verdict(fits).reason is Reason.NOT_ENOUGH_MEMBERS
+    assert verdict(full).reason is Reason.NOT_ENQUEUED
+    assert verdict(full).message.startswith("its minimum asks for 1 cpu for pods that do not exist")
+
+
+def test_members_that_are_leaving_or_done_must_be_created_anew() -> None:
+    pods = [
+        pod("train-0", shape(cpu=1), on="n1", status=Status.RELEASING),
+        pod("train-1", shape(cpu=1), status=Status.FAILED),
+        pod("train-2", shape(cpu=1)),
+    ]
+    torn = gang("a/train", pods=pods, least=3, group={"min_resources": amounts(cpu=3)})
+    plan = make_plan(seen(torn, quotas=(quota({"cpu": "3"}, {"cpu": "2"}),)))
+
+    assert verdict(plan).message.startswith("its minimum asks for 2 cpu")
+
+
+def test_a_driver_waits_whose_executors_the_quota_would_not_admit() -> None:
+    """Spark: one member, and what the others will need besides."""
+    driver = gang("a/train", 1, cpu=1, group={"min_resources": amounts(cpu=5)})
+    plan = make_plan(seen(driver, quotas=(quota({"cpu": "4"}, {"cpu": "1"}),)))
+
+    assert verdict(plan).reason is Reason.NOT_ENQUEUED
+    assert not plan.tickets
+
+
+def test_a_group_that_does_not_say_what_it_needs_is_not_judged() -> None:
+    unsaid = gang("a/train", 0, group={"min_member": 4}, queue="default")
+    plan = make_plan(seen(unsaid, quotas=(quota({"cpu": "1", "pods": 1}),)))
+
+    assert verdict(plan).reason is Reason.NOT_ENOUGH_MEMBERS
+
+
+@pytest.mark.parametrize("name", ["pods", "count/pods"])
+def test_the_number_of_pods_counts_said_or_not(name: str) -> None:
+    plan = make_plan(seen(to_come("a/train", 4), quotas=(quota({name: 4}, {name: 1}),)))
+
+    assert f"asks for 4 {name} for pods" in verdict(plan).message
+
+
+def test_of_limits_the_part_of_the_members_counts_that_do_not_exist_yet() -> None:
+    about = {"min_resources": amounts(cpu=4), "min_limits": Resources({"limits.cpu": 8000})}
+    one = gang("a/train", 1, cpu=1, least=4, group=about)
+    plan = make_plan(seen(one, quotas=(quota({"limits.cpu": "8"}, {"limits.cpu": "4"}),)))
+
+    assert "asks for 6 limits.cpu for pods" in verdict(plan).message
+    assert "allows 8, of which 4 in use" in verdict(plan).message
+
+
+def test_two_gangs_that_fit_one_after_the_other_are_not_let_in_together() -> None:
+    gangs = [to_come("a/one", 3), to_come("a/two", 3)]
+    plan = make_plan(seen(*gangs, quotas=(quota({"cpu": "4"}),)))
+
+    assert verdict(plan, GangKey("a/one")).phase is Phase.INQUEUE
+    assert verdict(plan, GangKey("a/two")).phase is Phase.PENDING
+    assert verdict(plan, GangKey("a/two")).message.endswith(
+        "allows 4, of which 0 in use and 3 promised to gangs let in before"
+    )
+
+
+def test_a_gang_let_in_by_an_earlier_plan_is_still_awaited() -> None:
+    gangs = [to_come("a/one", 3, phase=Phase.INQUEUE), to_come("a/two", 3)]
+    before = seen(*gangs, quotas=(quota({"cpu": "4"}),))
+    lately = replace(before, let_in_lately=frozenset({GangKey("a/one")}))
+
+    assert verdict(make_plan(lately), GangKey("a/two")).phase is Phase.PENDING
+    assert verdict(make_plan(before), GangKey("a/two")).phase is Phase.INQUEUE, "but not for ever"
+
+
+def test_a_quota_with_a_scope_may_mean_other_pods_and_is_left_to_the_api_server() -> None:
+    scoped = quota({"cpu": "1"}, is_scoped=True)
+
+    assert verdict(make_plan(seen(to_come("a/train", 4), quotas=(scoped,)))).phase is Phase.INQUEUE
+
+
+def test_every_quota_of_the_namespace_has_to_admit_it() -> None:
+    quotas = (quota({"cpu": "8"}), quota({"cpu": "2"}, name="strict"))
+    plan = make_plan(seen(to_come("a/train", 4), quotas=quotas))
+
+    assert "ResourceQuota a/strict allows 2" in verdict(plan).message
+
+
+def test_without_the_plugin_nobody_is_kept_out() -> None:
+    silent = policies.parse('tiers: [{plugins: [{name: gang}]}]\nactions: "enqueue, allocate"')
+    plan = make_plan(seen(to_come("a/train", 4), quotas=(quota({"cpu": "1"}),)), silent)
+
+    assert verdict(plan).phase is Phase.INQUEUE
+
+
+def test_volcanos_way_asks_for_all_of_it_as_if_no_pod_existed_whatever_the_scope() -> None:
+    whole = gang("a/train", 4, cpu=1, group={"min_resources": amounts(cpu=4)})
+    used = quota({"cpu": "4"}, {"cpu": "4"}, is_scoped=True)
+    plan = make_plan(seen(whole, quotas=(used,)), VOLCANO)
+
+    assert verdict(plan).reason is Reason.NOT_ENQUEUED
+
+
+def test_volcanos_way_forgets_who_was_let_in_before_and_counts_only_what_is_said() -> None:
+    gangs = [to_come("a/one", 3, phase=Phase.INQUEUE), to_come("a/two", 3)]
+    before = seen(*gangs, quotas=(quota({"cpu": "4", "pods": 1}),))
+    plan = make_plan(replace(before, let_in_lately=frozenset({GangKey("a/one")})), VOLCANO)
+
+    assert verdict(plan, GangKey("a/two")).phase is Phase.INQUEUE
+
+
+def test_what_would_help_is_a_larger_quota_or_both_of_two() -> None:
+    strict = quota({"cpu": "2"}, name="strict")
+    one = seen(to_come("a/train", 4), quotas=(quota({"cpu": "8"}), strict))
+    two = seen(to_come("a/train", 4), quotas=(quota({"cpu": "1"}), strict))
+
+    assert remedies(one, make_plan(one), policies.DEFAULT, KEY) == (
+        "a ResourceQuota a/strict that allows more, and then its pods",
+    )
+    assert remedies(two, make_plan(two), policies.DEFAULT, KEY) == (
+        "a ResourceQuota a/compute that allows more, and a ResourceQuota a/strict that allows more,"
+        " and then its pods",
+    )

@@ -1,0 +1,83 @@
+"""Whose name is good, and what is told about those whose is not."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+
+import pytest
+
+from extender.tls.guard import Guard, NameNotAllowed, names_of, reason_of
+
+SCHEDULER = {"subject": ((("commonName", "system:kube-scheduler"),),)}
+
+
+def test_the_common_name_and_alternative_names_of_people_and_hosts_count() -> None:
+    certificate = {
+        "subject": ((("organizationName", "system:masters"),), (("commonName", "a"),)),
+        "subjectAltName": (
+            ("DNS", "b"),
+            ("URI", "spiffe://c"),
+            ("email", "d@e"),
+            ("IP Address", "10.0.0.1"),
+            ("othername", "<unsupported>"),
+        ),
+    }
+
+    assert names_of(certificate) == {"a", "b", "spiffe://c", "d@e"}
+
+
+@pytest.mark.parametrize("certificate", [{}, None, {"subject": ((("commonName", "kubelet"),),)}])
+def test_a_certificate_without_an_allowed_name_is_refused(certificate: dict | None) -> None:
+    with pytest.raises(NameNotAllowed, match="which no --client-name allows"):
+        Guard(["system:kube-scheduler"]).admit(certificate)
+
+
+def test_one_allowed_name_is_enough() -> None:
+    Guard(["x", "system:kube-scheduler"]).admit(SCHEDULER)
+
+
+def test_a_name_is_compared_whole_and_as_it_is_written() -> None:
+    for name in ("system:kube", "SYSTEM:KUBE-SCHEDULER", "*", "system:kube-scheduler "):
+        with pytest.raises(NameNotAllowed):
+            Guard([name]).admit(SCHEDULER)
+
+
+def failed(reason: str) -> ssl.SSLError:
+    error = ssl.SSLError(1, "it failed")
+    error.reason = reason
+    return error
+
+
+@pytest.mark.parametrize(
+    ("reason", "word"),
+    [
+        ("PEER_DID_NOT_RETURN_A_CERTIFICATE", "no_certificate"),
+        ("HTTP_REQUEST", "not_tls"),
+        ("UNSUPPORTED_PROTOCOL", "old_tls"),
+        ("TLSV1_ALERT_UNKNOWN_CA", "caller_refused_us"),
+        ("SSLV3_ALERT_BAD_CERTIFICATE", "caller_refused_us"),
+        ("LENGTH_MISMATCH", "other"),
+    ],
+)
+def test_reasons_are_few(reason: str, word: str) -> None:
+    assert reason_of(failed(reason)) == word
+
+
+def test_every_refusal_is_counted_and_one_a_minute_is_logged_for_each_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    now, counted = [100.0], []
+    guard = Guard(["x"], monotonic=lambda: now[0])
+    guard.on_refused(counted.append)
+
+    for _ in range(3):
+        guard.refused(failed("HTTP_REQUEST"))
+    guard.refused(NameNotAllowed("the certificate is of nobody"))
+    now[0] += 61
+    guard.refused(failed("HTTP_REQUEST"))
+
+    assert counted == ["not_tls"] * 3 + ["name", "not_tls"]
+    told = [(each.facts["reason"], each.facts["unsaid_before"]) for each in caplog.records]  # type: ignore[attr-defined]
+    assert told == [("not_tls", 0), ("name", 0), ("not_tls", 2)]

@@ -1,0 +1,94 @@
+"""Certificates for tests, good and bad, in files of their own."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from extender.settings import Settings
+from extender.tls import issuing
+from extender.tls.files import Files, NamedFile
+from extender.tls.issuing import Authority, Pair
+
+NAME = "system:kube-scheduler"
+HOSTS = ("localhost", "127.0.0.1")
+
+
+def days_ago(days: float) -> datetime:
+    return datetime.now(UTC) - timedelta(days=days)
+
+
+def below(root: Authority, name: str) -> Authority:
+    """Make an authority that another one signed."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    told = (
+        issuing._certificate(name, "our CA", key, 9, None)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(issuing._usage(signs_certificates=True), critical=True)
+    )
+    return Authority(told.sign(root._key, hashes.SHA256()), key)
+
+
+@dataclass(slots=True)
+class Wallet:
+    """A folder with what the hook port needs, and pairs for those who call it."""
+
+    folder: Path
+    authority: Authority = field(default_factory=lambda: Authority.new("our CA", days=30))
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.write("ca.crt", self.authority.pair.certificate)
+        self.show(self.authority.for_server(HOSTS, days=20))
+
+    def write(self, name: str, content: bytes) -> Path:
+        path = self.folder / name
+        path.write_bytes(content)
+        return path
+
+    def show(self, pair: Pair) -> None:
+        """Let the server have another pair."""
+        self.write("tls.crt", pair.certificate)
+        self.write("tls.key", pair.key)
+
+    @property
+    def files(self) -> Files:
+        return Files(
+            NamedFile("--tls-cert-file", str(self.folder / "tls.crt")),
+            NamedFile("--tls-private-key-file", str(self.folder / "tls.key")),
+            NamedFile("--client-ca-file", str(self.folder / "ca.crt")),
+        )
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(**self.options)
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {
+            "tls_cert_file": str(self.folder / "tls.crt"),
+            "tls_private_key_file": str(self.folder / "tls.key"),
+            "client_ca_file": str(self.folder / "ca.crt"),
+        }
+
+    def client(
+        self, pair: Pair | None = None, *, trusts: Authority | None = None
+    ) -> ssl.SSLContext:
+        """Give what a caller speaks TLS with; without a *pair* it shows no certificate."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        trusted = (trusts or self.authority).pair.certificate
+        context.load_verify_locations(cadata=trusted.decode())
+        if pair is not None:
+            certificate = self.write("caller.crt", pair.certificate)
+            context.load_cert_chain(certificate, self.write("caller.key", pair.key))
+        return context
+
+    def kube_scheduler(self) -> ssl.SSLContext:
+        """Give what the right caller speaks TLS with."""
+        return self.client(self.authority.for_client(NAME, days=5))
