@@ -20,7 +20,7 @@ from extender.kube.decode.codec import Codec
 from extender.metrics import Metrics
 from extender.model.dialect import VOLCANO
 from extender.model.gang import PodGroup
-from extender.ports import ClusterPorts
+from extender.ports import ClusterPorts, Mandate
 from extender.settings import Settings, label_pairs
 from extender.sim.acting import SimAnnouncer, SimEvictor, SimStatus
 from extender.sim.cluster import Object, SimCluster
@@ -100,7 +100,7 @@ def embed(
     schedulers = frozenset(settings.scheduler_name)
     node_labels = label_pairs(settings.node_selector)
 
-    def reach(cluster: Cluster, _: Metrics) -> ClusterPorts:
+    def reach(cluster: Cluster, _: Metrics, __: Mandate) -> ClusterPorts:
         evictor = SimEvictor(simulated)
         return ClusterPorts(
             binder=simulated,

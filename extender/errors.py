@@ -10,7 +10,8 @@ ExtenderError
 ├── IllegalTransition   a hold was asked for what its state does not allow (our bug)
 └── ApiError            the API server refused or could not be reached
     ├── Gone            404: the object is not there
-    └── Unreachable     no answer; whether the request took effect is unknown
+    ├── Unreachable     no answer; whether the request took effect is unknown
+    └── OutOfTerm       not sent at all: we do not lead
 
 A gang that must wait is not an error: it is a `Verdict` with a `Reason`.
 """
@@ -68,3 +69,7 @@ class Gone(ApiError):
 
 class Unreachable(ApiError):
     """No answer came; whether the request took effect is unknown."""
+
+
+class OutOfTerm(ApiError):
+    """The request was not sent, because we do not lead (any more)."""

@@ -62,6 +62,15 @@ class Metrics:
             "1 while the policy file cannot be used and the last good one is in force.",
         )
         self.ready = gauge("gang_extender_ready", "1 while the mirror can be trusted.")
+        self.leader = gauge(
+            "gang_extender_leader", "1 while we may act; always without a lease, see --lease."
+        )
+        self.leader.set(1)
+        self.leader_changes = counter(
+            "gang_extender_leader_changes_total",
+            "How often leadership was got and lost.",
+            ["change"],
+        )
         self.action_seconds = histogram(
             "gang_extender_action_seconds",
             "Duration of one action of a cycle: enqueue, allocate, backfill, reclaim, preempt.",

@@ -217,6 +217,52 @@ class Announcer(Protocol):
         """Queue *notice*; rate-limited, fire and forget."""
 
 
+class Mandate(Protocol):
+    """Says whether we may act on the cluster; asked where a request is written, not before."""
+
+    def current(self) -> int:
+        """Number the term that is ours now; 0 while none is."""
+
+    def holds(self, number: int) -> bool:
+        """Ask whether the term *number* is still ours: what was ordered in another is void."""
+
+
+class OpenMandate:
+    """The `Mandate` of whoever is alone: one term without an end."""
+
+    def current(self) -> int:
+        """Number the only term."""
+        return 1
+
+    def holds(self, number: int) -> bool:
+        """Say yes."""
+        return True
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """Who leads, and for how long after others saw it change; all times in it are only told."""
+
+    #: Empty once it was given back.
+    holder: str = ""
+    duration_s: float = 0.0
+    acquired: str = ""
+    renewed: str = ""
+    #: How often it went from one holder to another.
+    transitions: int = 0
+    #: Writing succeeds only if nobody has written since; empty for one that does not exist yet.
+    version: str = ""
+
+
+class Leases(Protocol):
+    """One Lease at the API server. These calls wait: they belong to a thread of their own."""
+
+    def read(self) -> Lease | None:
+        """Give it as it is now, None when it does not exist; raises `ApiError`."""
+
+    def write(self, lease: Lease) -> Lease:
+        """Write it and give it as written; `ApiError` when somebody else did, or in doubt."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPorts:
     """One cluster, real or simulated: how it is heard and acted upon."""
@@ -228,6 +274,8 @@ class ClusterPorts:
     undo: TakesBack
     status: StatusWriter
     announcer: Announcer
+    #: None where nobody else could lead.
+    leases: Leases | None = None
     #: Begins to tell the cache what changes.
     start: Callable[[], None]
     #: Ends every thread.

@@ -17,6 +17,7 @@ from extender.errors import BadConfiguration
 
 PREFIX = "GANG_EXTENDER_"
 PREFERENCES = ("nothing", "pack", "spread")
+LEASES = ("none", "own", "scheduler")
 UNLISTED = ("allow", "deny")
 
 
@@ -139,6 +140,33 @@ class Settings:
         "How long after the end of its grace a deleted pod is still expected to go. Then nobody"
         " waits for its room any more: a finalizer may keep it for ever.",
     )
+    lease: str = setting(
+        "none",
+        "Who acts where several of us run: whoever holds a Lease of our `own`, or whoever's"
+        " `scheduler`, in the same pod, holds its; `none`: we are alone and always act.",
+    )
+    lease_name: str = setting(
+        "",
+        "The name of that Lease; gang-extender for our own, and for the scheduler's the"
+        " resourceName of its leaderElection, which has to be said.",
+    )
+    lease_namespace: str = setting("", "Its namespace; without it, that of this pod.")
+    lease_identity: str = setting(
+        "",
+        "What we are called in our own Lease, with a random part behind it; the scheduler's holder"
+        " must begin with it. Without it, the host name, which containers of a pod share.",
+    )
+    lease_duration_s: float = setting(
+        15.0, "Others may take our Lease so long after they saw it renewed last."
+    )
+    lease_renew_s: float = setting(
+        10.0,
+        "Without a renewal we stop acting after so long; what the others wait longer covers"
+        " requests on their way and clocks that do not run alike.",
+    )
+    lease_retry_s: float = setting(
+        2.0, "How often our Lease is renewed; somebody else's is looked at twice as often."
+    )
     log_level: str = setting("info", "debug, info, warning or error.")
 
     def __post_init__(self) -> None:
@@ -151,6 +179,7 @@ class Settings:
             raise BadConfiguration(
                 f"--prefer {self.prefer!r} is not one of {', '.join(PREFERENCES)}"
             )
+        self._check_lease()
         if self.unlisted_namespaces not in UNLISTED:
             raise BadConfiguration(
                 f"--unlisted-namespaces {self.unlisted_namespaces!r} is neither allow nor deny"
@@ -175,6 +204,21 @@ class Settings:
                 f"--listen {self.listen} is open to others, and whoever calls a hook may bind pods;"
                 " give --tls-cert-file, --tls-private-key-file and --client-ca-file, or listen on"
                 " 127.0.0.1"
+            )
+
+    def _check_lease(self) -> None:
+        if self.lease not in LEASES:
+            raise BadConfiguration(f"--lease {self.lease!r} is not one of {', '.join(LEASES)}")
+        if self.lease == "scheduler" and not self.lease_name:
+            raise BadConfiguration(
+                "--lease scheduler needs --lease-name, the resourceName of the leaderElection in"
+                " kube-scheduler's configuration"
+            )
+        if not 0 < self.lease_retry_s < self.lease_renew_s < self.lease_duration_s:
+            raise BadConfiguration(
+                f"--lease-retry-s {self.lease_retry_s:g}, --lease-renew-s {self.lease_renew_s:g}"
+                f" and --lease-duration-s {self.lease_duration_s:g} must grow in this order;"
+                " kube-scheduler has 2, 10 and 15"
             )
 
 

@@ -21,13 +21,17 @@ from extender.gate import Gate
 from extender.holds.barrier import Barrier
 from extender.holds.looptimer import Errands, LoopTimer, Rounds
 from extender.holds.machine.book import Book
+from extender.holds.machine.cause import Cause
 from extender.holds.machine.limits import Limits
 from extender.holds.mirror import MirrorFacts, listen
 from extender.kube.decode import pods
+from extender.leadership.leadership import Leadership
+from extender.leadership.succession import LOOK_S as TERM_LOOK_S
 from extender.metrics import Metrics
+from extender.plan.decision import NO_PLAN
 from extender.plan.planner import make_plan
 from extender.policyfile import PolicyFile
-from extender.ports import Clock, ClusterPorts, WakeOrder
+from extender.ports import Clock, ClusterPorts, Mandate, WakeOrder
 from extender.promises.arrivals import Arrivals
 from extender.promises.ledger import LOOK_S, Ledger
 from extender.promises.tickets import Tickets
@@ -50,7 +54,7 @@ class Runtime:
         settings: Settings,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
-        reach: Callable[[Cluster, Metrics], ClusterPorts],
+        reach: Callable[[Cluster, Metrics, Mandate], ClusterPorts],
         certificates: Sequence[Certificates] = (),
     ) -> None:
         metrics, journal, published = Metrics(), Journal(), Published()
@@ -58,28 +62,35 @@ class Runtime:
         limits = Limits.of(settings)
         self._commit_s = limits.commit_s
 
-        # What is heard.
+        # What is heard, and whether we may act upon it.
+        timer = LoopTimer(loop)
         cluster = Cluster(
             clock,
             QueuePolicy.of(settings),
             stuck_s=settings.stuck_s,
             budgets_are_gangs=settings.budgets_are_gangs,
         )
-        self._ports = ports = reach(cluster, metrics)
+        self._leadership = leadership = Leadership(settings, clock, timer, metrics)
+        self._ports = ports = reach(cluster, metrics, leadership.mandate)
+        leadership.stand(ports.leases, is_warm=lambda: not cluster.readiness())
 
         # What is promised and answered.
         def wake(orders: list[WakeOrder]) -> None:
             metrics.wakes.inc(len(orders))
             ports.waker.wake(orders)
 
-        timer = LoopTimer(loop)
         ledger = Ledger(cluster, clock, wake=wake, ticket_s=settings.ticket_s)
         self._rounds = Rounds(timer, ledger.look_after, every_s=LOOK_S)
         arrivals = Arrivals(cluster, ledger, clock, grace_s=settings.arrival_grace_s)
         gate = Gate(cluster, ledger, arrivals, published, prefer=settings.prefer)
         news = HoldNews(metrics, cluster, ports.announcer, clock, settings.bind_timeout_s)
         self._barrier = barrier = Barrier(
-            Book(MirrorFacts(cluster, ledger), limits, chance=random.random),
+            Book(
+                MirrorFacts(cluster, ledger),
+                limits,
+                chance=random.random,
+                closed=Cause.LEASE_LOST if leadership.is_shared else None,
+            ),
             binder=ports.binder,
             groups=ports.groups,
             inflight=ledger,
@@ -94,7 +105,11 @@ class Runtime:
 
         def may_plan() -> list[str]:
             closed = barrier.closed
-            return cluster.readiness() or ([f"binds: {closed}"] if closed else [])
+            return (
+                cluster.readiness()
+                or leadership.readiness()
+                or ([f"binds: {closed}"] if closed else [])
+            )
 
         def may_answer() -> list[str]:
             return may_plan() or published.readiness()
@@ -108,6 +123,7 @@ class Runtime:
             readiness=may_answer,
             clock=clock,
             metrics=metrics,
+            standby=leadership.readiness,
         )
 
         # What is planned and carried out.
@@ -148,6 +164,27 @@ class Runtime:
         )
         dispatch.on_objection(self._cycle.poke)
 
+        # What belongs to a term: promises, holds and the plan.
+        def forget() -> None:
+            arrivals.forget()
+            ledger.forget()
+            published.plan = NO_PLAN
+
+        def begun() -> None:
+            forget()  # what a pass that was under way has promised since
+            if not self._is_draining:
+                barrier.open()
+            self._cycle.poke()
+
+        def ended() -> None:
+            if not self._is_draining:
+                barrier.lose_lease()
+            forget()
+
+        self._is_draining = False
+        self._terms = Rounds(timer, leadership.look, every_s=TERM_LOOK_S)
+        leadership.on_change(begun=begun, ended=ended)
+
         # What is told to those who look.
         for each in certificates:
             each.show_in(metrics)
@@ -159,6 +196,8 @@ class Runtime:
             policies=policies,
             metrics=metrics,
             readiness=may_answer,
+            warmth=cluster.readiness,
+            standby=leadership.readiness,
             notes=lambda: [*news.notes(), *(each.problem for each in certificates if each.problem)],
             silence=lambda: cluster.freshness.silence(clock.monotonic()),
         )
@@ -174,22 +213,31 @@ class Runtime:
         self._reporter.start()
         for each in (self._rounds, *self._looks):
             each.start()
+        if self._leadership.is_shared:
+            self._terms.start()
+            self._leadership.start()
         self._cycle.start()
 
     def drain(self) -> None:
         """Refuse what waits at the barrier, and whatever comes."""
+        self._is_draining = True
         self._barrier.shut_down()
+        self._leadership.drain()
 
     async def finish(self) -> None:
-        """Wait for what was sent to the API server, then end every thread and connection."""
+        """Wait for what was sent to the API server, then end every thread and connection.
+
+        The lease goes back before the threads end: nothing is sent by now, and somebody waits.
+        """
         sent = asyncio.wrap_future(self._barrier.shut_down())
         await asyncio.wait({sent}, timeout=self._commit_s)
+        await asyncio.to_thread(self._leadership.resign)
         self.stop()
         await self._ports.aclose()
 
     def stop(self) -> None:
         """End every thread."""
-        for each in (self._rounds, *self._looks):
+        for each in (self._rounds, self._terms, *self._looks):
             each.stop()
         self._errands.end()
         self._cycle.stop()

@@ -106,6 +106,25 @@ def test_variables_of_others_and_our_own_are_accepted() -> None:
     check_environment({"HOME": "/", **{variable(each.name): "" for each in fields(Settings)}})
 
 
+def test_an_unknown_lease_is_refused_with_the_words_there_are() -> None:
+    with pytest.raises(BadConfiguration, match="'mine' is not one of none, own, scheduler"):
+        Settings(lease="mine")
+
+
+def test_the_lease_of_a_scheduler_must_be_named() -> None:
+    with pytest.raises(BadConfiguration, match="needs --lease-name, the resourceName"):
+        Settings(lease="scheduler")
+
+
+@pytest.mark.parametrize(
+    "spans", [(2, 10, 10), (10, 10, 15), (0, 10, 15), (2, 20, 15)], ids=lambda spans: str(spans)
+)
+def test_times_of_a_lease_that_leave_no_margin_are_refused(spans: tuple[int, int, int]) -> None:
+    retry, renew, duration = spans
+    with pytest.raises(BadConfiguration, match="must grow in this order"):
+        Settings(lease_retry_s=retry, lease_renew_s=renew, lease_duration_s=duration)
+
+
 def test_labels_of_nodes_are_keys_with_values_several_with_commas_as_volcano_has_them() -> None:
     found = label_pairs(["volcano.sh/role:train", "pool : a,pool:b"])
 

@@ -289,6 +289,11 @@ class Inflight:
             self._freed()
         return len(unused)
 
+    def give_all_back(self) -> None:
+        """Give back all room that kube-scheduler does not count on yet."""
+        for key in tuple(self._by_gang):
+            self.give_back(key)
+
     def sighted(self, uid: PodUid) -> None:
         """Hear from the watch that a pod is on a node, or will never be."""
         if uid in self._by_uid:

@@ -41,7 +41,7 @@ def ask(url: str, *path: str) -> tuple[int, Any]:
     try:
         with urllib3.PoolManager(retries=False, timeout=_WAIT_S) as http:
             answer = http.request("GET", target)
-        return answer.status, msgspec.json.decode(answer.data)
+        document = msgspec.json.decode(answer.data)
     except urllib3.exceptions.SSLError as error:
         raise BadInput(
             f"what answers at {url} shows no certificate that is trusted here; let the variable"
@@ -53,3 +53,6 @@ def ask(url: str, *path: str) -> tuple[int, Any]:
         ) from error
     except msgspec.DecodeError as error:
         raise BadInput(f"what answers at {url} is not an extender") from error
+    if answer.status == 503 and isinstance(document, dict):
+        raise BadInput(f"the extender at {url} cannot tell: {document.get('error')}")
+    return answer.status, document

@@ -10,14 +10,15 @@ from extender.kube.act.bind import PipelinedBinder
 from extender.kube.act.events import ApiAnnouncer
 from extender.kube.act.evict import ApiEvictor
 from extender.kube.act.groups import LiveGroups
+from extender.kube.act.leases import ApiLeases
 from extender.kube.act.status import ApiStatusWriter
 from extender.kube.act.undo import CautiousUndo
 from extender.kube.act.wake import PipelinedWaker
-from extender.kube.api.client import Access
+from extender.kube.api.client import Access, ActingAccess
 from extender.kube.api.pipeline import Pipeline
 from extender.kube.watch.follow import Watches
 from extender.metrics import Metrics
-from extender.ports import Clock, ClusterPorts
+from extender.ports import Clock, ClusterPorts, Mandate
 from extender.settings import Settings, label_pairs
 
 
@@ -27,8 +28,12 @@ def live_cluster(
     clock: Clock,
     cluster: Cluster,
     metrics: Metrics,
+    mandate: Mandate,
 ) -> ClusterPorts:
-    """Reach the cluster of the kubeconfig or the pod; *cluster* hears what changes there."""
+    """Reach the cluster of the kubeconfig or the pod; *cluster* hears what changes there.
+
+    Reading is free; nothing is written but behind the *mandate*, and the lease that it stands on.
+    """
     access = Access.load(settings.kubeconfig or None)
     pipeline = Pipeline(access, loop)
     # Connections of its own: a thousand wake-ups must not stand in front of a bind.
@@ -40,8 +45,9 @@ def live_cluster(
         schedulers=frozenset(settings.scheduler_name),
         node_labels=label_pairs(settings.node_selector),
     )
-    evictor, status = ApiEvictor(access), ApiStatusWriter(access)
-    announcer = ApiAnnouncer(access, metrics)
+    acting = ActingAccess(access, mandate)
+    evictor, status = ApiEvictor(acting, mandate=mandate), ApiStatusWriter(acting)
+    announcer = ApiAnnouncer(acting, metrics)
     limits = Limits.within(settings.hold_s, settings.bind_timeout_s)
 
     def start() -> None:
@@ -53,13 +59,16 @@ def live_cluster(
             each.stop()
 
     return ClusterPorts(
-        binder=PipelinedBinder(pipeline, budget_s=limits.commit_s, started_in=cluster.promised_in),
+        binder=PipelinedBinder(
+            pipeline, budget_s=limits.commit_s, started_in=cluster.promised_in, mandate=mandate
+        ),
         groups=LiveGroups(pipeline),
-        waker=PipelinedWaker(wake_ups, per_s=500, burst=1000),
+        waker=PipelinedWaker(wake_ups, per_s=500, burst=1000, mandate=mandate),
         evictor=evictor,
         undo=CautiousUndo(pipeline, evictor),
         status=status,
         announcer=announcer,
+        leases=ApiLeases(access, settings),
         start=start,
         stop=stop,
         aclose=lambda: asyncio.gather(pipeline.aclose(), wake_ups.aclose()),

@@ -101,6 +101,11 @@ class Arrivals:
         """Ask whether places are kept for members of a gang that are still to come."""
         return key in self._arrivals
 
+    def forget(self) -> None:
+        """Keep no places any more, because we do not lead; the ledger drops what was promised."""
+        self._arrivals.clear()
+        self._given_up.clear()
+
     def settle(self) -> None:
         """Give places to members the watch has shown, and give back what nobody will need.
 

@@ -376,6 +376,15 @@ class Ledger:
         for listener in self._listeners:
             listener(key, pause_s)
 
+    def forget(self) -> None:
+        """Drop every promise that kube-scheduler does not count on yet: it is not ours to keep.
+
+        Nobody is told to wait for it, and no nomination is taken back: whoever leads plans anew.
+        """
+        self._table.give_all_back()
+        self.opening.clear()
+        self._lapses.clear()
+
     def heard(self, uid: PodUid, pod: Pod | None) -> None:
         """Hear from the watch, in its own thread, what became of a pod."""
         self.answers.seen(uid, pod)

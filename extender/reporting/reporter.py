@@ -16,7 +16,7 @@ from math import inf
 from typing import Any
 
 from extender.audit.finding import WITHOUT_EFFECT
-from extender.errors import ApiError
+from extender.errors import ApiError, OutOfTerm
 from extender.logs import event
 from extender.metrics import Metrics
 from extender.model.gang import SHADOW, Gang, GangKey
@@ -247,6 +247,8 @@ class Reporter:
         except (ApiError, CancelledError) as error:
             self._count(record, "failed")
             record.schedule.failed(self._clock.monotonic())
+            if isinstance(error, OutOfTerm):
+                return  # whoever leads writes it
             event(
                 log,
                 logging.WARNING,

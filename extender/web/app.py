@@ -35,20 +35,24 @@ def create_app(
     policies: PolicyFile,
     metrics: Metrics,
     readiness: Callable[[], list[str]],
+    warmth: Callable[[], list[str]],
+    standby: Callable[[], list[str]],
     notes: Callable[[], list[str]],
     silence: Callable[[], Mapping[str, float]],
 ) -> Flask:
     """Mount the pages, and let *metrics* show what is read when somebody scrapes.
 
     *findings* says what makes no sense, None before anybody looked; *readiness* says what must
-    be mended before we decide anything; *notes* says what should be mended although we go on.
+    be mended before we decide anything; *warmth* the same of the mirror alone; *standby* who leads
+    while it is not us; *notes* says what should be mended although we go on.
     """
     metrics.policy_refused.set_function(lambda: bool(policies.problem))
-    metrics.registry.register(PlanSeries(lambda: journal.last))
-    metrics.registry.register(FindingSeries(findings))
+    metrics.registry.register(PlanSeries(lambda: None if standby() else journal.last))
+    metrics.registry.register(FindingSeries(lambda: None if standby() else findings()))
     metrics.registry.register(WatchSeries(silence))
     app = Flask(__name__, static_folder=None)
-    app.register_blueprint(Ops(journal, policies.current, findings=findings).blueprint())
+    ops = Ops(journal, policies.current, findings=findings, standby=standby)
+    app.register_blueprint(ops.blueprint())
     app.add_url_rule("/", view_func=dashboard)
 
     @app.get("/healthz")
@@ -63,6 +67,13 @@ def create_app(
         metrics.ready.set(0 if missing else 1)
         lines = (*(missing or ["ok"]), *policies.notes(), *notes())
         text = "".join(f"{line}\n" for line in lines)
+        return Response(text, status=503 if missing else 200, mimetype="text/plain")
+
+    @app.get("/warmz")
+    def warmz() -> ResponseReturnValue:
+        """Say whether we could lead: of a standby nothing more can be asked."""
+        missing = warmth()
+        text = "".join(f"{line}\n" for line in (*(missing or ["ok"]), *standby()))
         return Response(text, status=503 if missing else 200, mimetype="text/plain")
 
     @app.get("/metrics")

@@ -32,6 +32,7 @@ _SWEEP_S = 10.0
 #: A body this much over the limit is not even read to its end.
 _DRAIN_LIMIT = 16 * BODY_LIMIT
 
+_CLOSE = b"connection: close\r\n"
 _VERB_OF = {f"{prefix}/{verb}".encode(): verb for prefix in ("", "/v1") for verb in VERBS}
 _REASONS = {code: HTTPStatus(code).phrase.encode() for code in (200, 400, 404, 405, 413)}
 
@@ -232,9 +233,11 @@ class HookConnection(asyncio.Protocol):
         if self._transport is None:
             return
         self._pacing.idle.add(self)
+        # Whoever asks a standby was led here before: a new connection finds who leads now.
+        is_last = self._is_last or bool(self._hooks.standby())
         self._transport.write(
-            b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
-            % (status, _REASONS[status], len(body), body)
+            b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\n%bcontent-length: %d\r\n\r\n%b"
+            % (status, _REASONS[status], _CLOSE if is_last else b"", len(body), body)
         )
-        if self._is_last:
+        if is_last:
             self.hang_up()

@@ -52,7 +52,9 @@ class Hooks:
         readiness: Readiness,
         clock: Clock,
         metrics: Metrics,
+        standby: Readiness = list,
     ) -> None:
+        self.standby = standby
         self._gate = gate
         self._barrier = barrier
         self._read_pod = read_pod
@@ -134,6 +136,8 @@ class Hooks:
     def _preempt(self, body: bytes) -> bytes:
         call = wire.read_preempt(body)
         pod, member = self._read_pod(call.pod)
+        if pod.ours:
+            self._must_be_ready(self._asked_at)
         victims = self._gate.preempt(pod, member, call.victims())
         self._count("preempt", "passed" if victims else "vetoed")
         return wire.write_victims(call, victims)

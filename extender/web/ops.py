@@ -28,10 +28,12 @@ class Ops:
         policy: Callable[[], Policy],
         now: Callable[[], float] = time.time,
         findings: Callable[[], Sequence[Finding] | None] = lambda: None,
+        standby: Callable[[], Sequence[str]] = lambda: (),
     ) -> None:
         self._journal = journal
         self._policy = policy
         self._findings = findings
+        self._standby = standby
         self._now = now
         #: The last plan in writing: pages ask for it again and again.
         self._written: tuple[Pass | None, bytes] = (None, b"")
@@ -39,6 +41,7 @@ class Ops:
     def blueprint(self) -> Blueprint:
         """Give the routes."""
         routes = Blueprint("ops", __name__, url_prefix="/api/v1")
+        routes.before_request(self.not_here)
         routes.add_url_rule("/plan", view_func=self.plan)
         routes.add_url_rule("/queues", view_func=self.queues)
         routes.add_url_rule("/gangs", view_func=self.gangs)
@@ -46,6 +49,12 @@ class Ops:
         routes.add_url_rule("/findings", view_func=self.findings)
         routes.add_url_rule("/snapshot", view_func=self.snapshot)
         return routes
+
+    def not_here(self) -> ResponseReturnValue | None:
+        """Say who leads, while it is not us: what we know of plans is old or nothing."""
+        for sentence in self._standby():
+            return _json({"error": f"{sentence}; ask there"}, 503)
+        return None
 
     def plan(self) -> ResponseReturnValue:
         """Give the last plan."""

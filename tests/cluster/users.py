@@ -33,6 +33,8 @@ def everyone() -> dict[str, User]:
         "extender": User(
             f"system:serviceaccount:{EXTENDER_NAMESPACE}:gang-extender", service_accounts
         ),
+        # Where two run, the audit log must tell them apart; a test gives it the same rights.
+        "second-extender": User("second-extender"),
         "scheduler": User("system:kube-scheduler"),
         "controller-manager": User("system:kube-controller-manager", ("system:masters",)),
         "kwok": User("kwok", ("system:masters",)),

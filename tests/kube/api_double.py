@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from extender.errors import OutOfTerm
 from extender.kube.api.client import refusal
+from extender.ports import Mandate
 
 Answer = tuple[int, object]
 
@@ -33,7 +35,11 @@ class ApiDouble:
         body: object = None,
         *,
         content_type: str = "application/json",
+        wait_s: float = 15.0,
+        mandate: Mandate | None = None,
     ) -> bytes:
+        if body is not None and mandate is not None and not mandate.current():
+            raise OutOfTerm("not sent")
         self.asked.append(Asked(method, path, body, content_type))
         script = self.answers.get(f"{method} {path}", [(200, {})])
         status, said = script.pop(0) if len(script) > 1 else script[0]

@@ -267,6 +267,20 @@ def test_a_member_kube_scheduler_saw_before_our_watch_keeps_its_siblings_places(
     assert len(world.kept) == 2
 
 
+def test_who_does_not_lead_any_more_keeps_only_what_kube_scheduler_counts_on() -> None:
+    world = World(group(min_member=4))
+    world.see_members("p0", "p1")
+    assert world.admit("p0")
+    assert world.claim("p1")
+    world.ledger.committing(uid("p0"), "n1")
+
+    world.arrivals.forget()
+    world.ledger.forget()
+
+    assert [each.uid for each in world.table.of_gang(GANG)] == [uid("p0")]
+    assert not world.arrivals.is_arriving(GANG)
+
+
 def test_whom_a_quota_of_its_namespace_may_not_admit_is_left_to_the_plan() -> None:
     world = World(ResourceQuota(namespace="a", name="compute"))
 

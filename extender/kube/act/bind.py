@@ -24,7 +24,7 @@ from extender.kube.decode.membership import STARTED_IN
 from extender.kube.decode.raw import RawPod
 from extender.logs import event
 from extender.model.pod import PodUid
-from extender.ports import BindOrder, BindOutcome, BindResult, Settle
+from extender.ports import BindOrder, BindOutcome, BindResult, Mandate, OpenMandate, Settle
 from extender.timing.pause import Pause
 
 log = logging.getLogger(__name__)
@@ -37,6 +37,7 @@ GATED = BindOutcome(BindResult.FAILED, "the pod has scheduling gates")
 REFUSED = BindOutcome(BindResult.FAILED, "the API server refused the binding; see our log")
 TIMED_OUT = BindOutcome(BindResult.FAILED, "the API server did not take the binding in time")
 UNKNOWN = BindOutcome(BindResult.UNKNOWN, "the API server does not answer")
+OUT_OF_TERM = BindOutcome(BindResult.FAILED, "this extender does not lead any more")
 
 _PAUSE = Pause(0.05, 1.0)
 
@@ -60,6 +61,8 @@ class _Errand:
 
     order: BindOrder
     settle: Settle
+    #: The term in which it was ordered.
+    term: int
     batch: _Batch | None = None
     failures: int = 0
     asking: bool = False
@@ -90,8 +93,10 @@ class PipelinedBinder:
         budget_s: float = 10.0,
         chance: Callable[[], float] = random.random,
         started_in: Callable[[PodUid], str] = lambda uid: "",
+        mandate: Mandate | None = None,
     ) -> None:
         """*started_in* names the queue of a pod that is bound; empty when it is in none."""
+        self._mandate = mandate or OpenMandate()
         self._pipeline = pipeline
         self._started_in = started_in
         self._budget_s = budget_s
@@ -99,7 +104,8 @@ class PipelinedBinder:
 
     def bind(self, orders: Sequence[BindOrder], settle: Settle) -> None:
         """Send *orders* back to back; each is settled on the loop."""
-        errands = [_Errand(order, settle) for order in orders]
+        term = self._mandate.current()
+        errands = [_Errand(order, settle, term) for order in orders]
         if errands:
             self._pipeline.run(lambda: self._start(errands))
 
@@ -124,8 +130,15 @@ class PipelinedBinder:
         path = pod_path(order.namespace, order.name, "/binding")
         errand.asking = True
         request = self._pipeline.frame(b"POST", path, _encode(binding))
-        # Once its time is up, kube-scheduler was told "no": the binding must not go out then.
-        return Exchange(request, partial(self._answered, errand), errand.is_open)
+        return Exchange(request, partial(self._answered, errand), partial(self._may_go, errand))
+
+    def _may_go(self, errand: _Errand) -> bool:
+        """Ask at the last moment whether a binding may still go out.
+
+        Once its time is up, kube-scheduler was told "no"; and in another term somebody else may
+        have given its room away.
+        """
+        return errand.is_open() and self._mandate.holds(errand.term)
 
     def _answered(self, errand: _Errand, reply: Reply) -> None:
         order, status = errand.order, reply.status
@@ -133,6 +146,8 @@ class PipelinedBinder:
         errand.unsure = errand.unsure or status >= 500 or (status == 0 and reply.sent)
         if status in (200, 201):
             errand.finish(BOUND)
+        elif not reply.sent and not self._mandate.holds(errand.term):
+            self._give_up(errand)
         elif status in (404, 409) or (status == 0 and reply.sent):
             self._look(errand)
         elif reply.may_pass:
@@ -141,6 +156,10 @@ class PipelinedBinder:
             facts = {"pod": f"{order.namespace}/{order.name}", "node": order.node, **reply.facts()}
             event(log, logging.WARNING, "binding refused", **facts)
             errand.finish(REFUSED)
+
+    def _give_up(self, errand: _Errand) -> None:
+        """Send nothing more: what was sent in our term may yet take effect, all else has not."""
+        errand.finish(UNKNOWN if errand.unsure else OUT_OF_TERM)
 
     def _repeat(self, errand: _Errand) -> None:
         if errand.is_open():

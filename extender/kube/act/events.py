@@ -16,8 +16,8 @@ from uuid import uuid4
 
 from cachetools import LRUCache
 
-from extender.errors import ApiError, Gone
-from extender.kube.api.client import MERGE, Access
+from extender.errors import ApiError, Gone, OutOfTerm
+from extender.kube.api.client import MERGE, Asks
 from extender.logs import event
 from extender.metrics import Metrics
 from extender.model.dialect import VERSIONS
@@ -51,7 +51,7 @@ class ApiAnnouncer:
 
     def __init__(
         self,
-        access: Access,
+        access: Asks,
         metrics: Metrics,
         *,
         wait: Callable[[float], object] | None = None,
@@ -93,6 +93,8 @@ class ApiAnnouncer:
         while (notice := self._notices.get()) is not None and not self._stopping.is_set():
             try:
                 self.say(notice)
+            except OutOfTerm:
+                self._count("dropped")
             except ApiError as error:
                 self._count("failed")
                 event(log, logging.WARNING, "event not written", why=str(error))

@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 
-from extender.errors import ApiError, Gone
+from extender.errors import ApiError, Gone, OutOfTerm
 from extender.kube.api.client import PacedCalls, is_another
 from extender.kube.api.pipeline import pod_path
 from extender.kube.decode import pods
@@ -36,16 +36,28 @@ class ApiEvictor(PacedCalls):
     """The `Evictor` of the real cluster."""
 
     def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
-        """Send *orders* and give one future for each, in order."""
-        if self._stopping.is_set():
-            return [_called_back() for _ in orders]
-        return [self._workers.submit(self._carry_out, order) for order in orders]
+        """Send *orders* and give one future for each, in order.
 
-    def _carry_out(self, order: EvictOrder) -> EvictOutcome:
+        What is not sent because its term is over was called back, like what we stop with.
+        """
+        term = self._mandate.current()
+        if self._stopping.is_set() or not term:
+            return [_called_back() for _ in orders]
+        return [self._workers.submit(self._under, term, order) for order in orders]
+
+    def _under(self, term: int, order: EvictOrder) -> EvictOutcome:
+        try:
+            return self._carry_out(order, term)
+        except OutOfTerm as why:
+            event(log, logging.WARNING, "eviction called back", **_facts(order, str(why)))
+            raise CancelledError from why
+
+    def _carry_out(self, order: EvictOrder, term: int) -> EvictOutcome:
         self._wait(self._pace.turn())
+        self._must_hold(term)
         if not self._mark(order, leaving=True):
             return _GONE
-        outcome = self._ask_until_answered(order)
+        outcome = self._ask_until_answered(order, term)
         if outcome.result in (EvictResult.BLOCKED, EvictResult.FAILED):
             event(log, logging.WARNING, "eviction did not happen", **_facts(order, outcome.message))
             self._mark(order, leaving=False)
@@ -73,6 +85,8 @@ class ApiEvictor(PacedCalls):
             )
         except Gone:
             return False
+        except OutOfTerm:
+            raise
         except ApiError as error:
             # Evicting by a uid that does not match would keep the API server busy for 10 s.
             if is_another(error):
@@ -81,12 +95,17 @@ class ApiEvictor(PacedCalls):
             event(log, logging.WARNING, "pod not marked", **_facts(order, str(error)))
         return True
 
-    def _ask_until_answered(self, order: EvictOrder) -> EvictOutcome:
+    def _must_hold(self, term: int) -> None:
+        if not self._mandate.holds(term):
+            raise OutOfTerm("the term in which it was ordered is over")
+
+    def _ask_until_answered(self, order: EvictOrder, term: int) -> EvictOutcome:
         for attempt in range(1, ATTEMPTS):
             outcome, final = self._ask(order)
             if final:
                 return outcome
             self._wait(PAUSE.after(attempt))
+            self._must_hold(term)
         return self._ask(order)[0]
 
     def _ask(self, order: EvictOrder) -> tuple[EvictOutcome, bool]:
@@ -103,6 +122,8 @@ class ApiEvictor(PacedCalls):
             )
         except Gone:
             return _GONE, True
+        except OutOfTerm:
+            raise
         except ApiError as error:
             return self._refused(order, error)
         return _LEAVING, True

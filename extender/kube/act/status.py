@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from extender.errors import ApiError, Gone
-from extender.kube.api.client import MERGE, Access, PacedCalls, is_another
+from extender.kube.api.client import MERGE, Asks, PacedCalls, is_another
 from extender.kube.api.pipeline import object_path
 from extender.ports import Subject
 
@@ -25,7 +25,7 @@ Status = Mapping[str, Any]
 class ApiStatusWriter(PacedCalls):
     """The `StatusWriter` of the real cluster."""
 
-    def __init__(self, access: Access, *, wait: Callable[[float], object] | None = None) -> None:
+    def __init__(self, access: Asks, *, wait: Callable[[float], object] | None = None) -> None:
         super().__init__(access, wait=wait)
         #: (dialect, kind) -> whether it has a status subresource, once known.
         self._has_status: dict[tuple[str, str], bool] = {}

@@ -19,7 +19,7 @@ from extender.kube.api.connection import Exchange, Reply
 from extender.kube.api.pipeline import MERGE_PATCH, Pipeline, pod_path
 from extender.logs import event
 from extender.model.pod import PodUid
-from extender.ports import WakeOrder
+from extender.ports import Mandate, OpenMandate, WakeOrder
 from extender.timing.clock import Pace
 from extender.timing.pause import Pause
 
@@ -48,25 +48,30 @@ class PipelinedWaker:
         burst: int = 400,
         chance: Callable[[], float] = random.random,
         moment: Callable[[], str] = _this_moment,
+        mandate: Mandate | None = None,
     ) -> None:
+        self._mandate = mandate or OpenMandate()
         self._pipeline = pipeline
         self._pace = Pace(per_s, burst, pipeline.loop.time)
         self._chance = chance
         self._moment = moment
         #: Orders that wait for their turn, or for the answer to an older one.
-        self._queued: dict[PodUid, WakeOrder] = {}
+        self._queued: dict[PodUid, tuple[WakeOrder, int]] = {}
         self._under_way: set[PodUid] = set()
         #: Had their turn while an older order was under way.
         self._overdue: set[PodUid] = set()
 
     def wake(self, orders: Sequence[WakeOrder]) -> None:
         """Queue *orders*; a later order for the same pod replaces one not yet sent."""
-        self._pipeline.run(lambda: self._send([each.uid for each in orders if self._queue(each)]))
+        term = self._mandate.current()
+        self._pipeline.run(
+            lambda: self._send([each.uid for each in orders if self._queue(each, term)])
+        )
 
-    def _queue(self, order: WakeOrder) -> bool:
+    def _queue(self, order: WakeOrder, term: int) -> bool:
         """Give an order its turn; True when that is now."""
         has_a_turn = order.uid in self._queued
-        self._queued[order.uid] = order
+        self._queued[order.uid] = order, term
         if has_a_turn:
             return False
         wait_s = self._pace.turn()
@@ -80,9 +85,9 @@ class PipelinedWaker:
         self._overdue.update(uid for uid in uids if uid in self._under_way)
         free = [self._queued.pop(uid) for uid in uids if uid not in self._under_way]
         if free:
-            self._pipeline.send([self._patch(order) for order in free])
+            self._pipeline.send([self._patch(order, term) for order, term in free])
 
-    def _patch(self, order: WakeOrder, attempt: int = 1) -> Exchange:
+    def _patch(self, order: WakeOrder, term: int, attempt: int = 1) -> Exchange:
         self._under_way.add(order.uid)
         body = {
             # Another pod of the same name is refused.
@@ -91,27 +96,30 @@ class PipelinedWaker:
         }
         path = pod_path(order.namespace, order.name, "/status")
         request = self._pipeline.frame(b"PATCH", path, _encode(body), MERGE_PATCH)
-        return Exchange(request, partial(self._answered, order, attempt))
+        done = partial(self._answered, order, term, attempt)
+        return Exchange(request, done, partial(self._mandate.holds, term))
 
-    def _answered(self, order: WakeOrder, attempt: int, reply: Reply) -> None:
+    def _answered(self, order: WakeOrder, term: int, attempt: int, reply: Reply) -> None:
         self._under_way.discard(order.uid)
         if order.uid in self._overdue:
             self._overdue.discard(order.uid)
             self._send([order.uid])
         elif reply.status in (200, 404, 409, 422):
             return  # awake, or gone, or another pod by now (whose uid cannot be changed)
+        elif not self._mandate.holds(term):
+            return  # whoever leads now wakes it
         elif attempt < _ATTEMPTS and reply.may_pass:
-            self._retry_later(order, attempt, reply)
+            self._retry_later(order, term, attempt, reply)
         else:
             pod = f"{order.namespace}/{order.name}"
             event(log, logging.WARNING, "pod not woken", pod=pod, **reply.facts())
 
-    def _retry_later(self, order: WakeOrder, attempt: int, reply: Reply) -> None:
+    def _retry_later(self, order: WakeOrder, term: int, attempt: int, reply: Reply) -> None:
         if reply.status == 401:
             self._pipeline.renew()
         pause_s = _PAUSE.after(attempt, self._chance())
-        self._pipeline.loop.call_later(pause_s, lambda: self._retry(order, attempt + 1))
+        self._pipeline.loop.call_later(pause_s, lambda: self._retry(order, term, attempt + 1))
 
-    def _retry(self, order: WakeOrder, attempt: int) -> None:
+    def _retry(self, order: WakeOrder, term: int, attempt: int) -> None:
         if order.uid not in self._queued and order.uid not in self._under_way:
-            self._pipeline.send((self._patch(order, attempt),))
+            self._pipeline.send((self._patch(order, term, attempt),))

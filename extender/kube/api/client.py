@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlencode
 
 import msgspec
 import urllib3
 
-from extender.errors import ApiError, ExtenderError, Gone, Unreachable
+from extender.errors import ApiError, ExtenderError, Gone, OutOfTerm, Unreachable
 from extender.kube.api.kubeconfig import Endpoint, read
+from extender.ports import Mandate, OpenMandate
 from extender.timing.clock import Pace
 
 #: How old a token may be before it is read again; kubelet rotates them long before they expire.
@@ -98,12 +99,17 @@ class Access:
         body: object = None,
         *,
         content_type: str = "application/json",
+        wait_s: float = _REQUEST_S,
+        mandate: Mandate | None = None,
     ) -> bytes:
         """Ask once and give the body; anything but 2xx raises from the `ApiError` family.
 
-        A 401 makes us read our credentials anew, for whoever asks again.
+        A 401 makes us read our credentials anew, for whoever asks again. With a *mandate* the body
+        leaves only under a term; without its body a request has no effect.
         """
-        response = self.open(method, path, body, content_type=content_type, read_s=_REQUEST_S)
+        response = self.open(
+            method, path, body, content_type=content_type, read_s=wait_s, mandate=mandate
+        )
         try:
             data = response.data
         except urllib3.exceptions.HTTPError as error:
@@ -123,11 +129,14 @@ class Access:
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
         read_s: float,
+        mandate: Mandate | None = None,
     ) -> urllib3.BaseHTTPResponse:
         """Send a request and give the answer unread, whatever its status; the caller closes it."""
         headers = {"accept": "application/json", "user-agent": _AGENT}
-        if body is not None:
+        data = None if body is None else msgspec.json.encode(body)
+        if data is not None:
             headers["content-type"] = content_type
+            headers["content-length"] = str(len(data))
         authorization = self.authorization()
         if authorization:
             headers["authorization"] = authorization
@@ -136,22 +145,72 @@ class Access:
             return self._pool.urlopen(
                 method,
                 target,
-                body=None if body is None else msgspec.json.encode(body),
+                body=data if data is None or mandate is None else _last_look(data, mandate),
                 headers=headers,
                 retries=False,
                 redirect=False,
                 preload_content=False,
-                timeout=urllib3.Timeout(connect=_CONNECT_S, read=read_s),
+                timeout=urllib3.Timeout(connect=min(_CONNECT_S, read_s), read=read_s),
             )
         except urllib3.exceptions.HTTPError as error:
             raise Unreachable(f"{method} {path}: no answer from the API server: {error}") from error
 
 
+class Asks(Protocol):
+    """What a rare call needs of the way to the API server."""
+
+    def request(
+        self, method: str, path: str, body: object = None, *, content_type: str = ...
+    ) -> bytes:
+        """Ask once and give the body; anything but 2xx raises from the `ApiError` family."""
+
+
+class ActingAccess:
+    """The way of those who act: whatever has a body leaves only under a term."""
+
+    def __init__(self, access: Access, mandate: Mandate) -> None:
+        self._access = access
+        self._mandate = mandate
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        content_type: str = "application/json",
+    ) -> bytes:
+        """Ask once; `OutOfTerm` when nothing was sent that has an effect."""
+        if body is not None:
+            _must_lead(self._mandate)
+        return self._access.request(
+            method, path, body, content_type=content_type, mandate=self._mandate
+        )
+
+
+def _last_look(data: bytes, mandate: Mandate) -> Iterator[bytes]:
+    """Give the body, after the connection was waited for and the head was written."""
+    _must_lead(mandate)
+    yield data
+
+
+def _must_lead(mandate: Mandate) -> None:
+    if not mandate.current():
+        raise OutOfTerm("not sent, because this extender does not lead")
+
+
 class PacedCalls:
     """A few threads that ask at a pace, for rare calls that wait for their answer."""
 
-    def __init__(self, access: Access, *, wait: Callable[[float], object] | None = None) -> None:
+    def __init__(
+        self,
+        access: Asks,
+        *,
+        wait: Callable[[float], object] | None = None,
+        mandate: Mandate | None = None,
+    ) -> None:
         self._access = access
+        self._mandate = mandate or OpenMandate()
         self._pace = Pace(PER_S, BURST)
         self._stopping = threading.Event()
         self._wait = wait or self._stopping.wait

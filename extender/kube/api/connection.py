@@ -48,7 +48,7 @@ class Exchange:
 
     request: bytes
     done: Callable[[Reply], None]
-    #: Asked when a connection that had to be waited for is there at last.
+    #: Asked when it is about to be written, however long a connection had to be waited for.
     is_wanted: Callable[[], bool] = lambda: True
 
 
@@ -110,13 +110,20 @@ class Connection(asyncio.Protocol):
             self._connecting = None
 
     def _flush(self, transport: asyncio.WriteTransport) -> None:
-        if not self._unsent:
-            return
+        waited = tuple(self._unsent)
+        self._unsent.clear()
+        wanted = [exchange for exchange in waited if exchange.is_wanted()]
+        if wanted:
+            self._write(transport, wanted)
+        if len(wanted) < len(waited):
+            sent = set(map(id, wanted))
+            self._give_back(deque(each for each in waited if id(each) not in sent), UNSENT)
+
+    def _write(self, transport: asyncio.WriteTransport, wanted: list[Exchange]) -> None:
         if not self._unanswered:
             self._progress_at = self._loop.time()
-        transport.write(b"".join([exchange.request for exchange in self._unsent]))
-        self._unanswered.extend(self._unsent)
-        self._unsent.clear()
+        transport.write(b"".join([exchange.request for exchange in wanted]))
+        self._unanswered.extend(wanted)
         if self._watch is None:
             self._watch = self._loop.call_later(self._silence_s, self._check_silence)
 
@@ -144,12 +151,7 @@ class Connection(asyncio.Protocol):
         # uvloop's TLS transport writes, but is no subclass of asyncio's: no isinstance here.
         self._transport = cast(asyncio.WriteTransport, transport)
         self._parser = httptools.HttpResponseParser(self)
-        waited, unwanted = tuple(self._unsent), deque[Exchange]()
-        self._unsent.clear()
-        for exchange in waited:
-            (self._unsent if exchange.is_wanted() else unwanted).append(exchange)
         self._flush(self._transport)
-        self._give_back(unwanted, UNSENT)
 
     def data_received(self, data: bytes) -> None:
         """Read answers; the parser calls `on_body` and `on_message_complete`."""

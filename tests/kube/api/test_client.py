@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from extender.errors import ApiError, BadInput, Gone, Unreachable
+from extender.errors import ApiError, BadInput, Gone, OutOfTerm, Unreachable
 from extender.kube.api import client
-from extender.kube.api.client import Access
+from extender.kube.api.client import Access, ActingAccess
 from extender.kube.api.kubeconfig import Endpoint
+from extender.leadership.term import Term
 
 
 class Echo(HTTPServer):
@@ -21,6 +22,8 @@ class Echo(HTTPServer):
         super().__init__(("127.0.0.1", 0), EchoHandler)
         self.status = 200
         self.answer: bytes | None = None
+        #: The methods of whole requests.
+        self.heard: list[str] = []
 
 
 class EchoHandler(BaseHTTPRequestHandler):
@@ -28,11 +31,15 @@ class EchoHandler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         length = int(self.headers.get("Content-Length", 0))
+        body = self.rfile.read(length)
+        if len(body) < length:
+            return  # it broke off, and has no effect
+        self.server.heard.append(self.command)
         heard = {
             "method": self.command,
             "path": self.path,
             "headers": {name.lower(): value for name, value in self.headers.items()},
-            "body": self.rfile.read(length).decode(),
+            "body": body.decode(),
         }
         answer = self.server.answer
         data = json.dumps(heard).encode() if answer is None else answer
@@ -210,3 +217,42 @@ def test_loading_reads_the_kubeconfig(tmp_path: Any) -> None:
 
     assert (made.host, made.port, made.prefix, made.tls) == ("api", 1234, "", None)
     assert made.authorization() == "Bearer secret"
+
+
+def test_what_acts_is_not_sent_without_a_term_and_what_reads_is(echo: Echo) -> None:
+    acting = ActingAccess(access(echo), Term(lambda: 0.0))
+
+    assert acting.request("GET", "/x")
+    with pytest.raises(OutOfTerm, match="does not lead"):
+        acting.request("PATCH", "/x", {"a": 1})
+    assert echo.heard == ["GET"]
+
+
+def test_the_term_is_looked_at_after_the_connection_was_waited_for(
+    echo: Echo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the order and the first byte of the body anything may take long."""
+    now = [0.0]
+    term = Term(lambda: now[0])
+    term.begin(until=10.0)
+    acting = ActingAccess(access(echo), term)
+    dial = client.urllib3.connection.HTTPConnection.connect
+
+    def dial_slowly(connection: Any) -> None:
+        now[0] = 11.0
+        dial(connection)
+
+    monkeypatch.setattr(client.urllib3.connection.HTTPConnection, "connect", dial_slowly)
+    with pytest.raises(OutOfTerm):
+        acting.request("PATCH", "/x", {"a": 1})
+    assert echo.heard == []
+
+
+def test_under_a_term_requests_go_out_as_ever(echo: Echo) -> None:
+    term = Term(lambda: 0.0)
+    term.begin(until=10.0)
+
+    heard = json.loads(ActingAccess(access(echo), term).request("PATCH", "/x", {"a": 1}))
+    assert heard["body"] == '{"a":1}'
+    assert heard["headers"]["content-length"] == "7"
+    assert "transfer-encoding" not in heard["headers"]

@@ -1,0 +1,105 @@
+"""The Lease of the leader, read and written: the only thing that is written without a term."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import quote
+
+import msgspec
+
+from extender.errors import ApiError, Gone
+from extender.kube.api.client import MERGE, Access
+from extender.ports import Lease
+from extender.settings import Settings
+
+#: Where a pod finds the name of its namespace.
+_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+class _LeaseSpec(msgspec.Struct, rename="camel", kw_only=True):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class _LeaseMeta(msgspec.Struct, rename="camel"):
+    resource_version: str
+
+
+class _RawLease(msgspec.Struct):
+    metadata: _LeaseMeta
+    spec: _LeaseSpec = msgspec.field(default_factory=_LeaseSpec)
+
+
+_decode = msgspec.json.Decoder(_RawLease).decode
+
+
+class ApiLeases:
+    """The `Leases` of the real cluster: one Lease, each call answered soon or not at all."""
+
+    def __init__(self, access: Access, settings: Settings) -> None:
+        self._access = access
+        self._name = settings.lease_name or "gang-extender"
+        self._namespace = settings.lease_namespace or _namespace_of_this_pod()
+        within = quote(self._namespace, safe="")
+        self._all = f"/apis/coordination.k8s.io/v1/namespaces/{within}/leases"
+        self._path = f"{self._all}/{quote(self._name, safe='')}"
+        # There must be time for another try.
+        self._wait_s = settings.lease_renew_s / 2
+
+    def read(self) -> Lease | None:
+        """Give it as it is now, None when it does not exist."""
+        try:
+            return _lease(self._access.request("GET", self._path, wait_s=self._wait_s))
+        except Gone:
+            return None
+
+    def write(self, lease: Lease) -> Lease:
+        """Write it and give it as written; what others added to it stays."""
+        spec = {
+            "holderIdentity": lease.holder,
+            "leaseDurationSeconds": max(1, round(lease.duration_s)),
+            "acquireTime": lease.acquired or None,
+            "renewTime": lease.renewed,
+            "leaseTransitions": lease.transitions,
+        }
+        if lease.version:
+            # The API server refuses it with 409 if anybody has written since.
+            patch = {"metadata": {"resourceVersion": lease.version}, "spec": spec}
+            body = self._access.request(
+                "PATCH", self._path, patch, content_type=MERGE, wait_s=self._wait_s
+            )
+        else:
+            new = {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"name": self._name, "namespace": self._namespace},
+                "spec": spec,
+            }
+            body = self._access.request("POST", self._all, new, wait_s=self._wait_s)
+        return _lease(body)
+
+
+def _lease(body: bytes) -> Lease:
+    try:
+        raw = _decode(body)
+    except msgspec.DecodeError as error:
+        raise ApiError(f"the answer is no Lease: {error}") from error
+    spec = raw.spec
+    return Lease(
+        holder=spec.holder_identity or "",
+        duration_s=float(spec.lease_duration_seconds or 0),
+        acquired=spec.acquire_time or "",
+        renewed=spec.renew_time or "",
+        transitions=spec.lease_transitions or 0,
+        version=raw.metadata.resource_version,
+    )
+
+
+def _namespace_of_this_pod() -> str:
+    try:
+        return _NAMESPACE.read_text("utf-8").strip()
+    except OSError:
+        return "default"

@@ -1,0 +1,90 @@
+"""Leadership as the rest of the house knows it: a mandate, a readiness, a start and an end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from uuid import uuid4
+
+from extender.errors import BadConfiguration
+from extender.leadership.campaign import Campaign
+from extender.leadership.followed import FollowedLease
+from extender.leadership.own import OwnLease
+from extender.leadership.spans import Spans
+from extender.leadership.succession import CallsSoon, Succession
+from extender.leadership.term import Term
+from extender.metrics import Metrics
+from extender.ports import Clock, Leases, Mandate, OpenMandate
+from extender.settings import Settings
+
+
+class Leadership:
+    """Chooses by the settings whose lease counts; without any, we always lead."""
+
+    def __init__(self, settings: Settings, clock: Clock, loop: CallsSoon, metrics: Metrics) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._term = Term(clock.monotonic)
+        self._campaign: Campaign | None = None
+        self.is_shared = settings.lease != "none"
+        self.mandate: Mandate = self._term if self.is_shared else OpenMandate()
+        self._succession = Succession(self._term, loop, metrics) if self.is_shared else None
+
+    def on_change(self, *, begun: Callable[[], None], ended: Callable[[], None]) -> None:
+        """Call *begun* when a term of ours has begun, and *ended* when it is over."""
+        if self._succession is not None:
+            self._succession.on_change(begun=begun, ended=ended)
+
+    def stand(self, leases: Leases | None, *, is_warm: Callable[[], bool]) -> None:
+        """Say where the lease is; *is_warm* says whether we could lead."""
+        if self._succession is None:
+            return
+        if leases is None:
+            raise BadConfiguration("--lease needs a cluster that has leases")
+        settings = self._settings
+        spans = Spans(
+            duration_s=settings.lease_duration_s,
+            renew_s=settings.lease_renew_s,
+            retry_s=settings.lease_retry_s,
+        )
+        name = settings.lease_identity or os.uname().nodename
+        keeper = (
+            # A name that no former life of ours had: that one may only be frozen.
+            OwnLease(
+                leases,
+                f"{name}_{uuid4()}",
+                spans,
+                self._clock,
+                self._succession,
+                is_warm=is_warm,
+            )
+            if settings.lease == "own"
+            else FollowedLease(leases, name, spans, self._clock, self._succession)
+        )
+        self._campaign = Campaign(keeper, self._succession)
+
+    def readiness(self) -> list[str]:
+        """Say who leads while it is not us."""
+        return self._succession.readiness() if self._succession is not None else []
+
+    def look(self) -> bool:
+        """Notice the end of a term; in the event loop, again and again."""
+        return self._succession.look() if self._succession is not None else False
+
+    def start(self) -> None:
+        """Begin to keep the lease."""
+        if self._campaign is not None:
+            self._campaign.start()
+
+    def drain(self) -> None:
+        """Hear that we are about to end.
+
+        Our own lease we keep for what was sent; the scheduler beside us gives its back now.
+        """
+        if self._succession is not None and self._settings.lease == "scheduler":
+            self._succession.resign()
+
+    def resign(self) -> None:
+        """End the term and give the lease back; waits for the API server, but not for ever."""
+        if self._campaign is not None:
+            self._campaign.resign()

@@ -1,0 +1,45 @@
+"""A term: the time in which we may act. It ends by itself, whether or not anybody looks.
+
+It is judged by a clock that never steps and that runs on while we are stopped, each time anew. So
+a process that was frozen finds its term over before it sends anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+_OVER = float("-inf")
+
+
+class Term:
+    """The `Mandate` of those who share a cluster; asked from any thread, begun by the loop."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._number = 0
+        self._until = _OVER
+
+    def current(self) -> int:
+        """Number the term that is ours now; 0 while none is."""
+        # In this order: should the next one begin in between, the number of the old one is void.
+        number = self._number
+        return number if self._monotonic() < self._until else 0
+
+    def holds(self, number: int) -> bool:
+        """Ask whether the term *number* is still ours."""
+        return number == self._number and self._monotonic() < self._until
+
+    def begin(self, until: float) -> None:
+        """Begin the next one."""
+        self._until = _OVER
+        self._number += 1
+        self._until = until
+
+    def extend(self, until: float) -> None:
+        """Let it last until *until*, if it lasts still."""
+        if self.current():
+            self._until = until
+
+    def end(self) -> None:
+        """End it now."""
+        self._until = _OVER

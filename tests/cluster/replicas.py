@@ -1,0 +1,178 @@
+"""Two extenders behind one address, each on a cable of its own to the API server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import urllib3
+
+from .components import answers
+from .extender_process import Extender
+from .waiting import wait_for
+
+T = TypeVar("T")
+
+#: How often a kubelet would ask; as often as it may, to see takeover itself and no probe.
+_PROBE_S = 0.1
+
+
+class Replica(Extender):
+    """One of several: it has started when it could lead."""
+
+    def is_ready(self) -> bool:
+        return answers(f"{self.ops_url}/warmz")
+
+    @property
+    def leads(self) -> bool:
+        return answers(f"{self.ops_url}/readyz")
+
+    def ops(self, path: str) -> str:
+        """What the operations port says, whatever the status."""
+        with urllib3.PoolManager(retries=False, timeout=2) as http:
+            return http.request("GET", f"{self.ops_url}{path}").data.decode()
+
+    def freeze(self) -> None:
+        os.killpg(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        os.killpg(self.pid, signal.SIGCONT)
+
+    def ask_to_end(self) -> None:
+        os.killpg(self.pid, signal.SIGTERM)
+
+
+class Relay:
+    """Listens, and leads every new connection to a port of its choice; for a `with` block."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self.port = 0
+        self._server: asyncio.Server | None = None
+        self._pipes: set[asyncio.Task[None]] = set()
+        self._is_cut = False
+
+    def choose(self) -> int | None:
+        """The port that a connection made now leads to; None when nobody is there."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._server = self._do(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._server is not None
+        self._loop.call_soon_threadsafe(self._server.close)
+        self._do(self._hang_up())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def cut(self) -> None:
+        """Let nothing through any more; nobody is told."""
+        self._is_cut = True
+
+    def mend(self) -> None:
+        """Begin anew: what was said meanwhile is lost with the connections of before."""
+        self._do(self._hang_up())
+        self._is_cut = False
+
+    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        port = self.choose()
+        try:
+            there, back = await asyncio.open_connection("127.0.0.1", port or 1)
+        except OSError:
+            writer.close()
+            return
+        for source, sink in ((reader, back), (there, writer)):
+            task = self._loop.create_task(self._pour(source, sink))
+            self._pipes.add(task)
+            task.add_done_callback(self._pipes.discard)
+
+    async def _pour(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            try:
+                while data := await source.read(65536):
+                    if not self._is_cut:
+                        sink.write(data)
+                        await sink.drain()
+            finally:
+                sink.close()
+
+    async def _hang_up(self) -> None:
+        pipes = tuple(self._pipes)
+        for task in pipes:
+            task.cancel()
+        await asyncio.gather(*pipes, return_exceptions=True)
+
+
+class Cable(Relay):
+    """The way to one port."""
+
+    def __init__(self, to: int) -> None:
+        super().__init__()
+        self._to = to
+
+    def choose(self) -> int:
+        return self._to
+
+
+class Service(Relay):
+    """Leads every new connection to whoever is ready, and leaves those there are alone."""
+
+    def __init__(self, *replicas: Replica) -> None:
+        super().__init__()
+        self._replicas = replicas
+        self._ready: dict[str, bool] = {}
+        self._ends = threading.Event()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def choose(self) -> int | None:
+        ready = (each.ports[0] for each in self._replicas if self._ready.get(each.name))
+        return next(ready, None)
+
+    def __enter__(self) -> Self:
+        for replica in self._replicas:
+            threading.Thread(target=self._probe, args=(replica,), daemon=True).start()
+        return super().__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ends.set()
+        super().__exit__(kind, error, trace)
+
+    def _probe(self, replica: Replica) -> None:
+        while not self._ends.wait(_PROBE_S):
+            self._ready[replica.name] = replica.is_running and replica.leads
+
+
+def seconds_until(condition: Callable[[], bool], limit_s: float, what: str) -> float:
+    """Wait for *condition* and give the seconds that took."""
+    began = time.monotonic()
+    wait_for(condition, limit_s, what)
+    return time.monotonic() - began

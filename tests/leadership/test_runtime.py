@@ -1,0 +1,207 @@
+"""A whole extender with a lease: what a standby answers, and what changes with a term."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from itertools import count
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from werkzeug.serving import make_server
+
+from extender import embedded
+from extender.cli.main import main
+from extender.errors import ApiError
+from extender.ports import ClusterPorts, Lease
+from extender.settings import Settings
+from extender.sim.story import _pod
+from tests.web.conftest import World, eventually
+
+FAST = {"lease_duration_s": 2.0, "lease_renew_s": 1.0, "lease_retry_s": 0.1}
+
+
+class LeaseDouble:
+    """The `Leases` of one cluster; a test takes it for somebody else."""
+
+    def __init__(self) -> None:
+        self.lease: Lease | None = None
+        self.is_cut_off = False
+        self._versions = count(1)
+        self._lock = threading.Lock()
+
+    def read(self) -> Lease | None:
+        if self.is_cut_off:
+            raise ApiError("cut off")
+        return self.lease
+
+    def write(self, lease: Lease) -> Lease:
+        if self.is_cut_off:
+            raise ApiError("cut off")
+        with self._lock:
+            if lease.version != (self.lease.version if self.lease else ""):
+                raise ApiError("conflict", status=409)
+            self.lease = msgspec.structs.replace(lease, version=str(next(self._versions)))
+            return self.lease
+
+    def give_to(self, holder: str, duration_s: float = 3600.0) -> None:
+        with self._lock:
+            self.lease = Lease(
+                holder=holder, duration_s=duration_s, version=str(next(self._versions))
+            )
+
+
+@pytest.fixture
+def leases(monkeypatch: pytest.MonkeyPatch) -> LeaseDouble:
+    double = LeaseDouble()
+    monkeypatch.setattr(embedded, "ClusterPorts", partial(ClusterPorts, leases=double))
+    monkeypatch.setattr(
+        "tests.web.conftest.Settings",
+        lambda **facts: Settings(**facts, **FAST, lease="own", lease_identity="here"),  # type: ignore[arg-type]
+    )
+    return double
+
+
+@pytest.fixture
+def world(leases: LeaseDouble) -> Iterator[World]:
+    with World() as made:
+        yield made
+
+
+@pytest.fixture
+def standby(world: World, leases: LeaseDouble) -> World:
+    leases.give_to("there_1")
+    eventually(lambda: "standby" in page(world, "/readyz").text)
+    return world
+
+
+def page(world: World, path: str) -> Any:
+    return world.runtime.pages.test_client().get(path)
+
+
+def metric(world: World, name: str) -> float:
+    text = page(world, "/metrics").text
+    return float(next(line.split()[-1] for line in text.splitlines() if line.startswith(name)))
+
+
+def call(world: World, verb: str, body: Any) -> tuple[str | None, Any]:
+    """Give the connection header and the answer."""
+    with closing(http.client.HTTPConnection("127.0.0.1", world.hook_port, timeout=20)) as to:
+        to.request("POST", f"/{verb}", json.dumps(body))
+        reply = to.getresponse()
+        return reply.headers["connection"], json.loads(reply.read())
+
+
+def test_whoever_holds_the_lease_is_ready_and_answers(world: World) -> None:
+    assert page(world, "/readyz").status_code == 200
+    assert metric(world, "gang_extender_leader ") == 1
+    connection, answer = call(world, "filter", {"Pod": _pod("p", None), "NodeNames": []})
+    assert connection is None
+    assert not answer.get("Error")
+
+
+def test_a_standby_lives_is_warm_and_not_ready_and_says_who_leads(standby: World) -> None:
+    assert page(standby, "/healthz").status_code == 200
+    warm, ready = page(standby, "/warmz"), page(standby, "/readyz")
+    assert (warm.status_code, warm.text) == (200, "ok\nstandby: there_1 leads\n")
+    assert (ready.status_code, ready.text) == (503, "standby: there_1 leads\n")
+    assert metric(standby, "gang_extender_leader ") == 0
+    assert metric(standby, 'gang_extender_leader_changes_total{change="lost"}') == 1
+
+
+@pytest.mark.parametrize(
+    ("verb", "body"),
+    [
+        ("filter", {"Pod": _pod("p", None), "NodeNames": []}),
+        ("preempt", {"Pod": _pod("p", None), "NodeNameToMetaVictims": {}}),
+        ("bind", {"PodName": "p", "PodNamespace": "demo", "PodUID": "u", "Node": "n"}),
+    ],
+)
+def test_a_standby_decides_nothing_and_sends_the_caller_elsewhere(
+    standby: World, verb: str, body: Any
+) -> None:
+    connection, answer = call(standby, verb, body)
+
+    assert connection == "close"
+    assert answer["Error"] == "the extender is not ready: standby: there_1 leads"
+
+
+@pytest.mark.parametrize(
+    "path", ["plan", "queues", "gangs", "gangs/demo/x", "findings", "snapshot"]
+)
+def test_a_standby_shows_no_plan(standby: World, path: str) -> None:
+    reply = page(standby, f"/api/v1/{path}")
+
+    assert reply.status_code == 503
+    assert reply.get_json()["error"] == "standby: there_1 leads; ask there"
+
+
+@pytest.mark.parametrize(
+    "command", [["explain", "demo/x"], ["top", "--once"], ["doctor"]], ids=lambda words: words[0]
+)
+def test_the_command_line_says_who_leads(standby: World, command: list[str]) -> None:
+    server = make_server("127.0.0.1", 0, standby.runtime.pages, threaded=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        ran = CliRunner().invoke(main, [*command, f"--ops-url={url}"])
+    finally:
+        server.shutdown()
+        server.server_close()
+
+    assert ran.exit_code == 2
+    assert "standby: there_1 leads; ask there" in ran.output
+
+
+def test_a_bind_that_waits_is_refused_at_once_when_the_term_is_lost(
+    world: World, leases: LeaseDouble
+) -> None:
+    world.node("node-0")
+    world.group("train", 2)
+    pod = world.pod("train-0", "train")
+    world.pod("train-1", "train")
+    filtering = {"Pod": pod, "NodeNames": ["node-0"]}
+    eventually(lambda: call(world, "filter", filtering)[1].get("NodeNames") == ["node-0"])
+    answers: list[Any] = []
+    binding = {
+        "PodName": "train-0",
+        "PodNamespace": "demo",
+        "PodUID": pod["metadata"]["uid"],
+        "Node": "node-0",
+    }
+    caller = threading.Thread(target=lambda: answers.append(call(world, "bind", binding)))
+    caller.start()
+    eventually(lambda: world.runtime.holds == 1)
+
+    leases.give_to("there_1")
+    caller.join(5)
+
+    assert answers == [("close", {"Error": "gang demo/train: this extender is not the leader"})]
+    assert world.runtime.holds == 0
+
+
+def test_a_term_that_runs_out_is_noticed_while_the_api_server_is_silent(
+    world: World, leases: LeaseDouble
+) -> None:
+    leases.is_cut_off = True
+
+    eventually(lambda: page(world, "/readyz").text == "standby: nobody we know of leads\n")
+
+
+def test_who_gets_the_lease_again_plans_anew_and_is_ready(
+    standby: World, leases: LeaseDouble
+) -> None:
+    leases.give_to("")
+    standby.node("node-0")
+    standby.group("train", 1)
+    standby.pod("train-0", "train")
+
+    eventually(lambda: page(standby, "/readyz").status_code == 200)
+    eventually(lambda: [each["name"] for each in page(standby, "/api/v1/gangs").json] == ["train"])
+    assert metric(standby, 'gang_extender_leader_changes_total{change="got"}') == 2
