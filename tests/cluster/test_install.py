@@ -59,7 +59,7 @@ def installed(
         plane.api.create(*(objects.node(f"node-{index}") for index in range(3)))
         for command in install:
             type_in(plane, command)
-        with AppliedPod(plane, the_only_pod(plane)) as pod:
+        with AppliedPod(plane, one_pod(plane)) as pod:
             type_in(plane, hand_in_a_gang)
             yield Installed(plane, pod)
 
@@ -69,12 +69,12 @@ def type_in(plane: ControlPlane, command: str) -> None:
     plane.kubectl(*words, ROOT / path)
 
 
-def the_only_pod(plane: ControlPlane) -> Object:
-    """What kube-controller-manager made of the applied Deployment, past all admission."""
-    (pod,) = wait_for(
-        lambda: plane.api.list("pods"),
+def one_pod(plane: ControlPlane) -> Object:
+    """One of what kube-controller-manager made of the applied Deployment, past all admission."""
+    pod, _ = wait_for(
+        lambda: len(pods := plane.api.list("pods")) == 2 and pods,
         30,
-        "the Deployment has a pod",
+        "the Deployment has its pods",
         seeing=lambda: [each["status"] for each in plane.api.list("replicasets.apps/v1")],
     )
     return pod
@@ -134,12 +134,10 @@ def test_the_scheduler_leads_by_the_lease_that_its_configuration_names(
     )
 
 
-def test_an_extender_has_no_lease_and_is_ready_without_one(installed: Installed) -> None:
-    extender, _ = installed.pod.containers
+def test_the_only_lease_is_the_schedulers(installed: Installed) -> None:
     leases = [lease["metadata"]["name"] for lease in installed.plane.api.list(LEASES, HOME)]
 
     assert leases == ["gang-scheduler"]
-    assert all(extender.probes().values())
 
 
 def test_the_account_of_the_pair_may_delete_pods_because_a_scheduler_may(

@@ -12,14 +12,24 @@ from .api import ApiError, Object
 from .control_plane import ControlPlane
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
-OVERLAY = MANIFESTS / "overlays" / "second-scheduler"
+OVERLAYS = sorted(path.parent for path in MANIFESTS.glob("overlays/*/kustomization.yaml"))
+SECOND_SCHEDULER = MANIFESTS / "overlays" / "second-scheduler"
 RBAC = "rbac.authorization.k8s.io/v1"
 
 
+def rendered(plane: ControlPlane, overlay: Path) -> list[Object]:
+    """What kustomize makes of an overlay; it moves and renames more than one asks it to."""
+    return [*yaml.safe_load_all(plane.kubectl("kustomize", overlay))]
+
+
+@pytest.fixture(scope="module", params=OVERLAYS, ids=lambda path: path.name)
+def overlay(plane: ControlPlane, request: pytest.FixtureRequest) -> list[Object]:
+    return rendered(plane, request.param)
+
+
 @pytest.fixture(scope="module")
-def overlay(plane: ControlPlane) -> list[Object]:
-    """What kustomize makes of the overlay; it moves and renames more than one asks it to."""
-    return [*yaml.safe_load_all(plane.kubectl("kustomize", OVERLAY))]
+def second_scheduler(plane: ControlPlane) -> list[Object]:
+    return rendered(plane, SECOND_SCHEDULER)
 
 
 def of_kind(things: list[Object], *kinds: str) -> list[Object]:
@@ -30,17 +40,35 @@ def place(thing: Object) -> tuple[str | None, str]:
     return thing["metadata"].get("namespace"), thing["metadata"]["name"]
 
 
-@pytest.mark.parametrize("file", sorted(MANIFESTS.glob("crds/*.yaml")), ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    "file", sorted(MANIFESTS.glob("crds/*.sh.yaml")), ids=lambda file: file.stem
+)
 def test_each_crd_is_good_for_kubectl_apply(plane: ControlPlane, file: Path) -> None:
     assert plane.kubectl("apply", "--dry-run=server", "-f", file)
 
 
-def test_the_second_scheduler_overlay_is_accepted(plane: ControlPlane) -> None:
-    rendered = plane.kubectl("kustomize", OVERLAY)
+def test_there_are_two_overlays() -> None:
+    assert [path.name for path in OVERLAYS] == ["default-scheduler", "second-scheduler"]
 
-    assert plane.kubectl(
-        "apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=rendered
-    )
+
+@pytest.mark.parametrize("path", OVERLAYS, ids=lambda path: path.name)
+def test_an_overlay_is_accepted_whole_by_strict_validation(plane: ControlPlane, path: Path) -> None:
+    said = plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-k", path)
+
+    assert len(said.splitlines()) == len(rendered(plane, path))
+
+
+@pytest.mark.parametrize("path", OVERLAYS, ids=lambda path: path.name)
+def test_beside_volcano_an_overlay_is_applied_without_our_crds(
+    plane: ControlPlane, path: Path
+) -> None:
+    selector = "--selector=app.kubernetes.io/component!=crds"
+    said = plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-k", path, selector)
+
+    crds = of_kind(rendered(plane, path), "CustomResourceDefinition")
+    assert len(crds) == 2
+    assert len(said.splitlines()) == len(rendered(plane, path)) - len(crds)
+    assert "customresourcedefinition" not in said
 
 
 def test_every_binding_of_the_overlay_gives_a_role_that_exists_to_somebody_who_exists(
@@ -61,31 +89,37 @@ def test_every_binding_of_the_overlay_gives_a_role_that_exists_to_somebody_who_e
         assert (namespace, name) in brought or plane.api.find(stock, name, namespace), binding
 
 
-def test_the_overlay_reads_how_to_authenticate_where_that_is_kept(overlay: list[Object]) -> None:
+def test_the_second_scheduler_reads_how_to_authenticate_where_that_is_kept(
+    second_scheduler: list[Object],
+) -> None:
     (binding,) = [
         thing
-        for thing in of_kind(overlay, "RoleBinding")
+        for thing in of_kind(second_scheduler, "RoleBinding")
         if thing["roleRef"]["name"] == "extension-apiserver-authentication-reader"
     ]
 
     assert binding["metadata"]["namespace"] == "kube-system"
 
 
-def test_the_overlays_role_names_the_lease_that_its_scheduler_configuration_names(
-    overlay: list[Object],
+def test_the_second_schedulers_role_names_the_lease_that_its_configuration_names(
+    second_scheduler: list[Object],
 ) -> None:
-    (config,) = of_kind(overlay, "ConfigMap")
+    (config,) = of_kind(second_scheduler, "ConfigMap")
     election = yaml.safe_load(config["data"]["scheduler-config.yaml"])["leaderElection"]
-    roles = [r for r in of_kind(overlay, "Role") if r["rules"][0]["resources"] == ["leases"]]
+    roles = [
+        r for r in of_kind(second_scheduler, "Role") if r["rules"][0]["resources"] == ["leases"]
+    ]
     named = [rule["resourceNames"] for r in roles for rule in r["rules"] if "resourceNames" in rule]
 
     assert named == [[election["resourceName"]]]
     assert [r["metadata"]["namespace"] for r in roles] == [election["resourceNamespace"]]
 
 
-def test_the_overlays_pod_mounts_the_config_map_that_it_brings(overlay: list[Object]) -> None:
-    (config,) = of_kind(overlay, "ConfigMap")
-    (deployment,) = of_kind(overlay, "Deployment")
+def test_the_second_schedulers_pod_mounts_the_config_map_that_it_brings(
+    second_scheduler: list[Object],
+) -> None:
+    (config,) = of_kind(second_scheduler, "ConfigMap")
+    (deployment,) = of_kind(second_scheduler, "Deployment")
     volumes = deployment["spec"]["template"]["spec"]["volumes"]
 
     assert config["metadata"]["namespace"] == deployment["metadata"]["namespace"]
@@ -107,7 +141,7 @@ def test_the_overlays_scheduler_configuration_is_what_our_command_prints(
 
     from extender.cli.main import main
 
-    shipped = OVERLAY / "scheduler-config.yaml"
+    shipped = SECOND_SCHEDULER / "scheduler-config.yaml"
     printed = CliRunner().invoke(main, ["scheduler-config", "--leader-elect"]).output
 
     assert shipped.read_text() == printed
@@ -202,6 +236,6 @@ def test_the_readmes_manifests_and_kubectl_commands_work(
             "create", "--dry-run=server", "-n", namespace, "-f", "-", stdin=manifest
         )
     applied = [command.split() for command in commands() if command.startswith("kubectl apply")]
-    assert len(applied) == 3
+    assert len(applied) == 2
     for _, _, flag, path in applied:
         assert plane.kubectl("apply", "--dry-run=server", flag, ROOT / path)
