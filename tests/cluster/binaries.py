@@ -37,6 +37,7 @@ NEEDED_BY_TESTS = (
     "kwok",
     "kube-controller-manager",
     "controller-manager",  # Volcano's
+    "helm",
 )
 
 # A cold build of the slowest one takes about four minutes on two cores, download included.
