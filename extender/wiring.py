@@ -62,7 +62,7 @@ class Runtime:
         cluster = Cluster.of(settings, clock)
         leadership = Leadership(settings, clock, timer, metrics)
         self._ports = ports = reach(cluster, metrics, leadership.mandate)
-        leadership.stand(ports.leases, is_warm=lambda: not cluster.readiness())
+        leadership.stand(ports.leases, ports.signs, is_warm=lambda: not cluster.readiness())
 
         # What is promised and answered.
         def wake(orders: list[WakeOrder]) -> None:
