@@ -72,6 +72,10 @@ class Published:
         """Give the last plan."""
         return self.plan
 
+    def forget(self) -> None:
+        """Show none any more: whoever leads plans anew."""
+        self.plan = NO_PLAN
+
     def readiness(self) -> list[str]:
         """Say that there is none yet: then nobody knows which queues are open."""
         return ["the first plan is being made"] if self.plan is NO_PLAN else []

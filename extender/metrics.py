@@ -71,6 +71,10 @@ class Metrics:
             "How often leadership was got and lost.",
             ["change"],
         )
+        self.leader_label_failures = counter(
+            "gang_extender_leader_label_failures_total",
+            "How often the leader's label could not be read, put on or taken off.",
+        )
         self.action_seconds = histogram(
             "gang_extender_action_seconds",
             "Duration of one action of a cycle: enqueue, allocate, backfill, reclaim, preempt.",

@@ -263,6 +263,40 @@ class Leases(Protocol):
         """Write it and give it as written; `ApiError` when somebody else did, or in doubt."""
 
 
+class Mark(msgspec.Struct, frozen=True):
+    """A pod that carries the label of the leader, as it was seen."""
+
+    pod: str
+    #: Taking it off succeeds only if nobody has written to the pod since.
+    version: str
+
+
+class Marks(msgspec.Struct, frozen=True, kw_only=True):
+    """Who carries the label of the leader."""
+
+    is_ours: bool = False
+    others: tuple[Mark, ...] = ()
+
+
+class Signs(Protocol):
+    """The label by which a Service finds the leader. These calls wait, like those of `Leases`.
+
+    All raise `ApiError`; `OutOfTerm`, when nothing was sent because the term *number* is over.
+    """
+
+    def read(self) -> Marks:
+        """Give the pods that carry it and follow no other lease than ours."""
+
+    def put_on(self, number: int) -> None:
+        """Put it on our own pod."""
+
+    def take_off(self, mark: Mark, number: int) -> None:
+        """Take it off another; 409 when somebody has written to that pod since."""
+
+    def withdraw(self, number: int) -> None:
+        """Take it off our own pod."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPorts:
     """One cluster, real or simulated: how it is heard and acted upon."""
@@ -276,6 +310,8 @@ class ClusterPorts:
     announcer: Announcer
     #: None where nobody else could lead.
     leases: Leases | None = None
+    #: None where no Service follows the leader.
+    signs: Signs | None = None
     #: Begins to tell the cache what changes.
     start: Callable[[], None]
     #: Ends every thread.

@@ -167,6 +167,15 @@ class Settings:
     lease_retry_s: float = setting(
         2.0, "How often our Lease is renewed; somebody else's is looked at twice as often."
     )
+    pod_name: str = setting(
+        "",
+        "The name of this pod, by the downward API. With it and a lease the leader puts the label"
+        ' `gang-extender.io/leader: "true"` on its pod, for a Service to select, and takes it off'
+        " all others.",
+    )
+    pod_namespace: str = setting(
+        "", "The namespace of this pod; without it, that of its service account."
+    )
     log_level: str = setting("info", "debug, info, warning or error.")
 
     def __post_init__(self) -> None:

@@ -8,39 +8,35 @@ has a listener.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Sequence
 
 from extender.audit.everything import Audit
-from extender.cache.assignment import QueuePolicy
 from extender.cache.cluster import Cluster
 from extender.cycle import Cycle, Published
 from extender.evictions.dispatch import Dispatch
 from extender.evictions.reprieves import Reprieves
 from extender.gate import Gate
-from extender.holds.barrier import Barrier
 from extender.holds.looptimer import Errands, LoopTimer, Rounds
-from extender.holds.machine.book import Book
-from extender.holds.machine.cause import Cause
 from extender.holds.machine.limits import Limits
-from extender.holds.mirror import MirrorFacts, listen
+from extender.holds.mirror import barrier_beside
 from extender.kube.decode import pods
 from extender.leadership.leadership import Leadership
+from extender.leadership.office import Office
 from extender.leadership.succession import LOOK_S as TERM_LOOK_S
 from extender.metrics import Metrics
-from extender.plan.decision import NO_PLAN
 from extender.plan.planner import make_plan
 from extender.policyfile import PolicyFile
 from extender.ports import Clock, ClusterPorts, Mandate, WakeOrder
 from extender.promises.arrivals import Arrivals
-from extender.promises.ledger import LOOK_S, Ledger
+from extender.promises.ledger import LOOK_S as PROMISES_LOOK_S
+from extender.promises.ledger import Ledger
 from extender.promises.tickets import Tickets
 from extender.reporting.findings import Findings
 from extender.reporting.holdnews import HoldNews
 from extender.reporting.journal import Journal
 from extender.reporting.reporter import Reporter
 from extender.settings import Settings
-from extender.tls import rotation
+from extender.tls.rotation import LOOK_S as TLS_LOOK_S
 from extender.tls.rotation import Certificates
 from extender.web.app import create_app
 from extender.web.hooks import Hooks
@@ -60,19 +56,13 @@ class Runtime:
         metrics, journal, published = Metrics(), Journal(), Published()
         policies = PolicyFile(settings.config)
         limits = Limits.of(settings)
-        self._commit_s = limits.commit_s
 
         # What is heard, and whether we may act upon it.
         timer = LoopTimer(loop)
-        cluster = Cluster(
-            clock,
-            QueuePolicy.of(settings),
-            stuck_s=settings.stuck_s,
-            budgets_are_gangs=settings.budgets_are_gangs,
-        )
-        self._leadership = leadership = Leadership(settings, clock, timer, metrics)
+        cluster = Cluster.of(settings, clock)
+        leadership = Leadership(settings, clock, timer, metrics)
         self._ports = ports = reach(cluster, metrics, leadership.mandate)
-        leadership.stand(ports.leases, is_warm=lambda: not cluster.readiness())
+        leadership.stand(ports.leases, ports.signs, is_warm=lambda: not cluster.readiness())
 
         # What is promised and answered.
         def wake(orders: list[WakeOrder]) -> None:
@@ -80,36 +70,17 @@ class Runtime:
             ports.waker.wake(orders)
 
         ledger = Ledger(cluster, clock, wake=wake, ticket_s=settings.ticket_s)
-        self._rounds = Rounds(timer, ledger.look_after, every_s=LOOK_S)
         arrivals = Arrivals(cluster, ledger, clock, grace_s=settings.arrival_grace_s)
         gate = Gate(cluster, ledger, arrivals, published, prefer=settings.prefer)
         news = HoldNews(metrics, cluster, ports.announcer, clock, settings.bind_timeout_s)
-        self._barrier = barrier = Barrier(
-            Book(
-                MirrorFacts(cluster, ledger),
-                limits,
-                chance=random.random,
-                closed=Cause.LEASE_LOST if leadership.is_shared else None,
-            ),
-            binder=ports.binder,
-            groups=ports.groups,
-            inflight=ledger,
-            undo=ports.undo,
-            timer=timer,
-            clock=clock,
-            observer=news,
+        self._barrier = barrier = barrier_beside(
+            cluster, ledger, ports, limits, timer, clock, news, is_open=not leadership.is_shared
         )
-        listen(cluster, ledger, barrier)
         ledger.on_given_back(news.ticket_given_back)
         arrivals.on_incomplete(barrier.still_incomplete)
 
         def may_plan() -> list[str]:
-            closed = barrier.closed
-            return (
-                cluster.readiness()
-                or leadership.readiness()
-                or ([f"binds: {closed}"] if closed else [])
-            )
+            return cluster.readiness() or leadership.readiness() or barrier.readiness()
 
         def may_answer() -> list[str]:
             return may_plan() or published.readiness()
@@ -136,10 +107,7 @@ class Runtime:
             reprieves=Reprieves(min_run_s=settings.min_run_s),
             dry_run=settings.dry_run,
         )
-        audit = Audit()
-        findings = Findings(
-            lambda seen: (*audit(seen), *policies.findings()), ports.announcer, clock
-        )
+        findings = Findings(Audit(policies.findings), ports.announcer, clock)
         self._reporter = Reporter(
             writer=ports.status,
             announcer=ports.announcer,
@@ -164,31 +132,24 @@ class Runtime:
         )
         dispatch.on_objection(self._cycle.poke)
 
-        # What belongs to a term: promises, holds and the plan.
-        def forget() -> None:
-            arrivals.forget()
-            ledger.forget()
-            published.plan = NO_PLAN
-
-        def begun() -> None:
-            forget()  # what a pass that was under way has promised since
-            if not self._is_draining:
-                barrier.open()
-            self._cycle.poke()
-
-        def ended() -> None:
-            if not self._is_draining:
-                barrier.lose_lease()
-            forget()
-
-        self._is_draining = False
-        self._terms = Rounds(timer, leadership.look, every_s=TERM_LOOK_S)
-        leadership.on_change(begun=begun, ended=ended)
+        # What belongs to a term.
+        self._leadership = leadership
+        self._office = Office(
+            leadership,
+            barrier,
+            forgetting=(arrivals, ledger, published),
+            plan_soon=self._cycle.poke,
+            commit_s=limits.commit_s,
+        )
 
         # What is told to those who look.
         for each in certificates:
             each.show_in(metrics)
-        self._looks = [Rounds(timer, each.look, every_s=rotation.LOOK_S) for each in certificates]
+        self._rounds = [
+            Rounds(timer, ledger.look_after, every_s=PROMISES_LOOK_S),
+            Rounds(timer, leadership.look, every_s=TERM_LOOK_S),
+            *(Rounds(timer, each.look, every_s=TLS_LOOK_S) for each in certificates),
+        ]
         metrics.holds.set_function(lambda: barrier.holds)
         self.pages = create_app(
             journal=journal,
@@ -211,33 +172,24 @@ class Runtime:
         """Listen to the cluster, plan, and tell."""
         self._ports.start()
         self._reporter.start()
-        for each in (self._rounds, *self._looks):
+        for each in self._rounds:
             each.start()
-        if self._leadership.is_shared:
-            self._terms.start()
-            self._leadership.start()
+        self._leadership.start()
         self._cycle.start()
 
     def drain(self) -> None:
         """Refuse what waits at the barrier, and whatever comes."""
-        self._is_draining = True
-        self._barrier.shut_down()
-        self._leadership.drain()
+        self._office.drain()
 
     async def finish(self) -> None:
-        """Wait for what was sent to the API server, then end every thread and connection.
-
-        The lease goes back before the threads end: nothing is sent by now, and somebody waits.
-        """
-        sent = asyncio.wrap_future(self._barrier.shut_down())
-        await asyncio.wait({sent}, timeout=self._commit_s)
-        await asyncio.to_thread(self._leadership.resign)
+        """Wait for what was sent to the API server, then end every thread and connection."""
+        await self._office.close()
         self.stop()
         await self._ports.aclose()
 
     def stop(self) -> None:
         """End every thread."""
-        for each in (self._rounds, self._terms, *self._looks):
+        for each in self._rounds:
             each.stop()
         self._errands.end()
         self._cycle.stop()

@@ -84,6 +84,10 @@ def test_no_room_has_more_than_a_dozen_modules(room: str) -> None:
     assert len(modules(room)) <= 12
 
 
+def test_who_knows_everyone_fits_on_a_few_pages() -> None:
+    assert len((PACKAGE / "wiring.py").read_text().splitlines()) < 200
+
+
 def test_the_page_names_every_room_and_no_other() -> None:
     table = PAGE.partition("## The rooms")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 import numpy as np
 
 from extender.audit.finding import Finding
@@ -16,7 +18,9 @@ from extender.model.snapshot import Snapshot
 class Audit:
     """Remembers the last answer: snapshots come many times a second, and are mostly alike."""
 
-    def __init__(self) -> None:
+    def __init__(self, besides: Callable[[], Iterable[Finding]] = tuple) -> None:
+        """*besides* gives what is known without any snapshot."""
+        self._besides = besides
         self._seen: Snapshot | None = None
         self._found: tuple[Finding, ...] = ()
 
@@ -25,7 +29,7 @@ class Audit:
         if self._seen is None or not _are_alike(self._seen, snapshot):
             self._found = audit(snapshot)
         self._seen = snapshot
-        return self._found
+        return self._found + tuple(self._besides())
 
 
 def audit(snapshot: Snapshot) -> tuple[Finding, ...]:

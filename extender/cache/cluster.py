@@ -33,6 +33,7 @@ from extender.model.reason import Problem
 from extender.model.resources import CPU, MEMORY, NOTHING, Resources
 from extender.model.snapshot import DisruptionBudget, ResourceQuota, Snapshot
 from extender.ports import Clock
+from extender.settings import Settings
 from extender.timing.freshness import Freshness
 
 #: Objects of a list that are taken in under one hold of the lock.
@@ -122,6 +123,16 @@ class Cluster:
         self.total = NOTHING
         #: Kept by those who follow the API server.
         self.freshness = Freshness()
+
+    @classmethod
+    def of(cls, settings: Settings, clock: Clock) -> Cluster:
+        """Begin an empty one, as was set at start."""
+        return cls(
+            clock,
+            QueuePolicy.of(settings),
+            stuck_s=settings.stuck_s,
+            budgets_are_gangs=settings.budgets_are_gangs,
+        )
 
     # ── told ──────────────────────────────────────────────────────────────────────────────
 

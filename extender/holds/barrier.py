@@ -210,11 +210,10 @@ class Barrier:
         """Count the pods whose bind waits or is under way."""
         return self._book.holds
 
-    @property
-    def closed(self) -> str | None:
-        """Say why no bind may come in, None while they may."""
+    def readiness(self) -> list[str]:
+        """Say why no bind may come in, if so."""
         cause = self._book.closed
-        return cause.text() if cause else None
+        return [f"binds: {cause.text()}"] if cause else []
 
     # The mailbox
 

@@ -1,14 +1,20 @@
-"""The barrier's view of the mirror: facts to judge by, and news to hear."""
+"""The barrier beside the mirror: facts to judge by, and news to hear."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 
 from extender.cache.cluster import Cluster
 from extender.cache.inflight import Stage
-from extender.holds.barrier import Barrier
+from extender.holds.barrier import Barrier, Observer
+from extender.holds.looptimer import LoopTimer
+from extender.holds.machine.book import Book
+from extender.holds.machine.cause import Cause
+from extender.holds.machine.limits import Limits
 from extender.model.gang import GangKey
 from extender.model.pod import Pod, PodUid, Shape
+from extender.ports import Clock, ClusterPorts
 from extender.promises.ledger import Ledger
 
 
@@ -68,6 +74,37 @@ class MirrorFacts:
                 if amount > 0:
                     wanted[name] = wanted.get(name, 0) + (0 if counted else amount)
         return all(amount <= room.amount(name) for name, amount in wanted.items())
+
+
+def barrier_beside(
+    cluster: Cluster,
+    ledger: Ledger,
+    ports: ClusterPorts,
+    limits: Limits,
+    timer: LoopTimer,
+    clock: Clock,
+    observer: Observer,
+    *,
+    is_open: bool,
+) -> Barrier:
+    """Put the barrier up where it hears what changes; unless *is_open*, it is opened by a term."""
+    barrier = Barrier(
+        Book(
+            MirrorFacts(cluster, ledger),
+            limits,
+            chance=random.random,
+            closed=None if is_open else Cause.LEASE_LOST,
+        ),
+        binder=ports.binder,
+        groups=ports.groups,
+        inflight=ledger,
+        undo=ports.undo,
+        timer=timer,
+        clock=clock,
+        observer=observer,
+    )
+    listen(cluster, ledger, barrier)
+    return barrier
 
 
 def listen(cluster: Cluster, ledger: Ledger, barrier: Barrier) -> None:

@@ -11,6 +11,7 @@ from extender.kube.act.events import ApiAnnouncer
 from extender.kube.act.evict import ApiEvictor
 from extender.kube.act.groups import LiveGroups
 from extender.kube.act.leases import ApiLeases
+from extender.kube.act.signs import ApiSigns
 from extender.kube.act.status import ApiStatusWriter
 from extender.kube.act.undo import CautiousUndo
 from extender.kube.act.wake import PipelinedWaker
@@ -69,6 +70,7 @@ def live_cluster(
         status=status,
         announcer=announcer,
         leases=ApiLeases(access, settings),
+        signs=ApiSigns(access, settings, mandate) if settings.pod_name else None,
         start=start,
         stop=stop,
         aclose=lambda: asyncio.gather(pipeline.aclose(), wake_ups.aclose()),

@@ -10,11 +10,12 @@ from extender.errors import BadConfiguration
 from extender.leadership.campaign import Campaign
 from extender.leadership.followed import FollowedLease
 from extender.leadership.own import OwnLease
+from extender.leadership.signpost import Signpost
 from extender.leadership.spans import Spans
 from extender.leadership.succession import CallsSoon, Succession
 from extender.leadership.term import Term
 from extender.metrics import Metrics
-from extender.ports import Clock, Leases, Mandate, OpenMandate
+from extender.ports import Clock, Leases, Mandate, OpenMandate, Signs
 from extender.settings import Settings
 
 
@@ -24,8 +25,10 @@ class Leadership:
     def __init__(self, settings: Settings, clock: Clock, loop: CallsSoon, metrics: Metrics) -> None:
         self._settings = settings
         self._clock = clock
+        self._metrics = metrics
         self._term = Term(clock.monotonic)
         self._campaign: Campaign | None = None
+        self._signpost: Signpost | None = None
         self.is_shared = settings.lease != "none"
         self.mandate: Mandate = self._term if self.is_shared else OpenMandate()
         self._succession = Succession(self._term, loop, metrics) if self.is_shared else None
@@ -35,8 +38,10 @@ class Leadership:
         if self._succession is not None:
             self._succession.on_change(begun=begun, ended=ended)
 
-    def stand(self, leases: Leases | None, *, is_warm: Callable[[], bool]) -> None:
-        """Say where the lease is; *is_warm* says whether we could lead."""
+    def stand(
+        self, leases: Leases | None, signs: Signs | None, *, is_warm: Callable[[], bool]
+    ) -> None:
+        """Say where the lease is, and what shows who leads; *is_warm*: whether we could."""
         if self._succession is None:
             return
         if leases is None:
@@ -62,6 +67,9 @@ class Leadership:
             else FollowedLease(leases, name, spans, self._clock, self._succession)
         )
         self._campaign = Campaign(keeper, self._succession)
+        if signs is not None:
+            self._signpost = Signpost(signs, self.mandate, self._metrics)
+            self.on_change(begun=self._signpost.begun, ended=lambda: None)
 
     def readiness(self) -> list[str]:
         """Say who leads while it is not us."""
@@ -73,18 +81,23 @@ class Leadership:
 
     def start(self) -> None:
         """Begin to keep the lease."""
-        if self._campaign is not None:
-            self._campaign.start()
+        for each in (self._campaign, self._signpost):
+            if each is not None:
+                each.start()
 
     def drain(self) -> None:
         """Hear that we are about to end.
 
         Our own lease we keep for what was sent; the scheduler beside us gives its back now.
         """
+        if self._signpost is not None:
+            self._signpost.retire()
         if self._succession is not None and self._settings.lease == "scheduler":
             self._succession.resign()
 
     def resign(self) -> None:
         """End the term and give the lease back; waits for the API server, but not for ever."""
+        if self._signpost is not None:
+            self._signpost.wait_until_retired()
         if self._campaign is not None:
             self._campaign.resign()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from extender.ports import Mandate
+
 _OVER = float("-inf")
 
 
@@ -43,3 +45,19 @@ class Term:
     def end(self) -> None:
         """End it now."""
         self._until = _OVER
+
+
+class InTerm:
+    """The `Mandate` of what belongs to one term: in the next it may not go on."""
+
+    def __init__(self, mandate: Mandate, number: int) -> None:
+        self._mandate = mandate
+        self._number = number
+
+    def current(self) -> int:
+        """Number that term while it is ours; then 0, whichever is ours by then."""
+        return self._number if self._mandate.holds(self._number) else 0
+
+    def holds(self, number: int) -> bool:
+        """Ask whether *number* is that term, and still ours."""
+        return number == self._number and self._mandate.holds(number)

@@ -1,23 +1,27 @@
-"""Runs a pod as it was applied: its containers as plain processes, in place of a kubelet.
+"""Runs a pod as it was applied: its containers as plain processes, in place of a container runtime.
 
-Commands, arguments, files, probes and rights are those that the API server has. Changed is only
-what a kubelet and a container runtime would provide and one shared machine cannot:
+Commands, arguments, variables, files, probes and rights are those that the API server has. Changed
+is only what a runtime would provide and one shared machine cannot:
 
 - a container without a command runs the entrypoint of our Dockerfile;
-- a mounted ConfigMap is a folder of ours, and arguments that name its mount path name the folder;
-- the pod has a loopback of its own, we do not: each of its ports becomes a free one, the same
+- a mounted ConfigMap or Secret is a folder of ours, and arguments that name its mount path name the
+  folder; an empty folder at /tmp is $TMPDIR;
+- the pod has a network of its own, we do not: each of its ports becomes a free one, the same
   wherever it is named (arguments, files, probes) or was left to its default;
-- the credentials of the pod lie at a path that is not ours: a kubeconfig with a real token of the
-  pod's service account takes their place, and nothing else is there to log in with.
+- the credentials of the pod lie at a path that is not ours: a kubeconfig with a real token, bound
+  to this very pod, takes their place, and nothing else is there to log in with.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+import shutil
 import ssl
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -36,6 +40,8 @@ from .users import User, write_kubeconfig
 
 ADDRESS = re.compile(r"\b(127\.0\.0\.1|0\.0\.0\.0):(\d+)\b")
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
+CREDENTIALS = "/var/run/secrets/kubernetes.io/serviceaccount"
+OWN_HOSTNAME = Path(__file__).with_name("own_hostname.py")
 
 # A kubelet asks from outside of the pod, where a container that listens on 127.0.0.1 alone is not
 # heard. On Linux all of 127/8 is this machine, so another address of it tells the difference.
@@ -59,10 +65,11 @@ class Ports(dict[int, int]):
 
 
 class Container(Program):
-    """One container; it is ready when all its probes are green."""
+    """One container; it has started when its startup probe is green."""
 
     def __init__(
         self,
+        pod: str,
         applied: Object,
         logs: Path,
         *,
@@ -70,29 +77,43 @@ class Container(Program):
         environment: Mapping[str, str],
         ports: Ports,
     ) -> None:
-        super().__init__(applied["name"], logs)
+        super().__init__(f"{pod}.{applied['name']}", logs)
         # Unlike other programs of a test it inherits nothing: no settings, no credentials.
         self._environment = dict(environment)
         self._applied = applied
         self._command = command
         self._ports = ports
+        self.image: str = applied["image"]
+        self.container: str = applied["name"]
+        startup = applied["startupProbe"]
+        self.start_s = startup["periodSeconds"] * startup["failureThreshold"]
 
     def command(self) -> Sequence[str | Path]:
         return self._command
 
+    def probe(self, kind: str) -> bool:
+        """Ask one applied probe; what has none is green for as long as it runs."""
+        asked = self._applied.get(kind)
+        return _is_green(self.url(asked["httpGet"])) if asked else self.is_running
+
     def probes(self) -> dict[str, bool]:
-        """Ask every applied probe; whether each is green, by the address that was asked."""
-        probes = [self._applied[kind] for kind in PROBES if kind in self._applied]
-        return {url: _is_green(url) for url in (self._url(probe["httpGet"]) for probe in probes)}
+        """Ask every applied probe; whether each is green, by its kind."""
+        return {kind: self.probe(kind) for kind in PROBES if kind in self._applied}
 
     def is_ready(self) -> bool:
-        return all(self.probes().values())
+        return self.probe("startupProbe")
 
-    def _url(self, asked: Object) -> str:
+    def url(self, asked: Object) -> str:
+        """Where a probe, written as `httpGet`, is answered on this machine."""
         declared = self._applied.get("ports", [])
         by_name = {each["name"]: each["containerPort"] for each in declared if "name" in each}
         port: int = by_name[asked["port"]] if asked["port"] in by_name else asked["port"]
-        return f"{asked['scheme'].lower()}://{POD_ADDRESS}:{self._ports[port]}{asked['path']}"
+        scheme = asked.get("scheme", "HTTP").lower()
+        return f"{scheme}://{POD_ADDRESS}:{self._ports[port]}{asked['path']}"
+
+    def answers(self, path: str) -> bool:
+        """Whether its operations port answers *path* with 200."""
+        return _is_green(self.url({"port": "ops", "path": path}))
 
 
 class AppliedPod:
@@ -100,28 +121,22 @@ class AppliedPod:
 
     def __init__(self, plane: ControlPlane, pod: Object) -> None:
         self._plane = plane
+        self._pod = pod
         self._spec = pod["spec"]
         self._namespace: str = pod["metadata"]["namespace"]
         self._account: str = self._spec["serviceAccountName"]
-        self._folder: Path = plane.folder / "pods" / pod["metadata"]["name"]
+        self.name: str = pod["metadata"]["name"]
+        self._folder: Path = plane.folder / "pods" / self.name
         self._kubeconfig = self._folder / "kubeconfig"
         self._mounted: dict[str, Path] = {}
-        self._ports = Ports()
+        #: Where each of its ports lies on this machine.
+        self.ports = Ports()
         self.user = f"system:serviceaccount:{self._namespace}:{self._account}"
         self.containers: list[Container] = []
 
     def __enter__(self) -> Self:
-        self._folder.mkdir(parents=True)
-        self._log_in()
-        for volume in self._spec["volumes"]:
-            if "configMap" in volume:
-                self._mounted[volume["name"]] = self._write_files(volume)
-        for applied in self._spec["containers"]:
-            container = self._container(applied)
-            self.containers.append(container)
-            # The plane shows its log when a test fails, and ends it if the next does not start.
-            self._plane.programs.append(container)
-            container.start()
+        self.mount()
+        self.start()
         return self
 
     def __exit__(
@@ -130,58 +145,118 @@ class AppliedPod:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.end()
+
+    def mount(self) -> None:
+        """Have all files; raises while the API server lacks one that is to be mounted."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir(parents=True)
+        self._log_in()
+        for volume in self._spec["volumes"]:
+            folder = self._folder / volume["name"]
+            folder.mkdir()
+            if "configMap" in volume:
+                self._write_config(volume["configMap"]["name"], folder)
+            elif "secret" in volume:
+                self._write_secret(volume["secret"], folder)
+            self._mounted[volume["name"]] = folder
+
+    def start(self) -> None:
+        """Start every container and wait until it has started."""
+        self.containers = [self._container(applied) for applied in self._spec["containers"]]
+        # The plane shows their logs when a test fails, and ends them if one does not start.
+        self._plane.programs.extend(self.containers)
+        with ThreadPoolExecutor() as all_at_once:
+            [*all_at_once.map(Container.start, self.containers)]
+
+    def keep_up(self) -> None:
+        """Start again what has ended."""
         for container in self.containers:
-            container.terminate()
+            if not container.is_running:
+                container.restart()
+
+    def end(self) -> None:
+        """Ask all containers at once to end; insist after the grace that was applied."""
+        for container in self.containers:
+            container.stop_s = self._spec["terminationGracePeriodSeconds"]
+        with ThreadPoolExecutor() as all_at_once:
+            [*all_at_once.map(Container.terminate, self.containers)]
+
+    def is_ready(self) -> bool:
+        return all(container.probe("readinessProbe") for container in self.containers)
+
+    def container(self, name: str) -> Container:
+        return next(each for each in self.containers if each.container == name)
 
     def _log_in(self) -> None:
-        token = self._plane.kubectl("create", "token", self._account, "-n", self._namespace)
+        bound = ("--bound-object-kind=Pod", f"--bound-object-name={self.name}")
+        token = self._plane.kubectl("create", "token", self._account, "-n", self._namespace, *bound)
         server = self._plane.apiserver
         user = User(self.user, token=token.strip())
         write_kubeconfig(self._kubeconfig, user, server.url, server.certificate)
 
-    def _write_files(self, volume: Object) -> Path:
-        name: str = volume["name"]
-        folder = self._folder / name
-        folder.mkdir()
-        applied = self._plane.api.get("configmaps", volume["configMap"]["name"], self._namespace)
+    def _write_config(self, name: str, folder: Path) -> None:
+        applied = self._plane.api.get("configmaps", name, self._namespace)
         for file, text in applied["data"].items():
-            config = yaml.safe_load(self._ports.moved(text))
+            config = yaml.safe_load(self.ports.moved(text))
             if config["kind"] == "KubeSchedulerConfiguration":
                 config["clientConnection"]["kubeconfig"] = str(self._kubeconfig)
             (folder / file).write_text(yaml.safe_dump(config, sort_keys=False))
-        return folder
+
+    def _write_secret(self, volume: Object, folder: Path) -> None:
+        applied = self._plane.api.get("secrets", volume["secretName"], self._namespace)
+        for file, content in applied["data"].items():
+            (folder / file).write_bytes(base64.b64decode(content))
+            (folder / file).chmod(volume["defaultMode"])
 
     def _container(self, applied: Object) -> Container:
         program, *arguments = applied.get("command") or entrypoint()
         arguments += applied.get("args", [])
         known = {"gang-extender": self._extender, "kube-scheduler": self._scheduler}
-        path, left_to_default, environment = known[program]()
-        applied_variables = {each["name"]: each["value"] for each in applied.get("env", [])}
+        path, left_to_default, environment = known[program](applied)
+        here = [self._here(word, applied) for word in arguments]
+        as_container: list[str | Path] = [sys.executable, "-IS", OWN_HOSTNAME, self.name]
         return Container(
+            self.name,
             applied,
             self._plane.logs,
-            command=[path, *(self._here(word, applied) for word in arguments), *left_to_default],
-            environment={**environment, **applied_variables},
-            ports=self._ports,
+            command=[*as_container, path, *here, *left_to_default],
+            environment={**environment, **self._variables(applied)},
+            ports=self.ports,
         )
+
+    def _variables(self, applied: Object) -> dict[str, str]:
+        variables = {each["name"]: self._value(each) for each in applied.get("env", [])}
+        for mount in applied.get("volumeMounts", []):
+            if mount["mountPath"] == "/tmp":  # noqa: S108 - a path in a container
+                variables["TMPDIR"] = str(self._mounted[mount["name"]])
+        return variables
+
+    def _value(self, variable: Object) -> str:
+        if "value" in variable:
+            return str(variable["value"])
+        found: Object = self._pod
+        for step in variable["valueFrom"]["fieldRef"]["fieldPath"].split("."):
+            found = found[step]
+        return str(found)
 
     def _here(self, word: str, applied: Object) -> str:
         for mount in applied.get("volumeMounts", []):
-            if folder := self._mounted.get(mount["name"]):
-                word = word.replace(mount["mountPath"], str(folder))
-        return self._ports.moved(word)
+            path = re.escape(mount["mountPath"])
+            word = re.sub(rf"(?<![\w/]){path}(?=/|$)", str(self._mounted[mount["name"]]), word)
+        return self.ports.moved(word)
 
-    def _extender(self) -> tuple[Path, list[str], dict[str, str]]:
-        environment = {
-            "PYTHONPATH": str(REPOSITORY),
-            "KUBECONFIG": str(self._kubeconfig),
-            "GANG_EXTENDER_LISTEN": self._ports.moved(HOOKS),
-        }
+    def _extender(self, applied: Object) -> tuple[Path, list[str], dict[str, str]]:
+        environment = {"PYTHONPATH": str(REPOSITORY)}
+        if any(mount["mountPath"] == CREDENTIALS for mount in applied["volumeMounts"]):
+            environment["KUBECONFIG"] = str(self._kubeconfig)
+        if not any(word.startswith("--listen") for word in applied["args"]):
+            environment["GANG_EXTENDER_LISTEN"] = self.ports.moved(HOOKS)
         return Path(sys.executable).with_name("gang-extender"), [], environment
 
-    def _scheduler(self) -> tuple[Path, list[str], dict[str, str]]:
+    def _scheduler(self, applied: Object) -> tuple[Path, list[str], dict[str, str]]:
         left_to_default = [
-            f"--secure-port={self._ports[SCHEDULER_PORT]}",
+            f"--secure-port={self.ports[SCHEDULER_PORT]}",
             f"--authentication-kubeconfig={self._kubeconfig}",
             f"--authorization-kubeconfig={self._kubeconfig}",
         ]

@@ -110,8 +110,12 @@ class ApiServer(Program):
         admin_token: str,
         audit: bool,
         audit_reads: bool = False,
+        service_accounts: bool = False,
     ) -> None:
         super().__init__("kube-apiserver", logs)
+        # Both need kube-controller-manager: a service account for every pod, and somebody who takes
+        # the not-ready taint off new nodes.
+        self._without = [*["ServiceAccount"] * (not service_accounts), "TaintNodesByCondition"]
         self.audit_log = logs / "audit.log" if audit else None
         self._audit_policy = AUDIT_POLICY_WITH_READS if audit_reads else AUDIT_POLICY
         self._binary = binary
@@ -150,9 +154,7 @@ class ApiServer(Program):
             f"--service-account-signing-key-file={self.key}",
             "--service-account-issuer=https://kubernetes.default.svc",
             "--service-cluster-ip-range=10.0.0.0/24",
-            # Both need kube-controller-manager: a service account for every pod, and somebody who
-            # takes the not-ready taint off new nodes.
-            "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+            f"--disable-admission-plugins={','.join(self._without)}",
             "--allow-privileged=true",
             # Tests clean up by collection; the default is one after the other.
             "--delete-collection-workers=16",

@@ -63,7 +63,13 @@ class ControlPlane:
     kwok: Kwok
 
     def __init__(
-        self, folder: Path, *, audit: bool = True, audit_reads: bool = False, kwok: bool = True
+        self,
+        folder: Path,
+        *,
+        audit: bool = True,
+        audit_reads: bool = False,
+        kwok: bool = True,
+        service_accounts: bool = False,
     ) -> None:
         self.folder = folder
         self.logs = folder / "logs"
@@ -72,6 +78,8 @@ class ControlPlane:
         self._runs_kwok = kwok
         self._audits = audit
         self._audits_reads = audit_reads
+        # Whether pods get the credentials of their accounts, which kube-controller-manager makes.
+        self._has_service_accounts = service_accounts
         self._users = everyone()
         self._apis: list[Api] = []
 
@@ -107,6 +115,7 @@ class ControlPlane:
                 admin_token=self._users["admin"].token,
                 audit=self._audits,
                 audit_reads=self._audits_reads,
+                service_accounts=self._has_service_accounts,
             )
         )
         for role, user in self._users.items():
@@ -247,11 +256,14 @@ class ControlPlane:
 
     def audited(self, user: str) -> list[Object]:
         """The audit events of one user so far: of writes, and of reads where they are audited."""
+        # A request that was refused before anybody knew who asked has a user without a name.
+        return [e for e in self.audit_events() if e["user"].get("username") == user]
+
+    def audit_events(self) -> list[Object]:
+        """All audit events so far."""
         assert self.apiserver.audit_log is not None, "this control plane was started unaudited"
         with self.apiserver.audit_log.open() as lines:
-            events = [json.loads(line) for line in lines if line.endswith("\n")]
-        # A request that was refused before anybody knew who asked has a user without a name.
-        return [event for event in events if event["user"].get("username") == user]
+            return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def _name_for(self, program: str) -> str:
         """The same name the first time, then with a number: each has a log file of its own."""

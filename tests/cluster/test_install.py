@@ -7,40 +7,21 @@ name, and neither can a probe. So this cluster has nothing but what README's com
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import pytest
 import yaml
 
 from extender.settings import Settings
-from tests.test_readme import ROOT, commands
+from tests.test_readme import commands
 
 from . import objects
-from .api import Object
-from .applied import AppliedPod
 from .conftest import planes
-from .control_plane import ControlPlane
+from .installation import Installation, empty_cluster
+from .users import EXTENDER_NAMESPACE
 from .waiting import wait_for
 
 LEASES = "leases.coordination.k8s.io/v1"
-HOME = "gang-system"
-
-
-@dataclass(frozen=True, slots=True)
-class Installed:
-    """A cluster with the applied pair, and the example gang handed to it."""
-
-    plane: ControlPlane
-    pod: AppliedPod
-
-    def members(self) -> list[Object]:
-        return self.plane.api.list("pods", "default", labels="batch.kubernetes.io/job-name=train")
-
-    def refused(self) -> list[str]:
-        """All that the pair asked of the API server and had no right to."""
-        events = self.plane.audited(self.pod.user)
-        refused = [e for e in events if e.get("responseStatus", {}).get("code") == 403]
-        return [f"{event['verb']} {event['requestURI']}" for event in refused]
 
 
 @pytest.fixture(scope="module")
@@ -49,78 +30,57 @@ def installed(
     controllers_binary: None,
     tmp_path_factory: pytest.TempPathFactory,
     request: pytest.FixtureRequest,
-) -> Iterator[Installed]:
-    *install, hand_in_a_gang = [c for c in commands() if c.startswith("kubectl apply")]
-    with (
-        ControlPlane(tmp_path_factory.mktemp("installed"), audit_reads=True) as plane,
-        plane.controllers(),
-    ):
-        request.config.stash[planes].append(plane)
-        plane.api.create(*(objects.node(f"node-{index}") for index in range(3)))
-        for command in install:
-            type_in(plane, command)
-        with AppliedPod(plane, one_pod(plane)) as pod:
-            type_in(plane, hand_in_a_gang)
-            yield Installed(plane, pod)
+) -> Iterator[Installation]:
+    install, hand_in_a_gang = [c for c in commands() if c.startswith("kubectl apply")]
+    with empty_cluster(tmp_path_factory.mktemp("installed")) as made, made.plane.scheduler():
+        request.config.stash[planes].append(made.plane)
+        made.shell.type(install)
+        made.shell.type(hand_in_a_gang)
+        yield made
 
 
-def type_in(plane: ControlPlane, command: str) -> None:
-    _, *words, path = command.split()
-    plane.kubectl(*words, ROOT / path)
+def test_the_example_gang_starts_after_two_commands(installed: Installation) -> None:
+    job = "batch.kubernetes.io/job-name=train"
 
-
-def one_pod(plane: ControlPlane) -> Object:
-    """One of what kube-controller-manager made of the applied Deployment, past all admission."""
-    pod, _ = wait_for(
-        lambda: len(pods := plane.api.list("pods")) == 2 and pods,
-        30,
-        "the Deployment has its pods",
-        seeing=lambda: [each["status"] for each in plane.api.list("replicasets.apps/v1")],
-    )
-    return pod
-
-
-def test_the_example_gang_starts(installed: Installed) -> None:
     def nodes() -> list[str | None]:
-        return [objects.node_of(member) for member in installed.members()]
+        members = installed.plane.api.list("pods", "default", labels=job)
+        return [objects.node_of(member) for member in members]
 
     wait_for(
         lambda: len(nodes()) == 3 and all(nodes()),
-        30,
+        120,
         "3 members are bound",
-        seeing=lambda: f"on nodes {nodes()}; refused: {sorted(set(installed.refused()))}",
+        seeing=lambda: [nodes(), sorted(set(installed.refused())), installed.kubelet.problems],
     )
 
 
 @pytest.mark.parametrize("scheduler", Settings().scheduler_name)
 def test_a_gang_of_every_scheduler_name_that_we_serve_starts(
-    installed: Installed, scheduler: str
+    installed: Installation, scheduler: str
 ) -> None:
-    api, name = installed.plane.api, f"for-{scheduler}"
-    api.create(
-        objects.pod_group(name, "default", 2),
-        *objects.pods(2, name, "default", gang=name, scheduler=scheduler),
-    )
-
-    def nodes() -> list[str | None]:
-        return [objects.node_of(api.get("pods", f"{name}-{i}", "default")) for i in range(2)]
-
-    wait_for(lambda: all(nodes()), 30, "2 members are bound", seeing=nodes)
+    assert installed.start_gang(f"for-{scheduler}", scheduler)
 
 
-def test_every_applied_probe_is_green(installed: Installed) -> None:
-    probes = [container.probes() for container in installed.pod.containers]
+def test_two_pairs_are_ready_on_two_nodes(installed: Installation) -> None:
+    pairs = installed.pods()
+    about = [installed.plane.api.get("pods", each.name, EXTENDER_NAMESPACE) for each in pairs]
 
-    assert [len(asked) for asked in probes] == [2, 1]
+    assert len({objects.node_of(each) for each in about}) == 2
+
+
+def test_every_applied_probe_is_green_in_both_pairs(installed: Installation) -> None:
+    probes = [each.probes() for pair in installed.pods() for each in pair.containers]
+
+    assert [len(asked) for asked in probes] == [3, 2] * 2
     assert all(green for asked in probes for green in asked.values()), probes
 
 
 def test_the_scheduler_leads_by_the_lease_that_its_configuration_names(
-    installed: Installed,
+    installed: Installation,
 ) -> None:
     (applied,) = [
         thing
-        for thing in installed.plane.api.list("configmaps", "gang-system")
+        for thing in installed.plane.api.list("configmaps", EXTENDER_NAMESPACE)
         if "scheduler-config.yaml" in thing["data"]
     ]
     election = yaml.safe_load(applied["data"]["scheduler-config.yaml"])["leaderElection"]
@@ -134,26 +94,63 @@ def test_the_scheduler_leads_by_the_lease_that_its_configuration_names(
     )
 
 
-def test_the_only_lease_is_the_schedulers(installed: Installed) -> None:
-    leases = [lease["metadata"]["name"] for lease in installed.plane.api.list(LEASES, HOME)]
+def test_the_only_lease_is_the_schedulers_and_the_extender_beside_its_holder_leads(
+    installed: Installation,
+) -> None:
+    leader, standby = installed.leader_and_standby()
+    (lease,) = installed.plane.api.list(LEASES, EXTENDER_NAMESPACE)
 
-    assert leases == ["gang-scheduler"]
+    assert lease["metadata"]["name"] == "gang-scheduler"
+    assert lease["spec"]["holderIdentity"].rpartition("_")[0] == leader.name
+    assert standby.is_ready()
+
+
+def test_a_standby_changes_nothing_while_a_gang_starts(installed: Installation) -> None:
+    leader, standby = installed.leader_and_standby()
+    since = datetime.now(UTC)
+    installed.start_gang("while-one-stands-by", "gang-scheduler")
+
+    assert installed.acts_of(leader, since)
+    assert installed.asked_by(standby)
+    assert installed.acts_of(standby, since) == []
 
 
 def test_the_account_of_the_pair_may_delete_pods_because_a_scheduler_may(
-    installed: Installed,
+    installed: Installation,
 ) -> None:
-    asked = ("auth", "can-i", "delete", "pods", f"--as={installed.pod.user}")
+    user = installed.pods()[0].user
 
-    assert installed.plane.kubectl(*asked).strip() == "yes"
+    assert (
+        installed.plane.kubectl("auth", "can-i", "delete", "pods", f"--as={user}").strip() == "yes"
+    )
 
 
-def test_the_pair_has_every_right_that_it_asks_for(installed: Installed) -> None:
+def test_a_gang_starts_when_the_leading_pair_is_gone(installed: Installation) -> None:
+    leader, standby = installed.leader_and_standby()
+    installed.plane.api.delete("pods", leader.name, EXTENDER_NAMESPACE)
+
+    assert installed.start_gang("after-the-leader", "gang-scheduler")
+    now_leads, new = installed.leader_and_standby()
+    assert leader.name not in (now_leads.name, new.name)
+    assert standby.name in (now_leads.name, new.name)
+
+
+def test_a_rolling_update_comes_through_and_gangs_start_after_it(installed: Installation) -> None:
+    before = {pair.name for pair in installed.pods()}
+    deployment = "-n gang-system deployment/gang-scheduler"
+    installed.shell.type(f"kubectl rollout restart {deployment}")
+    installed.shell.type(f"kubectl rollout status --timeout=240s {deployment}")
+
+    assert before.isdisjoint(pair.name for pair in installed.pods())
+    assert installed.start_gang("after-the-update", "gang-scheduler")
+
+
+def test_the_pair_has_every_right_that_it_asks_for(installed: Installation) -> None:
     def phase() -> str:
         group = installed.plane.api.get(objects.POD_GROUPS, "train", "default")
         return str(group.get("status", {}).get("phase"))
 
     # By then it has read, led, bound and told.
-    wait_for(lambda: phase() == "Running", 30, "the gang is said to run", seeing=phase)
+    wait_for(lambda: phase() == "Running", 60, "the gang is said to run", seeing=phase)
 
     assert installed.refused() == []

@@ -380,13 +380,13 @@ def test_losing_the_lease_refuses_what_waits_and_lets_what_was_sent_finish():
     scene.barrier.lose_lease()
 
     assert waiting.result(0) == Cause.LEASE_LOST.text(OTHER)
-    assert scene.barrier.closed == Cause.LEASE_LOST.text()
+    assert scene.barrier.readiness() == [f"binds: {Cause.LEASE_LOST.text()}"]
     assert not any(each.done() for each in sent)
     for uid in ("w-0", "w-1"):
         scene.binder.say(uid)
     assert [each.result(0) for each in sent] == ["", ""]
     scene.barrier.open()
-    assert scene.barrier.closed is None
+    assert scene.barrier.readiness() == []
 
 
 def test_shutting_down_waits_for_what_was_sent():

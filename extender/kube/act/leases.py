@@ -41,8 +41,7 @@ class ApiLeases:
 
     def __init__(self, access: Access, settings: Settings) -> None:
         self._access = access
-        self._name = settings.lease_name or "gang-extender"
-        self._namespace = settings.lease_namespace or _namespace_of_this_pod()
+        self._namespace, _, self._name = lease_name(settings).partition("/")
         within = quote(self._namespace, safe="")
         self._all = f"/apis/coordination.k8s.io/v1/namespaces/{within}/leases"
         self._path = f"{self._all}/{quote(self._name, safe='')}"
@@ -98,7 +97,14 @@ def _lease(body: bytes) -> Lease:
     )
 
 
-def _namespace_of_this_pod() -> str:
+def lease_name(settings: Settings) -> str:
+    """Name the Lease that counts, as namespace/name."""
+    namespace = settings.lease_namespace or settings.pod_namespace or namespace_of_this_pod()
+    return f"{namespace}/{settings.lease_name or 'gang-extender'}"
+
+
+def namespace_of_this_pod() -> str:
+    """Give the namespace in which we run, as far as anybody told us."""
     try:
         return _NAMESPACE.read_text("utf-8").strip()
     except OSError:
