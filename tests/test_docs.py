@@ -13,8 +13,6 @@ import msgspec
 import pytest
 import yaml
 
-from extender import policyfile
-from extender.audit import namespaces, queues
 from extender.cli.main import main
 from extender.kube.decode import membership, objects
 from extender.model.queue import (
@@ -72,16 +70,6 @@ def test_the_concepts_name_the_keys_of_groups_in_the_order_in_which_they_win() -
     ours = re.search(r"one of ours\n\(([^)]*)\)", rest)
     assert ours is not None
     assert tuple(re.findall(r"`([^`]+)`", ours[1])) == Settings().scheduler_name
-
-
-def test_the_findings_of_the_manual_are_those_there_are() -> None:
-    text = (DOCS / "operations.md").read_text().partition("## Findings")[2].partition("\n## ")[0]
-    shown = re.findall(r"^\| (\w+) \| `(\w+)` \|", text, re.M)
-
-    known = [("Queue", reason) for reason in queues.REASONS]
-    known += [("Policy", reason) for reason in policyfile.REASONS]
-    known += [(kind, reason) for kind, all_ in namespaces.REASONS.items() for reason in all_]
-    assert sorted(shown) == sorted(known)
 
 
 def test_the_plan_of_the_namespaces_page_is_what_it_shows() -> None:
