@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := words
-.PHONY: words demo test check cluster cluster-matrix soak bench image lock clean
+.PHONY: words demo test check cluster cluster-matrix soak bench tables image lock clean
 
 words:
 	@echo "make demo      a gang held and then started, on an embedded cluster, in a minute"
@@ -15,6 +15,7 @@ words:
 	@echo "make check     format, lint, types and layers only"
 	@echo "make cluster   a real control plane with the extender, to play with (Ctrl-C ends it)"
 	@echo "make bench     the budgets, measured"
+	@echo "make tables    the tables of the manual, written anew from the code"
 	@echo "make image     the container image (needs a Docker engine)"
 
 # Nothing is installed twice: the stamp is older than what it was made from only after a change.
@@ -63,6 +64,10 @@ soak: $(READY)
 
 bench: $(READY)
 	@$(BIN)/python -m tests.bench
+
+# The tables of the manual, from the code they speak of.
+tables: $(READY)
+	@$(BIN)/python -m tests.tables
 
 image:
 	docker build --tag gang-extender:dev .

@@ -13,8 +13,6 @@ import msgspec
 import pytest
 import yaml
 
-from extender import policyfile
-from extender.audit import namespaces, queues
 from extender.cli.main import main
 from extender.kube.decode import membership, objects
 from extender.model.queue import (
@@ -30,9 +28,10 @@ from extender.settings import Settings
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
-#: Of operators that our pages tell how to set up, and of pip.
+#: Of operators that our pages tell how to set up, of kube-batch, and of pip.
 FOREIGN_FLAGS = {
     "--batch-scheduler", "--gang-scheduling", "--gang-scheduler-name", "--require-hashes",
+    "--scheduler-conf", "--leader-elect", "--schedule-period", "--priority-class",
 }  # fmt: skip
 #: Roots of the paths that our pages may name.
 FOLDERS = ("extender", "tests", "manifests", "docs")
@@ -74,22 +73,22 @@ def test_the_concepts_name_the_keys_of_groups_in_the_order_in_which_they_win() -
     assert tuple(re.findall(r"`([^`]+)`", ours[1])) == Settings().scheduler_name
 
 
-def test_the_findings_of_the_manual_are_those_there_are() -> None:
-    text = (DOCS / "operations.md").read_text().partition("## Findings")[2].partition("\n## ")[0]
-    shown = re.findall(r"^\| (\w+) \| `(\w+)` \|", text, re.M)
+#: Every plan that a page shows with what it prints: page, command, output.
+SHOWN_PLANS = [
+    (page.stem, *shown.partition("\n")[::2])
+    for page in DOCS.rglob("*.md")
+    for shown in re.findall(
+        r"^```console\n\$ (gang-extender plan .*?)^```$", page.read_text(), re.M | re.S
+    )
+]
 
-    known = [("Queue", reason) for reason in queues.REASONS]
-    known += [("Policy", reason) for reason in policyfile.REASONS]
-    known += [(kind, reason) for kind, all_ in namespaces.REASONS.items() for reason in all_]
-    assert sorted(shown) == sorted(known)
 
-
-def test_the_plan_of_the_namespaces_page_is_what_it_shows() -> None:
-    page = (DOCS / "namespaces.md").read_text()
-    (shown,) = re.findall(r"^```console\n(.*?)^```$", page, re.M | re.S)
-    command, _, output = shown.partition("\n")
+@pytest.mark.parametrize(("page", "command", "output"), SHOWN_PLANS, ids=lambda text: text[:40])
+def test_a_plan_that_a_page_shows_is_what_the_command_prints(
+    page: str, command: str, output: str
+) -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", "extender", *command.removeprefix("$ ").split()[1:]],
+        [sys.executable, "-m", "extender", *command.split()[1:]],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -164,7 +163,20 @@ def test_every_file_of_ours_that_a_page_names_exists(page: Path) -> None:
         assert list(ROOT.glob(shown.rstrip("/"))), shown
 
 
+def anchors(page: Path) -> set[str]:
+    """Give the names by which the headings of *page* can be linked to, as forges make them."""
+    headings = re.findall(
+        r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S), re.M
+    )
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @EVERY_PAGE
 def test_every_link_between_pages_leads_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
-        assert target.startswith("https://") or (page.parent / target).exists(), target
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if target.startswith("https://"):
+            continue
+        place, _, anchor = target.partition("#")
+        led_to = (page.parent / place).resolve() if place else page
+        assert led_to.exists(), target
+        assert not anchor or anchor in anchors(led_to), target

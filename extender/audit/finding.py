@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 QUEUE = "Queue"
 NAMESPACE = "Namespace"
@@ -12,6 +13,15 @@ POLICY = "Policy"
 
 #: The one reason that several kinds share: something that is written does nothing here.
 WITHOUT_EFFECT = "WithoutEffect"
+
+
+class Flaw(NamedTuple):
+    """What a reason of findings stands for; the manual prints it."""
+
+    #: What is wrong with the object.
+    wrong: str
+    #: What we do about it until somebody mends it.
+    meanwhile: str
 
 
 @dataclass(frozen=True, slots=True)
