@@ -264,6 +264,14 @@ class Leases(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A right that we lack: as whom we asked, and a sentence with the mend."""
+
+    account: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPorts:
     """One cluster, real or simulated: how it is heard and acted upon."""
 
@@ -276,6 +284,8 @@ class ClusterPorts:
     announcer: Announcer
     #: None where nobody else could lead.
     leases: Leases | None = None
+    #: Says what we were refused lately for want of a right.
+    refused: Callable[[], Sequence[Refused]] = lambda: ()
     #: Begins to tell the cache what changes.
     start: Callable[[], None]
     #: Ends every thread.

@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from extender.audit.everything import Audit
+from extender.audit.finding import ACCOUNT, RIGHT_MISSING, Finding
 from extender.cache.assignment import QueuePolicy
 from extender.cache.cluster import Cluster
 from extender.cycle import Cycle, Published
@@ -31,7 +32,7 @@ from extender.metrics import Metrics
 from extender.plan.decision import NO_PLAN
 from extender.plan.planner import make_plan
 from extender.policyfile import PolicyFile
-from extender.ports import Clock, ClusterPorts, Mandate, WakeOrder
+from extender.ports import Clock, ClusterPorts, Mandate, Refused, WakeOrder
 from extender.promises.arrivals import Arrivals
 from extender.promises.ledger import LOOK_S, Ledger
 from extender.promises.tickets import Tickets
@@ -192,13 +193,17 @@ class Runtime:
         metrics.holds.set_function(lambda: barrier.holds)
         self.pages = create_app(
             journal=journal,
-            findings=lambda: findings.current,
+            findings=lambda: _with_rights(findings.current, ports.refused()),
             policies=policies,
             metrics=metrics,
             readiness=may_answer,
             warmth=cluster.readiness,
             standby=leadership.readiness,
-            notes=lambda: [*news.notes(), *(each.problem for each in certificates if each.problem)],
+            notes=lambda: [
+                *news.notes(),
+                *(each.problem for each in certificates if each.problem),
+                *(f"rights: {each.why}" for each in ports.refused()),
+            ],
             silence=lambda: cluster.freshness.silence(clock.monotonic()),
         )
 
@@ -243,3 +248,11 @@ class Runtime:
         self._cycle.stop()
         self._reporter.stop()
         self._ports.stop()
+
+
+def _with_rights(
+    found: Sequence[Finding] | None, refused: Sequence[Refused]
+) -> Sequence[Finding] | None:
+    """Add the rights we lack, also before the first plan: without some of them none is made."""
+    missing = [Finding(ACCOUNT, each.account, RIGHT_MISSING, each.why) for each in refused]
+    return (*(found or ()), *missing) if missing else found

@@ -69,6 +69,7 @@ def live_cluster(
         status=status,
         announcer=announcer,
         leases=ApiLeases(access, settings),
+        refused=access.missing_rights.lately,
         start=start,
         stop=stop,
         aclose=lambda: asyncio.gather(pipeline.aclose(), wake_ups.aclose()),
