@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from extender.audit.everything import Audit
+from extender.audit.rights import with_missing_rights
 from extender.cache.cluster import Cluster
 from extender.cycle import Cycle, Published
 from extender.evictions.dispatch import Dispatch
@@ -54,8 +55,7 @@ class Runtime:
         certificates: Sequence[Certificates] = (),
     ) -> None:
         metrics, journal, published = Metrics(), Journal(), Published()
-        policies = PolicyFile(settings.config)
-        limits = Limits.of(settings)
+        policies, limits = PolicyFile(settings.config), Limits.of(settings)
 
         # What is heard, and whether we may act upon it.
         timer = LoopTimer(loop)
@@ -153,13 +153,16 @@ class Runtime:
         metrics.holds.set_function(lambda: barrier.holds)
         self.pages = create_app(
             journal=journal,
-            findings=lambda: findings.current,
+            findings=lambda: with_missing_rights(findings.current, ports.refused()),
             policies=policies,
             metrics=metrics,
             readiness=may_answer,
             warmth=cluster.readiness,
             standby=leadership.readiness,
-            notes=lambda: [*news.notes(), *(each.problem for each in certificates if each.problem)],
+            notes=lambda: [
+                *news.notes(),
+                *(each.problem for each in (*certificates, *ports.refused()) if each.problem),
+            ],
             silence=lambda: cluster.freshness.silence(clock.monotonic()),
         )
 

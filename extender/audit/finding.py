@@ -10,9 +10,12 @@ from typing import NamedTuple
 QUEUE = "Queue"
 NAMESPACE = "Namespace"
 POLICY = "Policy"
+ACCOUNT = "ServiceAccount"
 
 #: The one reason that several kinds share: something that is written does nothing here.
 WITHOUT_EFFECT = "WithoutEffect"
+#: The account we act as lacks a right.
+RIGHT_MISSING = "RightMissing"
 
 
 class Flaw(NamedTuple):
@@ -28,7 +31,7 @@ class Flaw(NamedTuple):
 class Finding:
     """What is wrong with an object that people wrote, and the mend."""
 
-    #: `Queue`, `Namespace`, or `Policy` for the policy file.
+    #: `Queue`, `Namespace`, `Policy` for the policy file, `ServiceAccount` for whom we act as.
     kind: str
     name: str
     #: One word, the same in event, condition, metric and command.
