@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from extender import policyfile
-from extender.audit import namespaces, queues
+from extender.audit import finding, namespaces, queues
 from extender.cli.main import main
 from extender.kube.decode import membership, objects
 from extender.model.queue import (
@@ -79,6 +79,7 @@ def test_the_findings_of_the_manual_are_those_there_are() -> None:
     shown = re.findall(r"^\| (\w+) \| `(\w+)` \|", text, re.M)
 
     known = [("Queue", reason) for reason in queues.REASONS]
+    known += [("ServiceAccount", finding.RIGHT_MISSING)]
     known += [("Policy", reason) for reason in policyfile.REASONS]
     known += [(kind, reason) for kind, all_ in namespaces.REASONS.items() for reason in all_]
     assert sorted(shown) == sorted(known)

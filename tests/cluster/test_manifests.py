@@ -79,8 +79,9 @@ def test_the_overlays_role_names_the_lease_that_its_scheduler_configuration_name
     roles = [r for r in of_kind(overlay, "Role") if r["rules"][0]["resources"] == ["leases"]]
     named = [rule["resourceNames"] for r in roles for rule in r["rules"] if "resourceNames" in rule]
 
-    assert named == [[election["resourceName"]]]
-    assert [r["metadata"]["namespace"] for r in roles] == [election["resourceNamespace"]]
+    # Whoever leads by it, and whoever follows.
+    assert named == [[election["resourceName"]]] * 2
+    assert {r["metadata"]["namespace"] for r in roles} == {election["resourceNamespace"]}
 
 
 def test_the_overlays_pod_mounts_the_config_map_that_it_brings(overlay: list[Object]) -> None:
