@@ -98,6 +98,8 @@ class ApiServer(Program):
     """kube-apiserver with TLS, RBAC and users known by their tokens."""
 
     port_count = 1
+    #: As `WatchList=false`; for tests of what other API servers do.
+    feature_gates = ""
 
     def __init__(
         self,
@@ -163,6 +165,8 @@ class ApiServer(Program):
             policy = self.audit_log.with_name("audit-policy.yaml")
             policy.write_text(json.dumps(self._audit_policy))
             command += [f"--audit-policy-file={policy}", f"--audit-log-path={self.audit_log}"]
+        if self.feature_gates:
+            command.append(f"--feature-gates={self.feature_gates}")
         return command
 
     def is_ready(self) -> bool:

@@ -39,7 +39,7 @@ class Right(NamedTuple):
         """Say in a sentence what is missing, and the mend."""
         return (
             f"{self.user} may not {self.verb} {self.resource};"
-            " grant it as manifests/base/rbac.yaml does, docs/rights.md says what it is for"
+            " grant it as our manifests do: docs/rights.md says where, and what for"
         )
 
 
