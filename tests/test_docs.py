@@ -180,3 +180,40 @@ def test_every_link_between_pages_leads_somewhere(page: Path) -> None:
         led_to = (page.parent / place).resolve() if place else page
         assert led_to.exists(), target
         assert not anchor or anchor in anchors(led_to), target
+
+
+INDEX = DOCS / "README.md"
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.stem)
+def test_every_page_of_the_manual_is_in_its_index(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)", INDEX.read_text())
+    listed = {(DOCS / target).resolve() for target in targets}
+
+    # A folder is listed with all that is in it.
+    assert page == INDEX or {page, page.parent} & (listed - {DOCS})
+
+
+@EVERY_PAGE
+def test_every_test_that_a_page_names_exists(page: Path) -> None:
+    named = set(spans(page, r"test_\w+"))
+    written = "".join(path.read_text() for path in Path(__file__).parent.rglob("test_*.py"))
+
+    assert named <= set(re.findall(r"^(?:async )?def (test_\w+)", written, re.M))
+
+
+def test_no_two_rows_of_the_index_lead_to_one_page() -> None:
+    rows = re.findall(r"^\| \[[^]]+\]\(([^)]+)\) \|", INDEX.read_text(), re.M)
+
+    assert len(rows) == len(set(rows))
+
+
+@EVERY_PAGE
+def test_every_deployment_of_ours_that_a_command_names_is_in_a_manifest(page: Path) -> None:
+    files = (ROOT / "manifests" / "overlays").rglob("*.yaml")
+    things = [thing for file in files for thing in yaml.safe_load_all(file.read_text()) if thing]
+    known = {t["metadata"]["name"] for t in things if t.get("kind") == "Deployment"}
+
+    assert (
+        set(re.findall(r"-n gang-system [^`\n]*deployment[/ ]([\w-]+)", page.read_text())) <= known
+    )
