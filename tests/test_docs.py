@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from extender.cli.main import main
 from extender.kube.decode import membership, objects
@@ -217,3 +218,28 @@ def test_every_deployment_of_ours_that_a_command_names_is_in_a_manifest(page: Pa
     assert (
         set(re.findall(r"-n gang-system [^`\n]*deployment[/ ]([\w-]+)", page.read_text())) <= known
     )
+
+
+def test_a_flag_wins_over_its_variable_and_a_variable_may_have_several() -> None:
+    names = {"GANG_EXTENDER_SCHEDULER_NAME": "one two", "GANG_EXTENDER_HOLD_S": "7"}
+    with CliRunner().isolation(env=names):
+        given = main.commands["serve"].make_context("serve", ["--hold-s=9"]).params
+
+    assert (given["scheduler_name"], given["hold_s"]) == (("one", "two"), 9)
+
+
+#: What the page about trouble lets people look for.
+SAYINGS = (
+    "first list not complete", "watch silent for", "the first plan is being made", "standby: ",
+    "the extender is not ready", "no extender answers", "cannot tell: ", "there is no gang",
+    "binds: kube-scheduler gives up after", "should have left long ago",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("saying", SAYINGS)
+def test_what_the_page_about_trouble_quotes_is_said_by_the_code(saying: str) -> None:
+    page = (DOCS / "troubleshooting.md").read_text()
+    code = "".join(path.read_text() for path in (ROOT / "extender").rglob("*.py"))
+
+    assert saying in page
+    assert saying in code
