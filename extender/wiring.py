@@ -161,7 +161,8 @@ class Runtime:
             standby=leadership.readiness,
             notes=lambda: [
                 *news.notes(),
-                *(each.problem for each in (*certificates, *ports.refused()) if each.problem),
+                *(each.problem for each in certificates if each.problem),
+                *(each.problem for each in ports.refused()),
             ],
             silence=lambda: cluster.freshness.silence(clock.monotonic()),
         )

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from extender.cli.main import main
 from extender.kube.decode import membership, objects
@@ -180,3 +181,65 @@ def test_every_link_between_pages_leads_somewhere(page: Path) -> None:
         led_to = (page.parent / place).resolve() if place else page
         assert led_to.exists(), target
         assert not anchor or anchor in anchors(led_to), target
+
+
+INDEX = DOCS / "README.md"
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.stem)
+def test_every_page_of_the_manual_is_in_its_index(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)", INDEX.read_text())
+    listed = {(DOCS / target).resolve() for target in targets}
+
+    # A folder is listed with all that is in it.
+    assert page == INDEX or {page, page.parent} & (listed - {DOCS})
+
+
+@EVERY_PAGE
+def test_every_test_that_a_page_names_exists(page: Path) -> None:
+    named = set(spans(page, r"test_\w+"))
+    written = "".join(path.read_text() for path in Path(__file__).parent.rglob("test_*.py"))
+
+    assert named <= set(re.findall(r"^(?:async )?def (test_\w+)", written, re.M))
+
+
+def test_no_two_rows_of_the_index_lead_to_one_page() -> None:
+    rows = re.findall(r"^\| \[[^]]+\]\(([^)]+)\) \|", INDEX.read_text(), re.M)
+
+    assert len(rows) == len(set(rows))
+
+
+@EVERY_PAGE
+def test_every_deployment_of_ours_that_a_command_names_is_in_a_manifest(page: Path) -> None:
+    files = (ROOT / "manifests" / "overlays").rglob("*.yaml")
+    things = [thing for file in files for thing in yaml.safe_load_all(file.read_text()) if thing]
+    known = {t["metadata"]["name"] for t in things if t.get("kind") == "Deployment"}
+
+    assert (
+        set(re.findall(r"-n gang-system [^`\n]*deployment[/ ]([\w-]+)", page.read_text())) <= known
+    )
+
+
+def test_a_flag_wins_over_its_variable_and_a_variable_may_have_several() -> None:
+    names = {"GANG_EXTENDER_SCHEDULER_NAME": "one two", "GANG_EXTENDER_HOLD_S": "7"}
+    with CliRunner().isolation(env=names):
+        given = main.commands["serve"].make_context("serve", ["--hold-s=9"]).params
+
+    assert (given["scheduler_name"], given["hold_s"]) == (("one", "two"), 9)
+
+
+#: What the page about trouble lets people look for.
+SAYINGS = (
+    "first list not complete", "watch silent for", "the first plan is being made", "standby: ",
+    "the extender is not ready", "no extender answers", "cannot tell: ", "there is no gang",
+    "binds: kube-scheduler gives up after", "should have left long ago",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("saying", SAYINGS)
+def test_what_the_page_about_trouble_quotes_is_said_by_the_code(saying: str) -> None:
+    page = (DOCS / "troubleshooting.md").read_text()
+    code = "".join(path.read_text() for path in (ROOT / "extender").rglob("*.py"))
+
+    assert saying in page
+    assert saying in code

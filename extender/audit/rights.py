@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from extender.audit.finding import ACCOUNT, RIGHT_MISSING, Finding
+from extender.audit.finding import ACCOUNT, RIGHT_MISSING, Finding, Flaw
 from extender.ports import Refused
+
+#: What the manual says of it.
+REASONS = {
+    RIGHT_MISSING: Flaw(
+        "the account we act as was refused something in the last ten minutes for want of a"
+        " [right](rights.md)",
+        "what needs it is not done",
+    )
+}
 
 
 def with_missing_rights(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from extender.model.reason import Reason
-from tests.tables import explained, reasons, series, settings
+from tests.tables import explained, reasons, rights, series, settings
 from tests.tables.parts import Writers
 
-PAGES = ("configuration.md", "operations.md", "reasons.md", "troubleshooting.md")
+PAGES = ("configuration.md", "operations.md", "reasons.md", "troubleshooting.md", "security.md")
 
 WRITERS: Writers = {
     "settings": settings.settings,
@@ -16,5 +16,6 @@ WRITERS: Writers = {
     "reasons": reasons.reasons,
     "happenings": reasons.happenings,
     "findings": reasons.findings,
+    "rights": rights.rights,
     **{f"explain {each.value}": partial(explained.of, each) for each in Reason},
 }

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from extender import policyfile
-from extender.audit import namespaces, queues
-from extender.audit.finding import NAMESPACE, POLICY, QUEUE
+from extender.audit import namespaces, queues, rights
+from extender.audit.finding import ACCOUNT, NAMESPACE, POLICY, QUEUE
 from extender.model.reason import Happening, Reason
 from extender.reporting.record import _WARNINGS
 from tests.tables.parts import table
@@ -14,6 +14,7 @@ FINDINGS = {
     QUEUE: {**queues.REASONS, **namespaces.REASONS[QUEUE]},
     NAMESPACE: namespaces.REASONS[NAMESPACE],
     POLICY: policyfile.REASONS,
+    ACCOUNT: rights.REASONS,
 }
 
 
