@@ -29,16 +29,14 @@ from extender.plan.planner import make_plan
 from extender.policyfile import PolicyFile
 from extender.ports import Clock, ClusterPorts, Mandate, WakeOrder
 from extender.promises.arrivals import Arrivals
-from extender.promises.ledger import LOOK_S as PROMISES_LOOK_S
-from extender.promises.ledger import Ledger
+from extender.promises.ledger import LOOK_S as PROMISES_LOOK_S, Ledger
 from extender.promises.tickets import Tickets
 from extender.reporting.findings import Findings
 from extender.reporting.holdnews import HoldNews
 from extender.reporting.journal import Journal
 from extender.reporting.reporter import Reporter
 from extender.settings import Settings
-from extender.tls.rotation import LOOK_S as TLS_LOOK_S
-from extender.tls.rotation import Certificates
+from extender.tls.rotation import LOOK_S as TLS_LOOK_S, Certificates
 from extender.web.app import create_app
 from extender.web.hooks import Hooks
 
