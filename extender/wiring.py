@@ -82,7 +82,9 @@ class Runtime:
         ledger = Ledger(cluster, clock, wake=wake, ticket_s=settings.ticket_s)
         self._rounds = Rounds(timer, ledger.look_after, every_s=LOOK_S)
         arrivals = Arrivals(cluster, ledger, clock, grace_s=settings.arrival_grace_s)
-        gate = Gate(cluster, ledger, arrivals, published, prefer=settings.prefer)
+        gate = Gate(
+            cluster, ledger, arrivals, published, settings.prefer, settings.exempt_namespace
+        )
         news = HoldNews(metrics, cluster, ports.announcer, clock, settings.bind_timeout_s)
         self._barrier = barrier = Barrier(
             Book(
@@ -118,7 +120,10 @@ class Runtime:
             gate=gate,
             barrier=barrier,
             read_pod=pods.reader(
-                frozenset(settings.scheduler_name), cluster.seen, cluster.membership
+                frozenset(settings.scheduler_name),
+                cluster.seen,
+                cluster.membership,
+                exempt=frozenset(settings.exempt_namespace),
             ),
             readiness=may_answer,
             clock=clock,

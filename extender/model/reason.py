@@ -48,6 +48,7 @@ class Reason(Enum):
         "the PodGroup named by the pod does not exist or cannot be used",
     )
     NODE_NOT_OURS = ("NodeNotOurs", "nodes without a label of --node-selector are not ours")
+    EXEMPT = ("Exempt", "exempt pods wait for nobody; kube-scheduler alone places them")
     GATED = ("Gated", "members of the gang have scheduling gates")
 
 
