@@ -69,7 +69,9 @@ class Runtime:
 
         ledger = Ledger(cluster, clock, wake=wake, ticket_s=settings.ticket_s)
         arrivals = Arrivals(cluster, ledger, clock, grace_s=settings.arrival_grace_s)
-        gate = Gate(cluster, ledger, arrivals, published, prefer=settings.prefer)
+        gate = Gate(
+            cluster, ledger, arrivals, published, settings.prefer, settings.exempt_namespace
+        )
         news = HoldNews(metrics, cluster, ports.announcer, clock, settings.bind_timeout_s)
         self._barrier = barrier = barrier_beside(
             cluster, ledger, ports, limits, timer, clock, news, is_open=not leadership.is_shared
@@ -87,7 +89,10 @@ class Runtime:
             gate=gate,
             barrier=barrier,
             read_pod=pods.reader(
-                frozenset(settings.scheduler_name), cluster.seen, cluster.membership
+                frozenset(settings.scheduler_name),
+                cluster.seen,
+                cluster.membership,
+                exempt=frozenset(settings.exempt_namespace),
             ),
             readiness=may_answer,
             clock=clock,
