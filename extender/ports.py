@@ -298,6 +298,19 @@ class Signs(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A right that we lack: as whom we asked, and a sentence with the mend."""
+
+    account: str
+    why: str
+
+    @property
+    def problem(self) -> str:
+        """Say it among other notes."""
+        return f"rights: {self.why}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPorts:
     """One cluster, real or simulated: how it is heard and acted upon."""
 
@@ -312,6 +325,8 @@ class ClusterPorts:
     leases: Leases | None = None
     #: None where no Service follows the leader.
     signs: Signs | None = None
+    #: Says what we were refused lately for want of a right.
+    refused: Callable[[], Sequence[Refused]] = lambda: ()
     #: Begins to tell the cache what changes.
     start: Callable[[], None]
     #: Ends every thread.

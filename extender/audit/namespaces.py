@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from extender.audit.finding import NAMESPACE, QUEUE, Finding, did_you_mean
+from extender.audit.finding import NAMESPACE, QUEUE, Finding, Flaw, did_you_mean
 from extender.model.queue import (
     ALLOWED_CLASSES,
     ALLOWED_QUEUES,
@@ -34,16 +34,40 @@ AT_LEASTS_ABOVE_CLUSTER = "AtLeastsAboveCluster"
 
 #: By kind of object.
 REASONS = {
-    NAMESPACE: (
-        UNREADABLE,
-        QUEUE_UNKNOWN,
-        HOME_QUEUE_MISSING,
-        PRIORITY_CLASS_UNKNOWN,
-        SHARE_OF_UNKNOWN_QUEUE,
-        SHARE_OF_FORBIDDEN_QUEUE,
-        AT_LEAST_ABOVE_AT_MOST,
-    ),
-    QUEUE: (AT_LEASTS_ABOVE_QUEUE, AT_LEASTS_ABOVE_CLUSTER),
+    NAMESPACE: {
+        UNREADABLE: Flaw(
+            "an annotation with limits or guarantees cannot be read",
+            "nothing of it starts (`QueueNotAllowed`)",
+        ),
+        QUEUE_UNKNOWN: Flaw(
+            "its list names queues that do not exist; the nearest names are given",
+            "gangs that name them wait (`QueueNotFound`)",
+        ),
+        HOME_QUEUE_MISSING: Flaw(
+            "its home queue does not exist", "gangs that name no other wait (`QueueNotFound`)"
+        ),
+        PRIORITY_CLASS_UNKNOWN: Flaw(
+            "its list names priority classes that do not exist", "they give nobody a priority"
+        ),
+        SHARE_OF_UNKNOWN_QUEUE: Flaw(
+            "it has a share of a queue that does not exist", "the share limits and keeps nothing"
+        ),
+        SHARE_OF_FORBIDDEN_QUEUE: Flaw(
+            "it has a share of a queue it may not use", "the share limits and keeps nothing"
+        ),
+        AT_LEAST_ABOVE_AT_MOST: Flaw(
+            "it has more of a queue at least than at most", "the at-least is cut"
+        ),
+    },
+    QUEUE: {
+        AT_LEASTS_ABOVE_QUEUE: Flaw(
+            "namespaces have more of it at least, together, than it may have at most",
+            "they are cut to that, and others of the queue get nothing",
+        ),
+        AT_LEASTS_ABOVE_CLUSTER: Flaw(
+            "the same, and more than all nodes have", "whoever comes first has them"
+        ),
+    },
 }
 
 

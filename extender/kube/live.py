@@ -71,6 +71,7 @@ def live_cluster(
         announcer=announcer,
         leases=ApiLeases(access, settings),
         signs=ApiSigns(access, settings, mandate) if settings.pod_name else None,
+        refused=access.missing_rights.lately,
         start=start,
         stop=stop,
         aclose=lambda: asyncio.gather(pipeline.aclose(), wake_ups.aclose()),

@@ -1,4 +1,4 @@
-"""`python -m tests.cluster`: build the control plane's binaries, or run a cluster to play with."""
+"""`python -m tests.cluster`: build the binaries, run a cluster to play with, or try every minor."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from . import objects
 from .binaries import NEEDED_BY_TESTS, ControlPlaneUnavailable, ensure
 from .control_plane import MANIFESTS, ControlPlane
 from .extender_process import REPOSITORY, Extender
+from .matrix import Minor, minors, run
 from .processes import NeverReady
 
 
@@ -25,18 +26,31 @@ def main() -> int:
     build.add_argument("names", nargs="*", default=NEEDED_BY_TESTS, help="only these binaries")
     up = commands.add_parser("up", help="run a cluster with the extender until Ctrl-C")
     up.add_argument("--nodes", type=int, default=5, help="how many nodes of 4 cpu and 16Gi")
+    tried = commands.add_parser("matrix", help="run the promises on every minor, print a table")
+    tried.add_argument("minors", nargs="*", help="only these, as in 1.28 (default: all pinned)")
     wanted = parser.parse_args()
     try:
         if wanted.command == "build":
             for path in ensure(*wanted.names).values():
                 print(path)
             return 0
+        if wanted.command == "matrix":
+            return run(chosen(wanted.minors, tried))
         return play(wanted.nodes)
     except (ControlPlaneUnavailable, NeverReady) as why:
         print(f"no control plane: {why}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        return 0
+        # Only the cluster to play with is meant to end like this.
+        return 0 if wanted.command == "up" else 1
+
+
+def chosen(names: list[str], parser: argparse.ArgumentParser) -> list[Minor]:
+    """The minors of these names, all where there are none; an unknown one ends the program."""
+    pinned = minors()
+    if unknown := [name for name in names if name not in pinned]:
+        parser.error(f"no module pins {', '.join(unknown)}; there are {', '.join(pinned)}")
+    return [pinned[name] for name in names or pinned]
 
 
 def play(node_count: int) -> int:

@@ -4,8 +4,8 @@ Each folder of `modules/` is a Go module of ours that pins one project: its go.m
 commands (`tool`) and their versions, its go.sum makes the build repeatable. Binaries are built on
 first use and kept outside the tree, by version and platform, so that a clean checkout finds them.
 
-A folder `kubernetes-1.30` beside `kubernetes` would add that minor; its commands are then asked
-for as `kube-scheduler@1.30`.
+A folder `kubernetes-1.30` beside `kubernetes` adds that minor to the compatibility matrix; its
+commands are asked for as `kube-scheduler@1.30`, and nothing but the matrix asks for them.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ NEEDED_BY_TESTS = (
     "kwok",
     "kube-controller-manager",
     "controller-manager",  # Volcano's
+    "helm",
 )
 
 # A cold build of the slowest one takes about four minutes on two cores, download included.
@@ -65,11 +66,16 @@ class Binary:
         return cache / "gang-extender" / "control-plane" / build / self.name.partition("@")[0]
 
     @property
+    def minor(self) -> str:
+        """The minor that it belongs to, as in 1.36."""
+        return ".".join(self.version.removeprefix("v").split(".")[:2])
+
+    @property
     def linker_flags(self) -> str:
         """Strip the binary; tell Kubernetes its version, or it reports v0.0.0 and acts oddly."""
         flags = ["-s", "-w"]
         if self.package.startswith("k8s.io/kubernetes/"):
-            major, minor, _ = self.version.removeprefix("v").split(".", 2)
+            major, minor = self.minor.split(".")
             about = "k8s.io/component-base/version."
             flags += [f"-X {about}gitVersion={self.version}"]
             flags += [f"-X {about}gitMajor={major}", f"-X {about}gitMinor={minor}"]

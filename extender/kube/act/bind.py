@@ -17,8 +17,10 @@ from functools import partial
 
 import msgspec
 
+from extender.kube.api.client import message
 from extender.kube.api.connection import Exchange, Reply
 from extender.kube.api.pipeline import Pipeline, pod_path
+from extender.kube.api.rights import missing_right
 from extender.kube.decode import pods
 from extender.kube.decode.membership import STARTED_IN
 from extender.kube.decode.raw import RawPod
@@ -36,7 +38,9 @@ ELSEWHERE = BindOutcome(BindResult.LOST, "the pod is already on another node")
 GATED = BindOutcome(BindResult.FAILED, "the pod has scheduling gates")
 REFUSED = BindOutcome(BindResult.FAILED, "the API server refused the binding; see our log")
 TIMED_OUT = BindOutcome(BindResult.FAILED, "the API server did not take the binding in time")
-UNKNOWN = BindOutcome(BindResult.UNKNOWN, "the API server does not answer")
+UNKNOWN = BindOutcome(
+    BindResult.UNKNOWN, "the API server does not tell whether it took the binding"
+)
 OUT_OF_TERM = BindOutcome(BindResult.FAILED, "this extender does not lead any more")
 
 _PAUSE = Pause(0.05, 1.0)
@@ -155,7 +159,8 @@ class PipelinedBinder:
         else:
             facts = {"pod": f"{order.namespace}/{order.name}", "node": order.node, **reply.facts()}
             event(log, logging.WARNING, "binding refused", **facts)
-            errand.finish(REFUSED)
+            right = missing_right(message(reply.body)) if status == 403 else None
+            errand.finish(BindOutcome(BindResult.FAILED, str(right)) if right else REFUSED)
 
     def _give_up(self, errand: _Errand) -> None:
         """Send nothing more: what was sent in our term may yet take effect, all else has not."""

@@ -20,8 +20,10 @@ class Resource:
 
     path: str
     codec: Codec[Any]
-    #: It may not be installed (yet), or not any more, or be hidden from us.
+    #: It may not be installed (yet), or not any more.
     is_optional: bool = False
+    #: We decide without it where we may not read it.
+    is_dispensable: bool = False
 
     @property
     def name(self) -> str:
@@ -54,6 +56,7 @@ def resources(
             "/api/v1/resourcequotas",
             Codec(Kind.QUOTA, objects.RawQuota, objects.to_quota),
             is_optional=True,
+            is_dispensable=True,
         ),
         *(_optional("podgroups", groups(dialect)) for dialect in VERSIONS),
         # Coscheduling has no queues.
