@@ -402,6 +402,16 @@ def test_a_bad_value_is_refused_with_a_sentence(values: Values, why: str) -> Non
     assert why in str(refusal.value)
 
 
+def test_a_bad_value_is_refused_as_the_page_shows() -> None:
+    page = (CHART.parents[1] / "docs" / "helm.md").read_text()
+    (shown,) = [block for block in page.split("```") if "\nError:" in block]
+    command, *said = shown.removeprefix("console\n$ helm ").strip().splitlines()
+    with pytest.raises(HelmRefused) as refusal:
+        helm(*command.replace("manifests/chart", str(CHART)).split())
+
+    assert str(refusal.value).strip().splitlines() == said
+
+
 # What it says.
 
 
