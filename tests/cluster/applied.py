@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 
 import yaml
@@ -114,6 +114,11 @@ class Container(Program):
     def answers(self, path: str) -> bool:
         """Whether its operations port answers *path* with 200."""
         return _is_green(self.url({"port": "ops", "path": path}))
+
+    def read(self, path: str) -> str:
+        """What its operations port says there."""
+        with _open(self.url({"port": "ops", "path": path})) as answer:
+            return str(answer.read().decode())
 
 
 class AppliedPod:
@@ -273,14 +278,18 @@ def entrypoint() -> list[str]:
 
 
 def _is_green(url: str) -> bool:
+    try:
+        with _open(url) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def _open(url: str) -> Any:
     # As a kubelet does: whoever signed the certificate is good enough.
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trusting.check_hostname = False
     trusting.verify_mode = ssl.CERT_NONE
     # A proxy of the environment is for the internet.
     http = build_opener(ProxyHandler({}), HTTPSHandler(context=trusting))
-    try:
-        with http.open(url, timeout=1) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
+    return http.open(url, timeout=2)

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
+from extender.kube.act import signs
+
 from .api import Object
 from .control_plane import ControlPlane
 from .extender_process import REPOSITORY
@@ -240,16 +242,13 @@ def test_the_patch_of_the_manual_lets_only_the_control_plane_to_the_hooks(
 
 
 def test_the_service_leads_to_the_leader_among_the_pods_of_its_deployment(
-    plane: ControlPlane,
+    overlay: list[Object], pod: Object, extender: Object
 ) -> None:
-    things = rendered(plane, MANIFESTS / "overlays" / "default-scheduler")
-    (service,), (deployment,) = of_kind(things, "Service"), of_kind(things, "Deployment")
-    template = deployment["spec"]["template"]
-    (container,) = template["spec"]["containers"]
+    (service,) = of_kind(overlay, "Service")
 
-    beyond = dict(service["spec"]["selector"].items() - template["metadata"]["labels"].items())
-    assert beyond == {"gang-extender.io/leader": "true"}
-    declared = {port["name"]: port["containerPort"] for port in container["ports"]}
+    beyond = dict(service["spec"]["selector"].items() - pod["metadata"]["labels"].items())
+    assert beyond == {signs.LABEL: "true"}
+    declared = {port["name"]: port["containerPort"] for port in extender["ports"]}
     for port in service["spec"]["ports"]:
         assert declared[port["targetPort"]] == port["port"]
 

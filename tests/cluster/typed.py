@@ -36,6 +36,7 @@ class Shell:
             env=self._environment,
             capture_output=True,
             text=True,
+            timeout=300,
         )
         assert ran.returncode == 0, f"{command}: {ran.stderr}"
         return ran.stdout
