@@ -9,6 +9,7 @@ BENCHES = {
     "plan": "one cycle over a large cluster",
     "cache": "the mirror: cold start, memory, changes, snapshots",
     "hooks": "filter over a large cluster",
+    "mandate": "asking for a term before every bind",
     "gangs": "gangs end to end beside the plain kube-scheduler",
 }
 
