@@ -10,6 +10,7 @@ BENCHES = {
     "cache": "the mirror: cold start, memory, changes, snapshots",
     "hooks": "filter over a large cluster",
     "memory": "what the server takes, by the size of the cluster",
+    "mandate": "asking for a term before every bind",
     "gangs": "gangs end to end beside the plain kube-scheduler",
 }
 

@@ -8,8 +8,11 @@ import signal
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from . import objects, rivals, takeovers
 from .binaries import NEEDED_BY_TESTS, ControlPlaneUnavailable, ensure
@@ -17,6 +20,8 @@ from .control_plane import MANIFESTS, ControlPlane
 from .extender_process import REPOSITORY, Extender
 from .matrix import Minor, minors, run
 from .processes import NeverReady
+
+Among: TypeAlias = Callable[[ControlPlane], AbstractContextManager[rivals.Rivals]]
 
 
 def main() -> int:
@@ -32,6 +37,7 @@ def main() -> int:
     over.add_argument("--rounds", type=int, default=10, help="of each kind")
     over.add_argument("--lease", choices=("own", "scheduler"), default="own", help="whose")
     over.add_argument("--kinds", nargs="*", choices=takeovers.KINDS, default=takeovers.KINDS)
+    over.add_argument("--retry-period", default=rivals.RETRY_PERIOD, help="of kube-scheduler")
     wanted = parser.parse_args()
     try:
         if wanted.command == "build":
@@ -41,7 +47,12 @@ def main() -> int:
         if wanted.command == "matrix":
             return run(chosen(wanted.minors, tried))
         if wanted.command == "takeovers":
-            return take_over(wanted.lease, tuple(wanted.kinds), wanted.rounds)
+            among = (
+                rivals.behind_a_service
+                if wanted.lease == "own"
+                else partial(rivals.in_pairs, retry_period=wanted.retry_period)
+            )
+            return take_over(among, tuple(wanted.kinds), wanted.rounds)
         return play(wanted.nodes)
     except (ControlPlaneUnavailable, NeverReady) as why:
         print(f"no control plane: {why}", file=sys.stderr)
@@ -59,7 +70,7 @@ def chosen(names: list[str], parser: argparse.ArgumentParser) -> list[Minor]:
     return [pinned[name] for name in names or pinned]
 
 
-def take_over(lease: str, kinds: tuple[str, ...], count: int) -> int:
+def take_over(among: Among, kinds: tuple[str, ...], count: int) -> int:
     """Play rounds, tell each, and print the table; 1 when a promise was broken."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     ensure(*NEEDED_BY_TESTS)
@@ -68,7 +79,6 @@ def take_over(lease: str, kinds: tuple[str, ...], count: int) -> int:
         folder = running.enter_context(tempfile.TemporaryDirectory(prefix="gang-extender-"))
         plane = running.enter_context(ControlPlane(Path(folder) / "cluster"))
         plane.install()
-        among = rivals.behind_a_service if lease == "own" else rivals.in_pairs
         for each in takeovers.rounds(running.enter_context(among(plane)), kinds, count):
             played.append(each)
             broken = "; ".join(each.broken) or "all held"
@@ -77,7 +87,7 @@ def take_over(lease: str, kinds: tuple[str, ...], count: int) -> int:
                 f" {each.start_s:.1f} s, longest in part {each.torn_s:.2f} s: {broken}",
                 flush=True,
             )
-    print(f"\n--lease {lease}\n\n{takeovers.table(played)}")
+    print(f"\n{takeovers.table(played)}")
     return int(any(each.broken for each in played))
 
 

@@ -146,7 +146,9 @@ def behind_a_service(
 
 
 @contextmanager
-def in_pairs(plane: ControlPlane, name: str = "pair") -> Iterator[Rivals]:
+def in_pairs(
+    plane: ControlPlane, name: str = "pair", *, retry_period: str = RETRY_PERIOD
+) -> Iterator[Rivals]:
     """Run two pairs of kube-scheduler and extender, each on a host name of its own as in a pod."""
     scheduler_name = f"{name}-scheduler"
     lease = f"{EXTENDER_NAMESPACE}/{scheduler_name}"
@@ -174,7 +176,7 @@ def in_pairs(plane: ControlPlane, name: str = "pair") -> Iterator[Rivals]:
                 f"kube-scheduler-{pod}",
                 ensure(SCHEDULER)[SCHEDULER],
                 plane.logs,
-                config=_election(plane, extender, scheduler_name, cable, pod),
+                config=_election(plane, extender, scheduler_name, cable, pod, retry_period),
             )
             scheduler.host = pod
             plane.programs.append(scheduler)
@@ -228,7 +230,12 @@ def _by_cable(plane: ControlPlane, user: str, name: str, cable: Cable) -> Path:
 
 
 def _election(
-    plane: ControlPlane, extender: Extender, scheduler_name: str, cable: Cable, pod: str
+    plane: ControlPlane,
+    extender: Extender,
+    scheduler_name: str,
+    cable: Cable,
+    pod: str,
+    retry_period: str,
 ) -> Path:
     """What our command line prints for pairs, by the cable and with a quicker look."""
     text = plane.scheduler_config(
@@ -240,7 +247,7 @@ def _election(
     config = yaml.safe_load(text)
     by_cable = _by_cable(plane, "scheduler", scheduler_name, cable)
     config["clientConnection"]["kubeconfig"] = str(by_cable)
-    config["leaderElection"]["retryPeriod"] = RETRY_PERIOD
+    config["leaderElection"]["retryPeriod"] = retry_period
     path = plane.folder / f"{scheduler_name}-{pod}.yaml"
     path.write_text(yaml.safe_dump(config))
     return path

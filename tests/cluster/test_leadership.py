@@ -166,7 +166,7 @@ def test_a_killed_pair_is_followed_within_twenty_seconds(pairs: Rivals, play: Pl
     assert play(pairs, "SIGKILL").broken == []
 
 
-def test_the_extender_stands_by_when_the_scheduler_beside_it_loses_its_lease(
+def test_the_extender_leads_while_the_kube_scheduler_beside_it_does(
     pairs: Rivals, namespace: str, pool: Pool
 ) -> None:
     pairs.restore()
