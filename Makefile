@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := words
-.PHONY: words demo test check cluster cluster-matrix soak bench tables image lock clean
+.PHONY: words demo test check cluster cluster-matrix takeovers soak bench tables image lock clean
 
 words:
 	@echo "make demo      a gang held and then started, on an embedded cluster, in a minute"
@@ -49,6 +49,11 @@ cluster: $(READY)
 MINORS :=
 cluster-matrix: $(READY)
 	@$(BIN)/python -m tests.cluster matrix $(MINORS)
+
+# Leaders that fall, ten times in each way, with gangs arriving all the time (forty minutes).
+takeovers: $(READY)
+	@nice $(BIN)/python -m tests.cluster takeovers --lease own
+	@nice $(BIN)/python -m tests.cluster takeovers --lease scheduler
 
 # The invariants of the holds in a hundred thousand stories (a quarter of an hour on two idle cores), and
 # those of the whole system in some thousand.

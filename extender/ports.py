@@ -31,6 +31,15 @@ class Clock(Protocol):
         """Seconds that never jump, for deadlines."""
 
 
+class Whose(Enum):
+    """Whose decision a bind carries out."""
+
+    OURS = "ours"  # it needs a term: only whoever leads may decide
+    SCHEDULERS = "kube-scheduler's"  # we only pass it on, whoever we are
+    #: kube-scheduler's if the API server shows a pod that asks nobody; else nobody's just now.
+    UNKNOWN = "unknown"
+
+
 class BindOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Bind this very pod (the API server checks *uid*) to this node."""
 
@@ -38,6 +47,7 @@ class BindOrder(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     name: str
     node: str
+    whose: Whose = Whose.OURS
 
 
 class BindResult(Enum):

@@ -53,6 +53,7 @@ class Runtime:
         certificates: Sequence[Certificates] = (),
     ) -> None:
         metrics, journal, published = Metrics(), Journal(), Published()
+        ours, exempt = frozenset(settings.scheduler_name), frozenset(settings.exempt_namespace)
         policies, limits = PolicyFile(settings.config), Limits.of(settings)
 
         # What is heard, and whether we may act upon it.
@@ -69,7 +70,7 @@ class Runtime:
 
         ledger = Ledger(cluster, clock, wake=wake, ticket_s=settings.ticket_s)
         arrivals = Arrivals(cluster, ledger, clock, grace_s=settings.arrival_grace_s)
-        gate = Gate(cluster, ledger, arrivals, published, prefer=settings.prefer)
+        gate = Gate(cluster, ledger, arrivals, published, settings.prefer, exempt)
         news = HoldNews(metrics, cluster, ports.announcer, clock, settings.bind_timeout_s)
         self._barrier = barrier = barrier_beside(
             cluster, ledger, ports, limits, timer, clock, news, is_open=not leadership.is_shared
@@ -86,9 +87,7 @@ class Runtime:
         self.hooks = Hooks(
             gate=gate,
             barrier=barrier,
-            read_pod=pods.reader(
-                frozenset(settings.scheduler_name), cluster.seen, cluster.membership
-            ),
+            read_pod=pods.reader(ours, cluster.seen, cluster.membership, exempt=exempt),
             readiness=may_answer,
             clock=clock,
             metrics=metrics,

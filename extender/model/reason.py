@@ -112,6 +112,11 @@ class Reason(Enum):
         "nodes without a label of --node-selector are not ours",
         "label the nodes, if they should be ours",
     )
+    EXEMPT = (
+        "Exempt",
+        "exempt pods wait for nobody; kube-scheduler alone places them",
+        "nothing of ours keeps it: its pods' own events say what kube-scheduler misses",
+    )
     GATED = (
         "Gated",
         "members of the gang have scheduling gates",

@@ -27,6 +27,8 @@ OF_THE_CHART = {
     "lease_name",
     "lease_namespace",
     "lease_identity",
+    "pod_name",
+    "pod_namespace",
 }
 #: Settings that are one of a few words.
 CHOICES = {"prefer": PREFERENCES, "unlisted_namespaces": UNLISTED}

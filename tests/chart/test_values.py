@@ -115,12 +115,12 @@ def test_the_crds_of_the_chart_are_those_of_the_manifests() -> None:
     assert (CHART / "crds").resolve() == MANIFESTS / "crds"
 
 
-def test_the_chart_has_rights_from_the_files_of_the_overlays() -> None:
-    files = sorted((CHART / "files").iterdir())
+def test_the_chart_has_its_rights_from_the_files_of_the_overlays() -> None:
+    links = {link.name: link.resolve() for link in (CHART / "files").iterdir()}
 
-    assert files
-    for file in files:
-        assert file.is_symlink()
-        assert file.resolve().is_relative_to(MANIFESTS)
-        assert file.exists()
-        assert file.name == file.resolve().name
+    overlays = MANIFESTS / "overlays"
+    assert links == {
+        "base": MANIFESTS / "base",
+        **{name: overlays / name for name in ("second-scheduler", "default-scheduler")},
+    }
+    assert all((CHART / "files" / name).is_symlink() for name in links)

@@ -105,8 +105,8 @@ def ensure(*names: str) -> dict[str, Path]:
 
 def _build_missing(missing: list[Binary]) -> None:
     go = _go()
-    with _only_one_build_at_a_time(missing[0].path.parent.parent):
-        for binary in missing:
+    for binary in missing:
+        with _only_one_build_at_a_time(binary):
             # Whoever held the lock before us may have built it.
             if not binary.path.exists():
                 _build(binary, go)
@@ -209,12 +209,14 @@ def _run_to_its_end(
 
 
 @contextmanager
-def _only_one_build_at_a_time(folder: Path) -> Iterator[None]:
+def _only_one_build_at_a_time(binary: Binary) -> Iterator[None]:
+    """Wait for the builds of others, unless one of them was that of *binary*."""
+    folder = binary.path.parent.parent
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
         if not _locked(lock):
             with Progress("waiting for the build of another run") as progress:
-                while not _locked(lock):
+                while not binary.path.exists() and not _locked(lock):
                     progress.show()
                     time.sleep(0.2)
         yield

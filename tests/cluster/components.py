@@ -17,11 +17,17 @@ STAGES = Path(__file__).parent / "stages"
 WRITES = ("create", "update", "patch", "delete", "deletecollection")
 
 # JSON, which is YAML too.
+LEASES = {"group": "coordination.k8s.io", "resources": ["leases"]}
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
     "omitStages": ["RequestReceived"],
-    "rules": [{"level": "Metadata", "verbs": WRITES}, {"level": "None"}],
+    "rules": [
+        # With what was written: who holds it.
+        {"level": "Request", "verbs": WRITES, "resources": [LEASES]},
+        {"level": "Metadata", "verbs": WRITES},
+        {"level": "None"},
+    ],
 }
 AUDIT_POLICY_WITH_READS = {**AUDIT_POLICY, "rules": [{"level": "Metadata"}]}
 

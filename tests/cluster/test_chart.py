@@ -6,6 +6,7 @@ import copy
 import json
 import shlex
 import subprocess
+import tarfile
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -145,6 +146,10 @@ def test_a_packaged_chart_makes_the_same(tmp_path: Path) -> None:
     (packaged,) = tmp_path.glob("gang-extender-*.tgz")
 
     assert template(chart=packaged) == template()
+    with tarfile.open(packaged) as archive:
+        names = [name for name in archive.getnames() if name.startswith("gang-extender/files/")]
+    assert names
+    assert [name for name in names if not name.endswith("rbac.yaml")] == []
 
 
 # With other values.
@@ -187,12 +192,7 @@ def test_the_chart_puts_all_into_the_namespace_of_the_release(values: list[str])
 
 #: Values of the other deployment.
 WITHOUT_EFFECT = {
-    "second-scheduler": {
-        "tls.secretName",
-        "service.clusterIP",
-        "service.annotations",
-        "networkPolicy.hookClients",
-    },
+    "second-scheduler": {"tls.secretName", "networkPolicy.hookClients"},
     "default-scheduler": {
         "kubeScheduler.image.repository",
         "kubeScheduler.image.tag",
@@ -400,6 +400,16 @@ def test_a_bad_value_is_refused_with_a_sentence(values: Values, why: str) -> Non
         template(values)
 
     assert why in str(refusal.value)
+
+
+def test_a_bad_value_is_refused_as_the_page_shows() -> None:
+    page = (CHART.parents[1] / "docs" / "helm.md").read_text()
+    (shown,) = [block for block in page.split("```") if "\nError:" in block]
+    command, *said = shown.removeprefix("console\n$ helm ").strip().splitlines()
+    with pytest.raises(HelmRefused) as refusal:
+        helm(*command.replace("manifests/chart", str(CHART)).split())
+
+    assert str(refusal.value).strip().splitlines() == said
 
 
 # What it says.

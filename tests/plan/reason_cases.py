@@ -178,6 +178,11 @@ SENTENCES = [
         _backing_off,
     ),
     Told(
+        Reason.EXEMPT,
+        "namespace a is exempt: its 2 pods wait for kube-scheduler alone, not for us",
+        lambda: small(waiting(each={"exempt": True}), cpu=1),
+    ),
+    Told(
         Reason.POD_GROUP_MISSING,
         "PodGroup a/train does not exist",
         _without_group,

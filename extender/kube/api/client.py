@@ -15,6 +15,7 @@ import urllib3
 from extender.errors import ApiError, ExtenderError, Forbidden, Gone, OutOfTerm, Unreachable
 from extender.kube.api.kubeconfig import Endpoint, read
 from extender.kube.api.rights import MissingRights, missing_right
+from extender.leadership.term import InTerm
 from extender.ports import Mandate, OpenMandate
 from extender.timing.clock import Pace
 
@@ -180,7 +181,7 @@ class Asks(Protocol):
 
 
 class ActingAccess:
-    """The way of those who act: whatever has a body leaves only under a term."""
+    """The way of those who act: whatever has a body leaves only in the term it was asked in."""
 
     def __init__(self, access: Access, mandate: Mandate) -> None:
         self._access = access
@@ -195,11 +196,10 @@ class ActingAccess:
         content_type: str = "application/json",
     ) -> bytes:
         """Ask once; `OutOfTerm` when nothing was sent that has an effect."""
+        within = InTerm(self._mandate, self._mandate.current())
         if body is not None:
-            _must_lead(self._mandate)
-        return self._access.request(
-            method, path, body, content_type=content_type, mandate=self._mandate
-        )
+            _must_lead(within)
+        return self._access.request(method, path, body, content_type=content_type, mandate=within)
 
 
 def _last_look(data: bytes, mandate: Mandate) -> Iterator[bytes]:

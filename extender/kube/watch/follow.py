@@ -45,7 +45,8 @@ _CHUNK = 1 << 16
 class Watches:
     """Keeps *cluster* equal to what the API server shows.
 
-    Ours are pods of *schedulers* and, where there are any, nodes with one of *node_labels*.
+    Ours are pods of *schedulers* and, where there are any, nodes with one of *node_labels*. In
+    *exempt* namespaces nothing is a gang.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Watches:
         clock: Clock,
         schedulers: frozenset[str],
         node_labels: frozenset[tuple[str, str]] = frozenset(),
+        exempt: frozenset[str] = frozenset(),
         *,
         streaming: bool = True,
         absent_s: float = ABSENT_S,
@@ -63,7 +65,7 @@ class Watches:
         self._cluster = cluster
         self._followers = [
             Follower(resource, access, cluster, clock, streaming, absent_s, silence_s)
-            for resource in resources(schedulers, node_labels)
+            for resource in resources(schedulers, node_labels, exempt)
         ]
 
     def start(self) -> None:
