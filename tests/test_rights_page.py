@@ -7,7 +7,13 @@ from itertools import product
 
 import pytest
 
-from tests.cluster.rights import BEHIND_A_SERVICE, BESIDE_A_SCHEDULER, EVERYWHERE, Right
+from tests.cluster.rights import (
+    AMONG_OUR_PODS,
+    BEHIND_A_SERVICE,
+    BESIDE_A_SCHEDULER,
+    EVERYWHERE,
+    Right,
+)
 from tests.test_docs import DOCS
 
 
@@ -15,6 +21,7 @@ from tests.test_docs import DOCS
     ("heading", "rights"),
     [
         ("In every deployment", EVERYWHERE),
+        ("Among our own pods", AMONG_OUR_PODS),
         ("Behind a Service", BEHIND_A_SERVICE),
         ("Beside a kube-scheduler", BESIDE_A_SCHEDULER),
     ],

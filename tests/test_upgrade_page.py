@@ -17,7 +17,9 @@ from tests.kube import json_objects as make
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "upgrade.md").read_text()
-CRDS = [yaml.safe_load(path.read_text()) for path in (ROOT / "manifests" / "crds").glob("*.yaml")]
+CRDS = [
+    yaml.safe_load(path.read_text()) for path in (ROOT / "manifests" / "crds").glob("*.sh.yaml")
+]
 
 
 def test_an_older_program_reads_newer_objects() -> None:

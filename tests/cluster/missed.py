@@ -16,6 +16,7 @@ from typing import Any
 import urllib3
 
 from extender.errors import ApiError as Refusal
+from extender.kube.act import signs
 from extender.kube.act.status import ApiStatusWriter
 from extender.kube.api.client import Access
 from extender.model.dialect import COSCHEDULING, VERSIONS, VOLCANO
@@ -35,6 +36,7 @@ TEAM = "team"
 POOL = "gang-extender.test/pool"
 URGENT = "urgent"
 WOKEN = "gang-extender.io/woken"
+THE_LEADER = "the-leader"
 LEASES = "leases.coordination.k8s.io/v1"
 CRDS = "customresourcedefinitions.apiextensions.k8s.io/v1"
 #: How long anybody is given for anything; the machine may be busy.
@@ -311,6 +313,42 @@ class Leads(Story):
 
     def end(self, world: World, name: str) -> None:
         """Nothing is left behind."""
+
+
+def the_leaders_pod() -> Object:
+    """A pod that nobody runs; its namespace lets in what is locked up."""
+    pod = objects.pod(THE_LEADER, EXTENDER_NAMESPACE, scheduler="nobody")
+    pod["spec"]["securityContext"] = {
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    (container,) = pod["spec"]["containers"]
+    container["securityContext"] = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    return pod
+
+
+class IsLabelled(Story):
+    """The pod of whoever leads carries the label of the leader, also after somebody took it off."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+
+    def begin(self, world: World, name: str, right: Right) -> None:
+        off = {"metadata": {"labels": {signs.LABEL: None}}}
+        world.plane.api.patch("pods", THE_LEADER, off, EXTENDER_NAMESPACE)
+
+    def is_seen(self, world: World, name: str, right: Right) -> bool:
+        pod = world.plane.api.get("pods", THE_LEADER, EXTENDER_NAMESPACE)
+        return bool(pod["metadata"].get("labels", {}).get(signs.LABEL) == "true")
+
+    def told(self, world: World) -> str:
+        return readiness(self._replica)
+
+    def end(self, world: World, name: str) -> None:
+        """Whoever leads puts it on again."""
 
 
 STORIES = {

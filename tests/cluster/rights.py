@@ -78,6 +78,7 @@ def of_overlay(name: str) -> tuple[Right, ...]:
 
 
 EVERYWHERE = granted(MANIFESTS / "base" / "rbac.yaml")
+AMONG_OUR_PODS = granted(MANIFESTS / "base" / "leader-rbac.yaml")
 BESIDE_A_SCHEDULER = of_overlay("second-scheduler")
 BEHIND_A_SERVICE = of_overlay("default-scheduler")
 

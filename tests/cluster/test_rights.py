@@ -27,15 +27,19 @@ from .missed import (
     LONG_S,
     POOL,
     TEAM,
+    THE_LEADER,
     URGENT,
+    IsLabelled,
     Leads,
     World,
     foreign_crd,
     is_missed,
     story_of,
+    the_leaders_pod,
 )
 from .replicas import Replica
 from .rights import (
+    AMONG_OUR_PODS,
     BEHIND_A_SERVICE,
     BESIDE_A_SCHEDULER,
     EVERYWHERE,
@@ -192,9 +196,11 @@ def test_doctor_names_the_right_and_the_mend(world: World) -> None:
 @pytest.fixture(scope="module")
 def leader(lab: ControlPlane) -> Iterator[tuple[Account, Replica]]:
     """One that stands for a lease of its own, as behind a Service, and may write nothing else."""
-    account = Account(lab, "leading", (*FOLLOWED, *BEHIND_A_SERVICE))
+    account = Account(lab, "leading", (*FOLLOWED, *AMONG_OUR_PODS, *BEHIND_A_SERVICE))
     times = ("--lease-duration-s=6", "--lease-renew-s=4", "--lease-retry-s=1")
-    with replica(lab, account, "--lease=own", *times) as made:
+    lab.api.create(the_leaders_pod())
+    of_its_pod = (f"--pod-name={THE_LEADER}", f"--pod-namespace={EXTENDER_NAMESPACE}")
+    with replica(lab, account, "--lease=own", *times, *of_its_pod) as made:
         yield account, made
 
 
@@ -221,6 +227,19 @@ def test_without_a_right_on_its_lease_nobody_leads_behind_a_service(
     story = Leads(process, without_lease=right.verb != "patch")
 
     assert is_missed(world, account, right, story)
+
+
+@pytest.mark.parametrize("right", AMONG_OUR_PODS, ids=str)
+def test_without_a_right_on_our_own_pods_no_label_shows_the_leader(
+    world: World, leader: tuple[Account, Replica], right: Right
+) -> None:
+    account, process = leader
+    wait_for(lambda: process.leads, LONG_S, "it leads")
+    story = IsLabelled(process)
+    wait_for(lambda: story.is_seen(world, "", right), LONG_S, "its pod is labelled")
+
+    assert is_missed(world, account, right, story)
+    wait_for(lambda: story.is_seen(world, "", right), LONG_S, "it is labelled again")
 
 
 @pytest.mark.parametrize("right", BESIDE_A_SCHEDULER, ids=str)
