@@ -99,6 +99,7 @@ def embed(
     """Put an extender together for a simulated cluster."""
     schedulers = frozenset(settings.scheduler_name)
     node_labels = label_pairs(settings.node_selector)
+    exempt = frozenset(settings.exempt_namespace)
 
     def reach(cluster: Cluster, _: Metrics, __: Mandate) -> ClusterPorts:
         evictor = SimEvictor(simulated)
@@ -110,7 +111,7 @@ def embed(
             undo=evictor,
             status=SimStatus(simulated),
             announcer=SimAnnouncer(),
-            start=lambda: _let_hear(cluster, simulated, schedulers, node_labels),
+            start=lambda: _let_hear(cluster, simulated, schedulers, node_labels, exempt),
             stop=lambda: None,
             aclose=lambda: asyncio.sleep(0),
         )
@@ -128,12 +129,13 @@ def _let_hear(
     simulated: SimCluster,
     schedulers: frozenset[str],
     node_labels: frozenset[tuple[str, str]],
+    exempt: frozenset[str],
 ) -> None:
     """Tell *cluster* whatever changes in *simulated*, decoded like everything else."""
     codecs: dict[str, Codec[Any]] = {
         "Node": watched.nodes(node_labels),
-        "Pod": watched.pods(schedulers),
-        "PodGroup": watched.groups(VOLCANO),
+        "Pod": watched.pods(schedulers, exempt),
+        "PodGroup": watched.groups(VOLCANO, exempt),
         "Queue": watched.queues(VOLCANO),
     }
 

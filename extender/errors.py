@@ -10,6 +10,7 @@ ExtenderError
 ├── IllegalTransition   a hold was asked for what its state does not allow (our bug)
 └── ApiError            the API server refused or could not be reached
     ├── Gone            404: the object is not there
+    ├── Forbidden       403, and the API server says which right we lack
     ├── Unreachable     no answer; whether the request took effect is unknown
     └── OutOfTerm       not sent at all: we do not lead
 
@@ -65,6 +66,10 @@ class ApiError(ExtenderError):
 
 class Gone(ApiError):
     """The object is not there (any more)."""
+
+
+class Forbidden(ApiError):
+    """We lack a right; the message names it and the mend."""
 
 
 class Unreachable(ApiError):

@@ -7,12 +7,12 @@ Rule 3: the only trace a call leaves is a promise, made by the ledger, and what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from extender.cache.cluster import Cluster
 from extender.model.gang import GangKey, Membership, PodGroup
-from extender.model.pod import Pod
+from extender.model.pod import SYSTEM_NAMESPACE, Pod, PodUid
 from extender.model.reason import Reason
 from extender.plan.decision import Plan, Standing
 from extender.preemption import Preemption
@@ -42,6 +42,7 @@ class Gate:
         arrivals: Arrivals,
         plan: Callable[[], Plan],
         prefer: str = "nothing",
+        exempt: Collection[str] = (),
     ) -> None:
         self._cluster = cluster
         self._ledger = ledger
@@ -49,6 +50,7 @@ class Gate:
         self._plan = plan
         #: pack, spread or nothing: see the setting.
         self._prefer = prefer
+        self._exempt = frozenset({SYSTEM_NAMESPACE, *exempt})
         self._preemption = Preemption(cluster, plan)
 
     def filter(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
@@ -61,10 +63,24 @@ class Gate:
             self._ledger.refused(pod.uid)
         return answer
 
+    def asks_nobody(self, uid: PodUid, namespace: str) -> bool | None:
+        """Ask whether a pod's node is kube-scheduler's decision alone; None when we cannot tell.
+
+        A bind names no more than that. What filter was shown is forgotten once the watch shows it.
+        """
+        if namespace in self._exempt:
+            return True
+        passer = self._ledger.answers.passer(uid)
+        pod = self._cluster.pod(uid) or (passer.pod if passer else None)
+        return pod.asks_nobody if pod is not None else None
+
     def _answer(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
-        """Answer for the nodes that are ours; pods of ours may have no other."""
+        """Answer for the nodes that are ours; pods of ours may have no other, but for exempt ones.
+
+        What the cluster itself needs runs on every node, those of others included.
+        """
         foreign = self._cluster.foreign
-        if not foreign or not pod.ours or foreign.isdisjoint(offered):
+        if not foreign or pod.asks_nobody or foreign.isdisjoint(offered):
             return self._judge(pod, member, offered)
         ours = [name for name in offered if name not in foreign]
         answer = self._judge(pod, member, ours)
@@ -155,7 +171,7 @@ class Gate:
 
 def _passes_through(pod: Pod, member: Membership) -> bool:
     """Ask whether *pod* is none of our business, or too important to wait for us."""
-    return not pod.ours or bool(pod.node) or member.native or pod.is_critical
+    return pod.asks_nobody or bool(pod.node) or member.native
 
 
 def _unwritten(pod: Pod, member: Membership) -> PodGroup | None:

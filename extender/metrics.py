@@ -1,4 +1,4 @@
-"""Every series we expose, in one place; docs/operations.md explains each."""
+"""Every series we count ourselves, each with its meaning, which docs/operations.md prints too."""
 
 from __future__ import annotations
 
@@ -32,23 +32,25 @@ class Metrics:
             "Answers by verb and outcome: passed, steered, error, or the reason of a refusal.",
             ["verb", "outcome"],
         )
-        self.holds = gauge("gang_extender_holds", "Bind calls that wait for their gang.")
+        self.holds = gauge("gang_extender_holds", "Binds that wait for their gang now.")
         self.hold_seconds = histogram(
             "gang_extender_hold_seconds",
-            "How long binds waited, by what ended the wait.",
+            "How long binds waited for their gang, by what ended the wait.",
             ["cause"],
             buckets=_HOLD_SECONDS,
         )
         self.partial_commits = counter(
             "gang_extender_partial_commits_total",
-            "Gangs that ended short of minMember after their binds went out.",
+            "Gangs that ended short of minMember after their binds went out; alert on any.",
         )
         self.peer_closes = counter(
-            "gang_extender_peer_closes_total", "Held binds whose caller went away first."
+            "gang_extender_peer_closes_total",
+            "Held binds whose caller went away first; if it grows, the timeouts do not match.",
         )
         self.learnt_timeout = gauge(
             "gang_extender_hold_learnt_timeout_seconds",
-            "When kube-scheduler really gives up binds, if that is sooner than configured; else 0.",
+            "When kube-scheduler really gives up binds, if that is sooner than --bind-timeout-s;"
+            " else 0. Mend its httpTimeout.",
         )
         self.wakes = counter("gang_extender_wakes_total", "Wake-ups ordered for parked pods.")
         self.cycle_seconds = histogram(
@@ -63,12 +65,13 @@ class Metrics:
         )
         self.ready = gauge("gang_extender_ready", "1 while the mirror can be trusted.")
         self.leader = gauge(
-            "gang_extender_leader", "1 while we may act; always without a lease, see --lease."
+            "gang_extender_leader",
+            "1 while we may act: while we hold the lease, and always without one (--lease).",
         )
         self.leader.set(1)
         self.leader_changes = counter(
             "gang_extender_leader_changes_total",
-            "How often leadership was got and lost.",
+            "How often leadership changed: got, lost.",
             ["change"],
         )
         self.leader_label_failures = counter(
@@ -83,8 +86,9 @@ class Metrics:
         )
         self.evictions = counter(
             "gang_extender_evictions_total",
-            "Victims by action (reclaim, preempt) and outcome: evicted, blocked, failed, refused"
-            " by a check of ours, dry-run.",
+            "Victims by action (reclaim, preempt) and outcome: evicted, blocked (the API server"
+            " says no), failed (no answer, or it does not leave), refused (by a check of ours),"
+            " dry-run.",
             ["action", "outcome"],
         )
         self.admission_seconds = histogram(
@@ -101,12 +105,14 @@ class Metrics:
 
         self.tls_refused = counter(
             "gang_extender_tls_refused_total",
-            "Callers of the hooks that were refused in the handshake, by reason.",
+            "Callers of the hooks that were refused in the handshake, by reason: no_certificate,"
+            " unknown_ca, expired, not_yet_valid, name, bad_certificate, not_tls, old_tls,"
+            " caller_refused_us (kube-scheduler does not trust our certificate), other.",
             ["reason"],
         )
         self.certificate_refused = gauge(
             "gang_extender_certificate_refused",
-            "1 while the certificates of a port cannot be used and the last good ones are in"
+            "1 while new certificates of a port cannot be used and the last good ones are in"
             " force.",
             ["port"],
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from extender.audit.finding import POLICY, WITHOUT_EFFECT, Finding
+from extender.audit.finding import POLICY, WITHOUT_EFFECT, Finding, Flaw
 from extender.errors import BadConfiguration
 from extender.logs import event
 from extender.plan.policy import policies
@@ -15,7 +15,12 @@ log = logging.getLogger(__name__)
 
 REFUSED = "Refused"
 #: All about a policy file.
-REASONS = (REFUSED, WITHOUT_EFFECT)
+REASONS = {
+    REFUSED: Flaw(
+        "the policy file cannot be used as it is now", "the last good one stays in force"
+    ),
+    WITHOUT_EFFECT: Flaw("an argument in it that no plugin or action reads", "it does nothing"),
+}
 
 
 class PolicyFile:

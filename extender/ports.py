@@ -31,6 +31,15 @@ class Clock(Protocol):
         """Seconds that never jump, for deadlines."""
 
 
+class Whose(Enum):
+    """Whose decision a bind carries out."""
+
+    OURS = "ours"  # it needs a term: only whoever leads may decide
+    SCHEDULERS = "kube-scheduler's"  # we only pass it on, whoever we are
+    #: kube-scheduler's if the API server shows a pod that asks nobody; else nobody's just now.
+    UNKNOWN = "unknown"
+
+
 class BindOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Bind this very pod (the API server checks *uid*) to this node."""
 
@@ -38,6 +47,7 @@ class BindOrder(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     name: str
     node: str
+    whose: Whose = Whose.OURS
 
 
 class BindResult(Enum):
@@ -298,6 +308,19 @@ class Signs(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A right that we lack: as whom we asked, and a sentence with the mend."""
+
+    account: str
+    why: str
+
+    @property
+    def problem(self) -> str:
+        """Say it among other notes."""
+        return f"rights: {self.why}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPorts:
     """One cluster, real or simulated: how it is heard and acted upon."""
 
@@ -312,6 +335,8 @@ class ClusterPorts:
     leases: Leases | None = None
     #: None where no Service follows the leader.
     signs: Signs | None = None
+    #: Says what we were refused lately for want of a right.
+    refused: Callable[[], Sequence[Refused]] = lambda: ()
     #: Begins to tell the cache what changes.
     start: Callable[[], None]
     #: Ends every thread.

@@ -32,11 +32,11 @@ class Preemption:
         self, pod: Pod, member: Membership, victims: Mapping[str, Sequence[str]]
     ) -> dict[str, Sequence[str]]:
         """Keep the nodes whose victims may go."""
-        if not pod.is_critical and self._is_hopeless(pod, member):
+        if not pod.is_exempt and self._is_hopeless(pod, member):
             return {}
         kept: dict[str, Sequence[str]] = {}
         for node, uids in victims.items():
-            if pod.ours and node in self._cluster.foreign:
+            if not pod.asks_nobody and node in self._cluster.foreign:
                 continue  # whoever leaves there makes no room that the pod may use
             staying = [PodUid(uid) for uid in uids if not self._is_leaving(PodUid(uid))]
             # Without any victim the node would be an error in kube-scheduler's eyes; and where
@@ -62,8 +62,8 @@ class Preemption:
     def _objects(self, pod: Pod, member: Membership, victims: Sequence[PodUid]) -> bool:
         if any(self._is_committing(uid) for uid in victims):
             return True
-        if pod.is_critical:
-            return False  # it keeps the cluster itself alive: gangs come second
+        if pod.is_exempt:
+            return False  # it waits for nobody: gangs come second
         return (
             self._tears_a_gang(victims)
             or self._breaks_a_due(pod, member, victims)

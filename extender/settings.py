@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -19,6 +20,8 @@ PREFIX = "GANG_EXTENDER_"
 PREFERENCES = ("nothing", "pack", "spread")
 LEASES = ("none", "own", "scheduler")
 UNLISTED = ("allow", "deny")
+#: A label of DNS, as the API server wants it.
+_NAMESPACE = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def setting(default: Any, why: str) -> Any:
@@ -70,6 +73,11 @@ class Settings:
     scheduler_name: tuple[str, ...] = setting(
         ("gang-scheduler", "volcano", "kube-batch"),
         "Pods of these schedulers are ours; all others only use up room. May be repeated.",
+    )
+    exempt_namespace: tuple[str, ...] = setting(
+        (),
+        "Pods of these namespaces never wait for us, like system-critical ones and those of"
+        " kube-system: no gang, no queue and no standby keeps them. May be repeated.",
     )
     node_selector: tuple[str, ...] = setting(
         (),
@@ -194,6 +202,12 @@ class Settings:
                 f"--unlisted-namespaces {self.unlisted_namespaces!r} is neither allow nor deny"
             )
         label_pairs(self.node_selector)
+        for name in self.exempt_namespace:
+            if not _NAMESPACE.fullmatch(name):
+                raise BadConfiguration(
+                    f"--exempt-namespace {name!r} is not the name of a namespace; write it like"
+                    " monitoring, and repeat the flag for another"
+                )
         if self.bind_timeout_s <= self.hold_s:
             raise BadConfiguration(
                 f"--bind-timeout-s {self.bind_timeout_s:g} leaves no time to bind after --hold-s"

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from extender.audit.everything import Audit
+from extender.audit.rights import with_missing_rights
 from extender.cache.cluster import Cluster
 from extender.cycle import Cycle, Published
 from extender.evictions.dispatch import Dispatch
@@ -28,16 +29,14 @@ from extender.plan.planner import make_plan
 from extender.policyfile import PolicyFile
 from extender.ports import Clock, ClusterPorts, Mandate, WakeOrder
 from extender.promises.arrivals import Arrivals
-from extender.promises.ledger import LOOK_S as PROMISES_LOOK_S
-from extender.promises.ledger import Ledger
+from extender.promises.ledger import LOOK_S as PROMISES_LOOK_S, Ledger
 from extender.promises.tickets import Tickets
 from extender.reporting.findings import Findings
 from extender.reporting.holdnews import HoldNews
 from extender.reporting.journal import Journal
 from extender.reporting.reporter import Reporter
 from extender.settings import Settings
-from extender.tls.rotation import LOOK_S as TLS_LOOK_S
-from extender.tls.rotation import Certificates
+from extender.tls.rotation import LOOK_S as TLS_LOOK_S, Certificates
 from extender.web.app import create_app
 from extender.web.hooks import Hooks
 
@@ -54,8 +53,8 @@ class Runtime:
         certificates: Sequence[Certificates] = (),
     ) -> None:
         metrics, journal, published = Metrics(), Journal(), Published()
-        policies = PolicyFile(settings.config)
-        limits = Limits.of(settings)
+        ours, exempt = frozenset(settings.scheduler_name), frozenset(settings.exempt_namespace)
+        policies, limits = PolicyFile(settings.config), Limits.of(settings)
 
         # What is heard, and whether we may act upon it.
         timer = LoopTimer(loop)
@@ -71,7 +70,7 @@ class Runtime:
 
         ledger = Ledger(cluster, clock, wake=wake, ticket_s=settings.ticket_s)
         arrivals = Arrivals(cluster, ledger, clock, grace_s=settings.arrival_grace_s)
-        gate = Gate(cluster, ledger, arrivals, published, prefer=settings.prefer)
+        gate = Gate(cluster, ledger, arrivals, published, settings.prefer, exempt)
         news = HoldNews(metrics, cluster, ports.announcer, clock, settings.bind_timeout_s)
         self._barrier = barrier = barrier_beside(
             cluster, ledger, ports, limits, timer, clock, news, is_open=not leadership.is_shared
@@ -88,9 +87,7 @@ class Runtime:
         self.hooks = Hooks(
             gate=gate,
             barrier=barrier,
-            read_pod=pods.reader(
-                frozenset(settings.scheduler_name), cluster.seen, cluster.membership
-            ),
+            read_pod=pods.reader(ours, cluster.seen, cluster.membership, exempt=exempt),
             readiness=may_answer,
             clock=clock,
             metrics=metrics,
@@ -153,13 +150,17 @@ class Runtime:
         metrics.holds.set_function(lambda: barrier.holds)
         self.pages = create_app(
             journal=journal,
-            findings=lambda: findings.current,
+            findings=lambda: with_missing_rights(findings.current, ports.refused()),
             policies=policies,
             metrics=metrics,
             readiness=may_answer,
             warmth=cluster.readiness,
             standby=leadership.readiness,
-            notes=lambda: [*news.notes(), *(each.problem for each in certificates if each.problem)],
+            notes=lambda: [
+                *news.notes(),
+                *(each.problem for each in certificates if each.problem),
+                *(each.problem for each in ports.refused()),
+            ],
             silence=lambda: cluster.freshness.silence(clock.monotonic()),
         )
 

@@ -12,9 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
+from click.testing import CliRunner
 
-from extender import policyfile
-from extender.audit import namespaces, queues
 from extender.cli.main import main
 from extender.kube.decode import membership, objects
 from extender.model.queue import (
@@ -30,9 +29,10 @@ from extender.settings import Settings
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
-#: Of operators that our pages tell how to set up, and of pip.
+#: Of operators that our pages tell how to set up, of kube-batch, and of pip.
 FOREIGN_FLAGS = {
     "--batch-scheduler", "--gang-scheduling", "--gang-scheduler-name", "--require-hashes",
+    "--scheduler-conf", "--leader-elect", "--schedule-period", "--priority-class",
 }  # fmt: skip
 #: Roots of the paths that our pages may name.
 FOLDERS = ("extender", "tests", "manifests", "docs")
@@ -74,22 +74,22 @@ def test_the_concepts_name_the_keys_of_groups_in_the_order_in_which_they_win() -
     assert tuple(re.findall(r"`([^`]+)`", ours[1])) == Settings().scheduler_name
 
 
-def test_the_findings_of_the_manual_are_those_there_are() -> None:
-    text = (DOCS / "operations.md").read_text().partition("## Findings")[2].partition("\n## ")[0]
-    shown = re.findall(r"^\| (\w+) \| `(\w+)` \|", text, re.M)
+#: Every plan that a page shows with what it prints: page, command, output.
+SHOWN_PLANS = [
+    (page.stem, *shown.partition("\n")[::2])
+    for page in DOCS.rglob("*.md")
+    for shown in re.findall(
+        r"^```console\n\$ (gang-extender plan .*?)^```$", page.read_text(), re.M | re.S
+    )
+]
 
-    known = [("Queue", reason) for reason in queues.REASONS]
-    known += [("Policy", reason) for reason in policyfile.REASONS]
-    known += [(kind, reason) for kind, all_ in namespaces.REASONS.items() for reason in all_]
-    assert sorted(shown) == sorted(known)
 
-
-def test_the_plan_of_the_namespaces_page_is_what_it_shows() -> None:
-    page = (DOCS / "namespaces.md").read_text()
-    (shown,) = re.findall(r"^```console\n(.*?)^```$", page, re.M | re.S)
-    command, _, output = shown.partition("\n")
+@pytest.mark.parametrize(("page", "command", "output"), SHOWN_PLANS, ids=lambda text: text[:40])
+def test_a_plan_that_a_page_shows_is_what_the_command_prints(
+    page: str, command: str, output: str
+) -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", "extender", *command.removeprefix("$ ").split()[1:]],
+        [sys.executable, "-m", "extender", *command.split()[1:]],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -164,7 +164,82 @@ def test_every_file_of_ours_that_a_page_names_exists(page: Path) -> None:
         assert list(ROOT.glob(shown.rstrip("/"))), shown
 
 
+def anchors(page: Path) -> set[str]:
+    """Give the names by which the headings of *page* can be linked to, as forges make them."""
+    headings = re.findall(
+        r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S), re.M
+    )
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @EVERY_PAGE
 def test_every_link_between_pages_leads_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
-        assert target.startswith("https://") or (page.parent / target).exists(), target
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if target.startswith("https://"):
+            continue
+        place, _, anchor = target.partition("#")
+        led_to = (page.parent / place).resolve() if place else page
+        assert led_to.exists(), target
+        assert not anchor or anchor in anchors(led_to), target
+
+
+INDEX = DOCS / "README.md"
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.stem)
+def test_every_page_of_the_manual_is_in_its_index(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)", INDEX.read_text())
+    listed = {(DOCS / target).resolve() for target in targets}
+
+    # A folder is listed with all that is in it.
+    assert page == INDEX or {page, page.parent} & (listed - {DOCS})
+
+
+@EVERY_PAGE
+def test_every_test_that_a_page_names_exists(page: Path) -> None:
+    named = set(spans(page, r"test_\w+"))
+    written = "".join(path.read_text() for path in Path(__file__).parent.rglob("test_*.py"))
+
+    assert named <= set(re.findall(r"^(?:async )?def (test_\w+)", written, re.M))
+
+
+def test_no_two_rows_of_the_index_lead_to_one_page() -> None:
+    rows = re.findall(r"^\| \[[^]]+\]\(([^)]+)\) \|", INDEX.read_text(), re.M)
+
+    assert len(rows) == len(set(rows))
+
+
+@EVERY_PAGE
+def test_every_deployment_of_ours_that_a_command_names_is_in_a_manifest(page: Path) -> None:
+    files = (ROOT / "manifests" / "overlays").rglob("*.yaml")
+    things = [thing for file in files for thing in yaml.safe_load_all(file.read_text()) if thing]
+    known = {t["metadata"]["name"] for t in things if t.get("kind") == "Deployment"}
+
+    assert (
+        set(re.findall(r"-n gang-system [^`\n]*deployment[/ ]([\w-]+)", page.read_text())) <= known
+    )
+
+
+def test_a_flag_wins_over_its_variable_and_a_variable_may_have_several() -> None:
+    names = {"GANG_EXTENDER_SCHEDULER_NAME": "one two", "GANG_EXTENDER_HOLD_S": "7"}
+    with CliRunner().isolation(env=names):
+        given = main.commands["serve"].make_context("serve", ["--hold-s=9"]).params
+
+    assert (given["scheduler_name"], given["hold_s"]) == (("one", "two"), 9)
+
+
+#: What the page about trouble lets people look for.
+SAYINGS = (
+    "first list not complete", "watch silent for", "the first plan is being made", "standby: ",
+    "the extender is not ready", "no extender answers", "cannot tell: ", "there is no gang",
+    "binds: kube-scheduler gives up after", "should have left long ago",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("saying", SAYINGS)
+def test_what_the_page_about_trouble_quotes_is_said_by_the_code(saying: str) -> None:
+    page = (DOCS / "troubleshooting.md").read_text()
+    code = "".join(path.read_text() for path in (ROOT / "extender").rglob("*.py"))
+
+    assert saying in page
+    assert saying in code

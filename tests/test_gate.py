@@ -200,9 +200,10 @@ def test_an_ordinary_pod_with_a_promise_is_left_to_kube_schedulers_choice() -> N
         {"ours": False},
         {"namespace": "kube-system"},
         {"priority_class": "system-node-critical"},
+        {"exempt": True},
         {"node": "n1", "status": Status.BOUND},
     ],
-    ids=["another scheduler", "kube-system", "critical", "bound already"],
+    ids=["another scheduler", "kube-system", "critical", "exempt namespace", "bound already"],
 )
 def test_what_is_not_ours_or_keeps_the_cluster_alive_passes(exempt: dict[str, Any]) -> None:
     world = World()
@@ -210,6 +211,15 @@ def test_what_is_not_ours_or_keeps_the_cluster_alive_passes(exempt: dict[str, An
     assert (
         list(world.gate.filter(bare_pod("p0", **exempt), member_of("none"), NODES).nodes) == NODES
     )
+
+
+def test_an_exempt_pod_passes_whatever_is_fenced_or_promised() -> None:
+    everything = {name: Resources({"cpu": 4000}) for name in NODES}
+    world = World(group(), pod("p0"), plan=Plan(fences=everything))
+    world.promise("p0", "n1")
+
+    agent = bare_pod("agent", exempt=True)
+    assert list(world.gate.filter(agent, member_of("none"), NODES).nodes) == NODES
 
 
 def test_members_of_native_groups_pass() -> None:
@@ -256,13 +266,19 @@ def test_pods_of_ours_may_have_none_but_nodes_of_ours() -> None:
 
 def test_where_only_nodes_of_others_are_offered_every_one_is_refused_and_nothing_promised() -> None:
     world = World(*(node(name, ours=False) for name in NODES))
-    critical = {"namespace": "kube-system"}
 
-    answers = [world.ask_lone("single"), world.ask_lone("agent", **critical)]
+    answer = world.ask_lone("single")
 
-    assert [answer.outcome for answer in answers] == ["NodeNotOurs"] * 2
-    assert [set(answer.refused) for answer in answers] == [set(NODES)] * 2
+    assert answer.outcome == "NodeNotOurs"
+    assert set(answer.refused) == set(NODES)
     assert not len(world.table)
+
+
+@pytest.mark.parametrize("exempt", [{"namespace": "kube-system"}, {"exempt": True}])
+def test_exempt_pods_go_to_nodes_of_others_too(exempt: dict[str, Any]) -> None:
+    world = World(*(node(name, ours=False) for name in NODES))
+
+    assert list(world.ask_lone("agent", **exempt).nodes) == NODES
 
 
 def test_pods_of_other_schedulers_go_where_they_like() -> None:

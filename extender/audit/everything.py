@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from extender.audit.finding import Finding
-from extender.audit.namespaces import of_namespaces
+from extender.audit.namespaces import of_exempt_groups, of_namespaces
 from extender.audit.queues import of_queues
 from extender.model.node import NodeTable
 from extender.model.quantity import LARGEST
@@ -37,7 +37,11 @@ def audit(snapshot: Snapshot) -> tuple[Finding, ...]:
     cluster = whole(snapshot.nodes)
     shares, classes = snapshot.shares, snapshot.classes
     found = of_namespaces(snapshot.namespaces, snapshot.queues, shares, classes, cluster)
-    return (*of_queues(snapshot.queues, cluster), *found)
+    return (
+        *of_queues(snapshot.queues, cluster),
+        *found,
+        *of_exempt_groups(snapshot.exempt_groups),
+    )
 
 
 def whole(table: NodeTable) -> Resources:
@@ -51,5 +55,6 @@ def _are_alike(one: Snapshot, other: Snapshot) -> bool:
         one.queues is other.queues
         and one.namespaces is other.namespaces
         and one.classes is other.classes
+        and one.exempt_groups is other.exempt_groups
         and one.nodes.facts is other.nodes.facts
     )

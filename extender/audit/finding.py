@@ -5,20 +5,33 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 QUEUE = "Queue"
 NAMESPACE = "Namespace"
 POLICY = "Policy"
+ACCOUNT = "ServiceAccount"
 
 #: The one reason that several kinds share: something that is written does nothing here.
 WITHOUT_EFFECT = "WithoutEffect"
+#: The account we act as lacks a right.
+RIGHT_MISSING = "RightMissing"
+
+
+class Flaw(NamedTuple):
+    """What a reason of findings stands for; the manual prints it."""
+
+    #: What is wrong with the object.
+    wrong: str
+    #: What we do about it until somebody mends it.
+    meanwhile: str
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """What is wrong with an object that people wrote, and the mend."""
 
-    #: `Queue`, `Namespace`, or `Policy` for the policy file.
+    #: `Queue`, `Namespace`, `Policy` for the policy file, `ServiceAccount` for whom we act as.
     kind: str
     name: str
     #: One word, the same in event, condition, metric and command.

@@ -6,9 +6,10 @@ A typo in a list is otherwise heard of when somebody waits, if at all: a queue t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from extender.audit.finding import NAMESPACE, QUEUE, Finding, did_you_mean
+from extender.audit.finding import NAMESPACE, QUEUE, Finding, Flaw, did_you_mean
+from extender.model.gang import GangKey
 from extender.model.queue import (
     ALLOWED_CLASSES,
     ALLOWED_QUEUES,
@@ -31,19 +32,48 @@ SHARE_OF_FORBIDDEN_QUEUE = "ShareOfForbiddenQueue"
 AT_LEAST_ABOVE_AT_MOST = "AtLeastAboveAtMost"
 AT_LEASTS_ABOVE_QUEUE = "AtLeastsAboveQueue"
 AT_LEASTS_ABOVE_CLUSTER = "AtLeastsAboveCluster"
+EXEMPT_GANG = "ExemptGang"
 
 #: By kind of object.
 REASONS = {
-    NAMESPACE: (
-        UNREADABLE,
-        QUEUE_UNKNOWN,
-        HOME_QUEUE_MISSING,
-        PRIORITY_CLASS_UNKNOWN,
-        SHARE_OF_UNKNOWN_QUEUE,
-        SHARE_OF_FORBIDDEN_QUEUE,
-        AT_LEAST_ABOVE_AT_MOST,
-    ),
-    QUEUE: (AT_LEASTS_ABOVE_QUEUE, AT_LEASTS_ABOVE_CLUSTER),
+    NAMESPACE: {
+        UNREADABLE: Flaw(
+            "an annotation with limits or guarantees cannot be read",
+            "nothing of it starts (`QueueNotAllowed`)",
+        ),
+        QUEUE_UNKNOWN: Flaw(
+            "its list names queues that do not exist; the nearest names are given",
+            "gangs that name them wait (`QueueNotFound`)",
+        ),
+        HOME_QUEUE_MISSING: Flaw(
+            "its home queue does not exist", "gangs that name no other wait (`QueueNotFound`)"
+        ),
+        PRIORITY_CLASS_UNKNOWN: Flaw(
+            "its list names priority classes that do not exist", "they give nobody a priority"
+        ),
+        SHARE_OF_UNKNOWN_QUEUE: Flaw(
+            "it has a share of a queue that does not exist", "the share limits and keeps nothing"
+        ),
+        SHARE_OF_FORBIDDEN_QUEUE: Flaw(
+            "it has a share of a queue it may not use", "the share limits and keeps nothing"
+        ),
+        AT_LEAST_ABOVE_AT_MOST: Flaw(
+            "it has more of a queue at least than at most", "the at-least is cut"
+        ),
+        EXEMPT_GANG: Flaw(
+            "it is [exempt](default-scheduler.md#who-never-waits) and has PodGroups",
+            "they make no gang: their pods start one by one",
+        ),
+    },
+    QUEUE: {
+        AT_LEASTS_ABOVE_QUEUE: Flaw(
+            "namespaces have more of it at least, together, than it may have at most",
+            "they are cut to that, and others of the queue get nothing",
+        ),
+        AT_LEASTS_ABOVE_CLUSTER: Flaw(
+            "the same, and more than all nodes have", "whoever comes first has them"
+        ),
+    },
 }
 
 
@@ -66,6 +96,24 @@ def of_namespaces(
     ]
     found += _together(queues, shares, cluster)
     return sorted(found, key=lambda each: (each.kind, each.name, each.reason))
+
+
+def of_exempt_groups(groups: Iterable[GangKey]) -> list[Finding]:
+    """Find the PodGroups that promise nothing because their namespace is exempt."""
+    by_namespace: dict[str, list[str]] = {}
+    for key in groups:
+        namespace, _, name = key.partition("/")
+        by_namespace.setdefault(namespace, []).append(name)
+    return [
+        Finding(
+            NAMESPACE,
+            namespace,
+            EXEMPT_GANG,
+            f"namespace {namespace} is exempt, so {_some(names)} there makes no gang and its pods"
+            " start one by one; move it to a namespace that is not exempt",
+        )
+        for namespace, names in sorted(by_namespace.items())
+    ]
 
 
 def _of_one(
@@ -171,6 +219,12 @@ def _above(amounts: Resources, limit: Resources) -> list[tuple[str, str, str]]:
         for name, amount in sorted(amounts.items())
         if name in limit and amount > limit[name]
     ]
+
+
+def _some(names: list[str]) -> str:
+    """Name one PodGroup and count the others: there may be one for every job."""
+    rest = f", like {len(names) - 1} more," if len(names) > 1 else ""
+    return f"PodGroup {names[0]}{rest}"
 
 
 def _named(names: list[str], noun: str) -> str:

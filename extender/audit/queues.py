@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from extender.audit.finding import QUEUE, WITHOUT_EFFECT, Finding, did_you_mean
+from extender.audit.finding import QUEUE, WITHOUT_EFFECT, Finding, Flaw, did_you_mean
 from extender.model.queue import ROOT_QUEUE, Queue
 from extender.model.resources import NOTHING, Resources, total, write_amount
 from extender.plan.queues.limits import stated
@@ -21,17 +21,41 @@ PARENT_MISSING = "ParentMissing"
 PARENT_CIRCLE = "ParentCircle"
 GUARANTEES_ABOVE_PARENT = "GuaranteesAboveParent"
 GUARANTEES_ABOVE_CLUSTER = "GuaranteesAboveCluster"
-REASONS = (
-    UNREADABLE,
-    WITHOUT_EFFECT,
-    WEIGHT_ZERO,
-    GUARANTEE_ABOVE_CAPABILITY,
-    DESERVED_ABOVE_CAPABILITY,
-    PARENT_MISSING,
-    PARENT_CIRCLE,
-    GUARANTEES_ABOVE_PARENT,
-    GUARANTEES_ABOVE_CLUSTER,
-)
+REASONS = {
+    UNREADABLE: Flaw(
+        "a field cannot be read, or an amount or the weight is negative",
+        "its gangs are invalid (`QueueNotFound`)",
+    ),
+    WITHOUT_EFFECT: Flaw(
+        "it sets what has no effect here, such as `dequeueStrategy: fifo`",
+        "nothing depends on it",
+    ),
+    WEIGHT_ZERO: Flaw(
+        "weight 0, which our CRD and Volcano's forbid and kube-batch's does not",
+        "it deserves its guarantee and nothing else",
+    ),
+    GUARANTEE_ABOVE_CAPABILITY: Flaw(
+        "it is guaranteed more than it may have", "the guarantee is cut"
+    ),
+    DESERVED_ABOVE_CAPABILITY: Flaw("it deserves more than it may have", "the due is cut"),
+    PARENT_MISSING: Flaw(
+        "its parent does not exist; the nearest name is given",
+        "it counts as a queue at the top; with hierarchical `capacity` its gangs wait",
+    ),
+    PARENT_CIRCLE: Flaw(
+        "it is below itself",
+        "the circle is opened at one place; with hierarchical `capacity` gangs there wait",
+    ),
+    GUARANTEES_ABOVE_PARENT: Flaw(
+        "queues below it are guaranteed more together than it is itself or, where it is guaranteed"
+        " nothing, than it may have",
+        "its ceiling holds: guarantees are cut to it, from the top down and then by name",
+    ),
+    GUARANTEES_ABOVE_CLUSTER: Flaw(
+        "all queues together are guaranteed more than all nodes have, ready or not",
+        "whoever comes first has them",
+    ),
+}
 
 
 def of_queues(queues: Mapping[str, Queue], cluster: Resources) -> list[Finding]:

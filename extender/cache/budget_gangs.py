@@ -48,7 +48,7 @@ class BudgetGangs:
     def membership(self, pod: Pod, member: Membership) -> Membership:
         """Give the gang of *pod*, which by itself is a *member* of a group or of none."""
         near = self._budgets.get(pod.namespace)
-        if not near or member.named or member.native or not pod.ours:
+        if not near or member.named or member.native or not pod.ours or pod.exempt:
             return member
         found = [budget for budget in near if selects(budget.selector, pod.labels)]
         if not found:

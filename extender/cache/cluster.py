@@ -105,6 +105,8 @@ class Cluster:
         self._shares: dict[str, Share] | None = None
         self._namespaces: Mapping[str, Namespace] | None = None
         self._classes: frozenset[str] | None = None
+        #: PodGroups that promise nothing because of where they are; replaced as a whole.
+        self._exempt_groups: tuple[GangKey, ...] = ()
         self._sorted_budgets: tuple[DisruptionBudget, ...] | None = None
         #: When each gang was let in, in monotonic seconds, while that was not long ago.
         self._let_in: dict[GangKey, float] = {}
@@ -208,6 +210,7 @@ class Cluster:
                 shares=self._shares or {},
                 namespaces=self._namespaces or {},
                 classes=self._classes or frozenset(),
+                exempt_groups=self._exempt_groups,
                 budgets=self._sorted_budgets or (),
                 quotas=self._sorted_quotas or {},
                 let_in_lately=self._let_in_lately(),
@@ -336,9 +339,12 @@ class Cluster:
         return self._policy.counted(namespace, self.queue_of(key, namespace, wanted)[0])
 
     def promised_in(self, uid: PodUid) -> str:
-        """Give the queue in which a pod was promised its room; empty when it was not."""
+        """Give the queue in which a pod was promised its room; empty when it was not.
+
+        Also while we cannot be sure of it: exempt pods are bound before we know all queues.
+        """
         promise = self.inflight.of(uid)
-        return promise.queue if promise else ""
+        return promise.queue if promise and not self.readiness() else ""
 
     def has_quotas(self, namespace: str) -> bool:
         """Ask whether a ResourceQuota limits what may be created in *namespace*."""
@@ -428,6 +434,10 @@ class Cluster:
     def _group_changed(
         self, key: str, old: PodGroup | None, new: PodGroup | None, news: News
     ) -> None:
+        was, now = (each is not None and each.exempt for each in (old, new))
+        if was != now:
+            others = set(self._exempt_groups) - {GangKey(key)}
+            self._exempt_groups = tuple(sorted(others | ({GangKey(key)} if now else set())))
         self._gangs.touch((GangKey(key),))
         if new is None or new.phase is not Phase.INQUEUE:
             self._let_in.pop(GangKey(key), None)

@@ -82,7 +82,8 @@ def assemble(
     else:
         started_in = roster.started_in if roster else ""
         queue, misplaced = policy.place(group.namespace, group.queue, started_in)
-    if any(pod.status in ALLOCATED_SET for pod in pods):
+    is_exempt = group.exempt or (bool(pods) and all(pod.is_exempt for pod in pods))
+    if is_exempt or any(pod.status in ALLOCATED_SET for pod in pods):
         queue = policy.counted(group.namespace, queue)
     rank = policy.rank(group, pods)
     if not rank.may_preempt:
@@ -92,7 +93,7 @@ def assemble(
         pods=pods,
         queue=queue,
         priority=rank.value,
-        problem=_problem(group, roster) or misplaced,
+        problem=None if is_exempt else _problem(group, roster) or misplaced,
         remark="; ".join(
             filter(None, (rank.remark, group.remark, roster.remark if roster else ""))
         ),
@@ -172,6 +173,7 @@ def _promised(pod: Pod, promise: Promise, before: tuple[Pod, Pod] | None) -> tup
         preemptable=pod.preemptable,
         may_preempt=pod.may_preempt,
         ours=pod.ours,
+        exempt=pod.exempt,
         nominated=pod.nominated,
         started_in=pod.started_in,
         labels=pod.labels,

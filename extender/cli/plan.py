@@ -53,6 +53,7 @@ _BAR = 12
     help="Pods of these schedulers are planned; all others only use up room. May be repeated.",
 )
 @setting_option("node_selector")
+@setting_option("exempt_namespace")
 @setting_option("default_queue")
 @setting_option("namespaces_are_queues")
 @setting_option("unlisted_namespaces")
@@ -64,6 +65,7 @@ def plan(
     output: str,
     schedulers: tuple[str, ...],
     node_selector: tuple[str, ...],
+    exempt_namespace: tuple[str, ...],
     budgets_are_gangs: bool,
     now: str | None,
     **queue_settings: Any,
@@ -80,7 +82,8 @@ def plan(
     """
     policies = PolicyFile(config or "")
     policy = policies.current()
-    found = objects.read(files, frozenset(schedulers), label_pairs(node_selector))
+    labels, exempt = label_pairs(node_selector), frozenset(exempt_namespace)
+    found = objects.read(files, frozenset(schedulers), labels, exempt)
     queues = QueuePolicy.of(Settings(**queue_settings))
     moment = _time(now) if now else None
     snapshot = found.snapshot(moment, queues, budgets_are_gangs=budgets_are_gangs)

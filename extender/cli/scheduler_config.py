@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -15,31 +16,82 @@ _HEAD = """\
 # Two entries, because httpTimeout is per entry: filter and preempt sit in the serial
 # scheduling loop and must be quick; a bind may wait for the rest of its gang.
 """
+_UNTOUCHED = """\
+# All that is not written here is as it is without this file: qps and burst, how many nodes are
+# looked at, the plugins. A flag --kubeconfig is not read beside a file, so that is in here.
+"""
 _USUAL = Settings()
 _URL = f"http://{_USUAL.listen}"
+#: Where kubeadm keeps what its kube-scheduler reads, and a folder of ours beside it.
+FOLDER = "/etc/kubernetes/gang-extender"
+_SECOND, _DEFAULT = "second-scheduler", "default-scheduler"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usual:
+    """What a deployment has where nothing else is said."""
+
+    url: str = _URL
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    server_name: str = ""
+    kubeconfig: str = ""
+    scheduler_names: tuple[str, ...] = _USUAL.scheduler_name
+    leader_elect: bool = False
+    lease_name: str = ""
+    lease_namespace: str = "gang-system"
+    #: What a kube-scheduler of our own is better off with. The cluster's keeps what it has.
+    tuned: bool = True
+
+
+DEPLOYMENTS = {
+    _SECOND: Usual(),
+    _DEFAULT: Usual(
+        url="",
+        ca_file=f"{FOLDER}/ca.crt",
+        cert_file=f"{FOLDER}/client.crt",
+        key_file=f"{FOLDER}/client.key",
+        server_name="gang-extender.gang-system.svc",
+        kubeconfig="/etc/kubernetes/scheduler.conf",
+        scheduler_names=("default-scheduler", *_USUAL.scheduler_name),
+        leader_elect=True,
+        lease_name="kube-scheduler",
+        lease_namespace="kube-system",
+        tuned=False,
+    ),
+}
 
 
 @click.command("scheduler-config")
 @click.option(
-    "--url", default=_URL, show_default=True, help="Where kube-scheduler reaches the hooks."
+    "--deployment",
+    type=click.Choice(sorted(DEPLOYMENTS)),
+    default=_SECOND,
+    show_default=True,
+    help="Whose configuration it is: that of a kube-scheduler of our own, or of the cluster's;"
+    " everything below has its default by that.",
 )
-@click.option("--ca-file", default="", help="The CA that signed the certificate of the hooks.")
-@click.option("--cert-file", default="", help="The certificate kube-scheduler shall show.")
-@click.option("--key-file", default="", help="Its private key.")
+@click.option(
+    "--url",
+    help=f"Where kube-scheduler reaches the hooks; {_URL} for a {_SECOND}, and for the"
+    f" {_DEFAULT} it must be said.",
+)
+@click.option("--ca-file", help="The CA that signed the certificate of the hooks.")
+@click.option("--cert-file", help="The certificate kube-scheduler shall show.")
+@click.option("--key-file", help="Its private key.")
 @click.option(
     "--server-name",
-    default="",
     help="The name in the certificate of the hooks, where it is not the host of the URL.",
 )
-@click.option("--kubeconfig", default="", help="The kubeconfig kube-scheduler shall use.")
+@click.option("--kubeconfig", help="The kubeconfig kube-scheduler shall use.")
 @click.option(
     "--scheduler-name",
     "scheduler_names",
     multiple=True,
-    default=_USUAL.scheduler_name,
-    show_default=True,
-    help="Pods of these schedulers are scheduled; must match the setting of `serve`. May be"
-    " repeated.",
+    help="Pods of these schedulers are scheduled, by default of"
+    f" {', '.join(_USUAL.scheduler_name)}, and of {_DEFAULT} in the deployment of that name; must"
+    " match the setting of `serve`. May be repeated.",
 )
 @click.option(
     "--bind-timeout-s",
@@ -62,53 +114,54 @@ _URL = f"http://{_USUAL.listen}"
 )
 @click.option(
     "--leader-elect/--no-leader-elect",
-    default=False,
-    show_default=True,
-    help="Let several kube-schedulers agree on one that acts.",
+    default=None,
+    help="Let several kube-schedulers agree on one that acts, as the cluster's do.",
 )
 @click.option(
     "--lease-namespace",
-    default="gang-system",
-    show_default=True,
-    help="Where the lease of the leader lies; it is named like the first scheduler.",
+    help="Where the lease of the leader lies, gang-system; it is named like the first scheduler."
+    " The cluster's own is kube-scheduler in kube-system.",
 )
 def scheduler_config(
-    url: str,
-    ca_file: str,
-    cert_file: str,
-    key_file: str,
-    server_name: str,
-    kubeconfig: str,
-    scheduler_names: tuple[str, ...],
-    bind_timeout_s: float,
-    filter_timeout_s: float,
-    prefer: str,
-    leader_elect: bool,
-    lease_namespace: str,
+    deployment: str, bind_timeout_s: float, filter_timeout_s: float, prefer: str, **given: Any
 ) -> None:
-    """Print a configuration that kube-scheduler takes as it is.
+    """Print a configuration that kube-scheduler takes as it is, from 1.28 on.
 
     The files of TLS are named as kube-scheduler sees them: where it runs, by absolute paths.
     """
-    url = check(url, "--url", _URL)
+    about = replace(
+        DEPLOYMENTS[deployment],
+        **{name: value for name, value in given.items() if value not in (None, ())},
+    )
+    if not about.url:
+        raise BadInput(
+            f"--deployment {deployment} needs --url, the ClusterIP of the Service as the node"
+            " reaches it, like https://10.96.0.77:8888; names of Services are not known there"
+        )
+    url = check(about.url, "--url", _URL)
+    if deployment == _DEFAULT and not url.startswith("https"):
+        raise BadInput(f"--url {url} leads away from the node, so it must be https")
     election: dict[str, Any] = {"leaderElect": False}
-    if leader_elect and lease_namespace:
+    if about.leader_elect and about.lease_namespace:
         election = {
             "leaderElect": True,
-            "resourceName": scheduler_names[0],
-            "resourceNamespace": lease_namespace,
+            "resourceName": about.lease_name or about.scheduler_names[0],
+            "resourceNamespace": about.lease_namespace,
         }
-    connection: dict[str, Any] = {"qps": 1000, "burst": 2000}
-    if kubeconfig:
-        connection = {"kubeconfig": kubeconfig, **connection}
+    connection: dict[str, Any] = {"kubeconfig": about.kubeconfig} if about.kubeconfig else {}
+    if about.tuned:
+        connection |= {"qps": 1000, "burst": 2000}
     # Never ignorable: on 1.30 and later a bind we refuse would be done behind our back.
     # Always nodeCacheCapable: without it 1.33 and later score every node as idle.
-    entry = {
-        "urlPrefix": url,
-        **_tls(url, ca_file, cert_file, key_file, server_name),
-        "nodeCacheCapable": True,
-        "ignorable": False,
-    }
+    quick, slow = (
+        {
+            "urlPrefix": url,
+            **_tls(url, about),
+            "nodeCacheCapable": True,
+            "ignorable": False,
+        }
+        for _ in range(2)
+    )
     # A member of a gang is left with one node, and of others we have no opinion by default: a
     # call for each ordinary pod that only says so would be wasted.
     prioritize = {"prioritizeVerb": "prioritize", "weight": 1} if prefer != "nothing" else {}
@@ -117,38 +170,44 @@ def scheduler_config(
         "kind": "KubeSchedulerConfiguration",
         "clientConnection": connection,
         "leaderElection": election,
-        # We choose among the nodes ourselves, so 100 feasible ones are enough to look at.
-        "percentageOfNodesToScore": 1,
+        # We choose among the nodes ourselves, so 100 feasible ones are enough to look at. Not so
+        # for pods of the cluster's scheduler: among how many theirs is the best stays as it was.
+        **({"percentageOfNodesToScore": 1} if about.tuned else {}),
         # One for every name: a pod whose scheduler's name has no profile is nobody's.
-        "profiles": [{"schedulerName": name} for name in scheduler_names],
+        "profiles": [{"schedulerName": name} for name in about.scheduler_names],
         "extenders": [
             {
-                **entry,
+                **quick,
                 "filterVerb": "filter",
                 "preemptVerb": "preempt",
                 **prioritize,
                 "httpTimeout": f"{filter_timeout_s:g}s",
             },
-            {**entry, "bindVerb": "bind", "httpTimeout": f"{bind_timeout_s:g}s"},
+            {**slow, "bindVerb": "bind", "httpTimeout": f"{bind_timeout_s:g}s"},
         ],
     }
-    click.echo(_HEAD + yaml.safe_dump(configuration, sort_keys=False), nl=False)
+    head = _HEAD if about.tuned else _HEAD + _UNTOUCHED
+    click.echo(head + yaml.safe_dump(configuration, sort_keys=False), nl=False)
 
 
-def _tls(url: str, ca: str, certificate: str, key: str, server_name: str) -> dict[str, Any]:
+def _tls(url: str, about: Usual) -> dict[str, Any]:
     """Give what an entry says of TLS; half of it would be worse than nothing.
 
     Without a CA kube-scheduler believes whoever answers, and without a certificate of its own our
     port refuses it.
     """
-    files = {"--ca-file": ca, "--cert-file": certificate, "--key-file": key}
+    files = {
+        "--ca-file": about.ca_file,
+        "--cert-file": about.cert_file,
+        "--key-file": about.key_file,
+    }
     if not url.startswith("https"):
         if given := [flag for flag, path in files.items() if path]:
             raise BadInput(f"{given[0]} is for an https URL, and --url is {url}")
         return {}
     if absent := [flag for flag, path in files.items() if not path]:
         raise BadInput(f"{url} needs {', '.join(absent)}; `gang-extender certificates` makes them")
-    told = {"caFile": ca, "certFile": certificate, "keyFile": key}
-    if server_name:
-        told["serverName"] = server_name
+    told = {"caFile": about.ca_file, "certFile": about.cert_file, "keyFile": about.key_file}
+    if about.server_name:
+        told["serverName"] = about.server_name
     return {"enableHTTPS": True, "tlsConfig": told}

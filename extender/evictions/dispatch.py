@@ -25,6 +25,7 @@ from extender.logs import event
 from extender.metrics import Metrics
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
+from extender.model.reason import Happening
 from extender.model.snapshot import DisruptionBudget, Snapshot
 from extender.plan.decision import Eviction, Plan
 from extender.ports import Announcer, Clock, Evictor, EvictOrder, EvictOutcome, EvictResult
@@ -227,7 +228,7 @@ class Dispatch:
         self._count(victim, outcome)
         text = f"{victim.pod.key} stays: {why}"
         for key in (victim.eviction.beneficiary, victim.gang.key):
-            self._journal.tell(key, now, 0, "VictimStays", text)
+            self._journal.tell(key, now, 0, Happening.VICTIM_STAYS, text)
         event(
             log,
             logging.WARNING,

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 
 from extender.evictions.safety import Victim
 from extender.model.gang import Gang, GangKey
+from extender.model.reason import Happening
 from extender.model.snapshot import Snapshot
 from extender.ports import Notice, Subject
 
 #: Volcano's word for it.
-EVICT = "Evict"
-WOULD_EVICT = "WouldEvict"
+EVICT = Happening.EVICT.value
+WOULD_EVICT = Happening.WOULD_EVICT.value
 
 
 class Notices:

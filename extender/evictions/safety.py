@@ -79,8 +79,8 @@ def _objection(victim: Victim, snapshot: Snapshot) -> str:
     pod = victim.pod
     if not pod.ours:
         return "it belongs to another scheduler"
-    if pod.is_critical:
-        return "the cluster itself needs it"
+    if pod.is_exempt:
+        return pod.why_exempt
     if not pod.preemptable:
         return "it is marked as not preemptable"
     if pod.status not in SEATED_SET:

@@ -41,7 +41,7 @@ class MirrorFacts:
     def gang_of(self, uid: PodUid) -> GangKey | None:
         """Name the gang of a pod; None for one that is bound without asking any gang."""
         pod = self.arriving(uid)
-        if pod is None or not pod.ours or pod.is_critical:
+        if pod is None or pod.asks_nobody:
             return None
         passer = self._ledger.answers.passer(uid)
         if self._cluster.pod(uid) is None and passer and not passer.membership.named:

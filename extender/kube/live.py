@@ -17,6 +17,7 @@ from extender.kube.act.undo import CautiousUndo
 from extender.kube.act.wake import PipelinedWaker
 from extender.kube.api.client import Access, ActingAccess
 from extender.kube.api.pipeline import Pipeline
+from extender.kube.decode.pods import to_pod
 from extender.kube.watch.follow import Watches
 from extender.metrics import Metrics
 from extender.ports import Clock, ClusterPorts, Mandate
@@ -35,6 +36,7 @@ def live_cluster(
 
     Reading is free; nothing is written but behind the *mandate*, and the lease that it stands on.
     """
+    schedulers, exempt = frozenset(settings.scheduler_name), frozenset(settings.exempt_namespace)
     access = Access.load(settings.kubeconfig or None)
     pipeline = Pipeline(access, loop)
     # Connections of its own: a thousand wake-ups must not stand in front of a bind.
@@ -43,8 +45,9 @@ def live_cluster(
         access,
         cluster,
         clock,
-        schedulers=frozenset(settings.scheduler_name),
+        schedulers=schedulers,
         node_labels=label_pairs(settings.node_selector),
+        exempt=exempt,
     )
     acting = ActingAccess(access, mandate)
     evictor, status = ApiEvictor(acting, mandate=mandate), ApiStatusWriter(acting)
@@ -61,7 +64,13 @@ def live_cluster(
 
     return ClusterPorts(
         binder=PipelinedBinder(
-            pipeline, budget_s=limits.commit_s, started_in=cluster.promised_in, mandate=mandate
+            pipeline,
+            budget_s=limits.commit_s,
+            started_in=cluster.promised_in,
+            mandate=mandate,
+            asks_nobody=lambda raw: (
+                to_pod(raw, schedulers=schedulers, exempt=exempt)[0].asks_nobody
+            ),
         ),
         groups=LiveGroups(pipeline),
         waker=PipelinedWaker(wake_ups, per_s=500, burst=1000, mandate=mandate),
@@ -71,6 +80,7 @@ def live_cluster(
         announcer=announcer,
         leases=ApiLeases(access, settings),
         signs=ApiSigns(access, settings, mandate) if settings.pod_name else None,
+        refused=access.missing_rights.lately,
         start=start,
         stop=stop,
         aclose=lambda: asyncio.gather(pipeline.aclose(), wake_ups.aclose()),

@@ -48,11 +48,12 @@ class FollowedLease:
         try:
             lease = self._leases.read()
         except ApiError as error:
+            self._succession.trouble = str(error)
             if not self._failed:
                 self._failed = True
                 event(log, logging.WARNING, "lease not reached", why=str(error))
             return self._spans.look_s
-        self._failed = False
+        self._failed, self._succession.trouble = False, ""
         self._note(lease, began)
         return self._spans.look_s
 

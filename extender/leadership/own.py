@@ -64,7 +64,7 @@ class OwnLease:
             self._mine = None
             self._complain(error)
             return self._spans.look_s
-        self._failed = False
+        self._failed, self._succession.trouble = False, ""
         return self._spans.retry_s if self._mine is not None else self._rest_s()
 
     def release(self) -> None:
@@ -130,6 +130,9 @@ class OwnLease:
 
     def _complain(self, error: ApiError) -> None:
         # A conflict is news of somebody else, not trouble; and trouble is told once.
-        if error.status != 409 and not self._failed:
+        if error.status == 409:
+            return
+        self._succession.trouble = str(error)
+        if not self._failed:
             self._failed = True
             event(log, logging.WARNING, "lease not reached", why=str(error))

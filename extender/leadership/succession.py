@@ -44,6 +44,8 @@ class Succession:
         self._is_over = False
         #: Who held the lease when it was seen last, and by what name it was ours.
         self.leader = self._ours = ""
+        #: Why the lease could not be read or written, since it last could.
+        self.trouble = ""
         metrics.leader.set_function(lambda: float(bool(term.current())))
 
     def on_change(self, *, begun: Callable[[], None], ended: Callable[[], None]) -> None:
@@ -105,4 +107,5 @@ class Succession:
         """Say who leads while it is not us."""
         if self._told and self._term.holds(self._told):
             return []
-        return [f"standby: {self.leader or 'nobody we know of'} leads"]
+        why = f" ({self.trouble})" if self.trouble else ""
+        return [f"standby: {self.leader or 'nobody we know of'} leads{why}"]

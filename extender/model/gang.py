@@ -82,6 +82,8 @@ class PodGroup:
     problem: str = ""
     #: What of it has no effect here (a sentence), empty when all of it has.
     remark: str = ""
+    #: Its namespace is exempt, so it promises nothing.
+    exempt: bool = False
     #: `namespace/name`; asked for all the time, so it is written once.
     key: GangKey = field(init=False, compare=False, repr=False)
 
@@ -138,6 +140,11 @@ class Gang:
         return tuple(pod for pod in self.by_status.get(Status.PENDING, ()) if not pod.gated)
 
     @cached_property
+    def is_exempt(self) -> bool:
+        """Ask whether all who wait for a node wait for kube-scheduler alone."""
+        return bool(self.waiting) and all(pod.is_exempt for pod in self.waiting)
+
+    @cached_property
     def ready(self) -> int:
         """Count the members that stand for `minMember`: on a node, promised one, or succeeded."""
         return sum(len(pods) for status, pods in self.by_status.items() if status in READY_SET)
@@ -179,7 +186,10 @@ class Gang:
 
     @cached_property
     def pending(self) -> Resources:
-        """Add up what its pending members ask for, gated ones too; an invalid gang gets nothing."""
-        if self.problem is not None:
+        """Add up what its pending members ask for, gated ones too; an invalid gang gets nothing.
+
+        Nor does an exempt one ask for anything.
+        """
+        if self.problem is not None or self.is_exempt:
             return NOTHING
         return total(pod.requests for pod in self.by_status.get(Status.PENDING, ()))

@@ -19,6 +19,8 @@ PLACEHOLDER = "placeholder:"
 #: How our own refusals begin inside kube-scheduler's words.
 _OUR_WORDS = tuple(f"{reason.value}:" for reason in Reason)
 
+#: Keeps the cluster itself alive: exempt whatever was set.
+SYSTEM_NAMESPACE = "kube-system"
 _CRITICAL = frozenset({"system-cluster-critical", "system-node-critical"})
 
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
@@ -138,6 +140,8 @@ class Pod:
     may_preempt: bool = True
     #: Its scheduler is one of ours; the others only use up room.
     ours: bool = True
+    #: Its namespace was exempted (`--exempt-namespace`).
+    exempt: bool = False
     #: status.nominatedNodeName.
     nominated: str = ""
     #: The queue it was bound in, as its binding says; empty without a node, or when nobody knows.
@@ -158,9 +162,24 @@ class Pod:
         return self.priority if self.task_priority is None else self.task_priority
 
     @property
-    def is_critical(self) -> bool:
-        """Ask whether it keeps the cluster itself alive: it waits for nobody and never leaves."""
-        return self.namespace == "kube-system" or self.priority_class in _CRITICAL
+    def is_exempt(self) -> bool:
+        """Ask whether it waits for nobody and is never made to leave by us.
+
+        It keeps the cluster itself alive, or its namespace was exempted.
+        """
+        return self.exempt or self.namespace == SYSTEM_NAMESPACE or self.priority_class in _CRITICAL
+
+    @property
+    def why_exempt(self) -> str:
+        """Say why it is exempt (a phrase), empty when it is not."""
+        if self.exempt or self.namespace == SYSTEM_NAMESPACE:
+            return f"namespace {self.namespace} is exempt"
+        return f"priority class {self.priority_class} is exempt" if self.is_exempt else ""
+
+    @property
+    def asks_nobody(self) -> bool:
+        """Ask whether where it goes is kube-scheduler's decision alone."""
+        return not self.ours or self.is_exempt
 
     @property
     def is_placeholder(self) -> bool:

@@ -63,6 +63,8 @@ class Snapshot:
     namespaces: Mapping[str, Namespace] = field(default_factory=dict)
     #: The priority classes there are, by name.
     classes: frozenset[str] = frozenset()
+    #: PodGroups in namespaces that are exempt, sorted; the same value while they are the same.
+    exempt_groups: tuple[GangKey, ...] = ()
     budgets: tuple[DisruptionBudget, ...] = ()
     #: By namespace, each sorted by name.
     quotas: Mapping[str, tuple[ResourceQuota, ...]] = field(default_factory=dict)

@@ -138,6 +138,8 @@ def _takes_part(gang: Gang) -> bool:
 def _contends(gang: Gang, now: float) -> bool:
     """Ask whether *gang* wants a node for somebody, or to be let into its queue."""
     group = gang.group
+    if gang.is_exempt:
+        return False  # what it wants is kube-scheduler's to give
     if not gang.waiting and (group.phase is not Phase.PENDING or not group.dialect):
         return False
     return gang.backing_off_until <= now

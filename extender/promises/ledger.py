@@ -7,7 +7,7 @@ one way out: seen bound, given back, or lapsed.
     the plan             its ticket is issued (`tickets`)                  TICKETED
     filter               a gang arrives (`arrivals`): the whole minimum    TICKETED
     filter               an ordinary pod, or a surplus member, passes      PASSED, SOMEWHERE
-    filter               one passes that asks nobody: critical, native     PASSED, SOMEWHERE
+    filter               one passes that asks nobody: exempt, native       PASSED, SOMEWHERE
     bind                 it waits; its binding is sent; it is bound        HELD, COMMITTING, BOUND
     bind                 nobody knows what became of its binding           DOUBTED
 
@@ -282,7 +282,7 @@ class Ledger:
         is_there = known is not None and known.node == node
         if known is not None and is_there and known.stage > Stage.HELD:
             return True
-        if pod is None or pod.is_critical or not pod.ours:
+        if pod is None or pod.asks_nobody:
             return True
         seen, is_native = self._cluster.node(node), self._is_native(uid)
         if seen is not None and not is_native and not is_open_to(seen, pod.shape):

@@ -9,12 +9,13 @@ from extender.cache.cluster import Cluster
 from extender.logs import event
 from extender.metrics import Metrics
 from extender.model.gang import Gang, GangKey
+from extender.model.reason import Happening
 from extender.ports import Announcer, Clock, Notice, Subject
 
 log = logging.getLogger(__name__)
 
 #: The word of the event about a gang of which only a part got bound.
-BOUND_IN_PART = "BoundInPart"
+BOUND_IN_PART = Happening.BOUND_IN_PART.value
 
 
 class HoldNews:

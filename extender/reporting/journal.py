@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from extender.model.gang import Gang, GangKey
 from extender.model.pod import SEATED_SET, Status
+from extender.model.reason import Happening
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan, Standing, Verdict
 
@@ -104,7 +105,7 @@ class Journal:
     def _close(self, key: GangKey, snapshot: Snapshot) -> None:
         self._since.pop(key, None)
         if key in self._lines:
-            self.tell(key, snapshot.now, snapshot.generation, "Gone", "the gang is gone")
+            self.tell(key, snapshot.now, snapshot.generation, Happening.GONE, "the gang is gone")
 
     def _change(self, snapshot: Snapshot, verdict: Verdict, before: Verdict | None) -> Change:
         key, now = verdict.gang, snapshot.now

@@ -15,12 +15,12 @@ from functools import partial
 from math import inf
 from typing import Any
 
-from extender.audit.finding import WITHOUT_EFFECT
 from extender.errors import ApiError, OutOfTerm
 from extender.logs import event
 from extender.metrics import Metrics
 from extender.model.gang import SHADOW, Gang, GangKey
 from extender.model.queue import QueueState
+from extender.model.reason import Happening
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan, Standing, Verdict
 from extender.ports import Announcer, Clock, Notice, StatusWriter, Subject
@@ -175,7 +175,7 @@ class Reporter:
         self._announcer.announce(
             Notice(
                 subject=subject,
-                reason=WITHOUT_EFFECT,
+                reason=Happening.WITHOUT_EFFECT.value,
                 message=gang.group.remark,
                 warning=True,
                 at=self._clock.now(),

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from typing import Any, TypeAlias
 
 from extender.model.gang import PodGroup
-from extender.ports import BindOrder, BindOutcome, BindResult, Clock, Settle, WakeOrder
+from extender.ports import BindOrder, BindOutcome, BindResult, Clock, Settle, WakeOrder, Whose
 from extender.timing.clock import timestamp
 
 Object: TypeAlias = dict[str, Any]
@@ -103,6 +103,9 @@ class SimCluster:
             pod = self._objects.get(("Pod", order.namespace, order.name))
             if pod is None or pod["metadata"]["uid"] != order.uid:
                 return BindOutcome(BindResult.LOST, "the pod is gone")
+            if order.whose is Whose.UNKNOWN:
+                # Our watch is never behind here: who is unknown there is nobody's to bind.
+                return BindOutcome(BindResult.FAILED, "this extender may not decide now")
             if pod["spec"].get("nodeName", order.node) != order.node:
                 return BindOutcome(BindResult.LOST, "the pod is on another node")
 

@@ -13,6 +13,7 @@ class _Source:
     listed: bool = False
     heard_at: float = 0.0
     trouble: str = ""
+    is_forbidden: bool = False
 
 
 class Freshness:
@@ -38,9 +39,19 @@ class Freshness:
         entry = self._sources[source]
         entry.listed, entry.heard_at, entry.trouble = True, now, ""
 
+    def followed(self, source: str) -> None:
+        """Note that we hear of changes from now on."""
+        self._sources[source].is_forbidden = False
+
     def failed(self, source: str, why: str) -> None:
         """Remember why *source* cannot be followed at the moment."""
         self._sources[source].trouble = why
+
+    def forbidden(self, source: str, why: str) -> None:
+        """Remember that we may not follow *source*: that does not pass by itself."""
+        entry = self._sources[source]
+        entry.trouble, entry.is_forbidden = why, True
+        self._well_until = float("-inf")
 
     def silence(self, now: float) -> dict[str, float]:
         """Give the seconds since each source last spoke, for the metric."""
@@ -64,5 +75,7 @@ class Freshness:
         why = f" ({entry.trouble})" if entry.trouble else ""
         if not entry.listed:
             return f"{name}: first list not complete{why}"
+        if entry.is_forbidden:
+            return f"{name}: changes are not heard{why}"
         silent_s = now - entry.heard_at
         return f"{name}: watch silent for {silent_s:.0f} s{why}" if silent_s > self._stale_s else ""

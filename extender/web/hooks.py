@@ -11,6 +11,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import TypeAlias
 
+from msgspec.structs import replace
+
 from extender.errors import ExtenderError, NotReady
 from extender.gate import Gate
 from extender.holds.barrier import Barrier
@@ -19,7 +21,7 @@ from extender.logs import event
 from extender.metrics import Metrics
 from extender.model.gang import Membership
 from extender.model.pod import Pod, PodUid
-from extender.ports import BindOrder, Clock
+from extender.ports import BindOrder, Clock, Whose
 from extender.web import wire
 
 log = logging.getLogger(__name__)
@@ -92,10 +94,18 @@ class Hooks:
         started = self._clock.monotonic()
         try:
             call = wire.read_bind(body)
-            self._must_be_ready(started)
             order = BindOrder(
                 uid=PodUid(call.uid), namespace=call.namespace, name=call.name, node=call.node
             )
+            asks_nobody = self._gate.asks_nobody(order.uid, order.namespace)
+            if asks_nobody:
+                return self._barrier.bind(replace(order, whose=Whose.SCHEDULERS), answer)
+            try:
+                self._must_be_ready(started)
+            except NotReady as error:
+                if asks_nobody is None:
+                    return self._relay(order, str(error), answer)
+                raise
             return self._barrier.bind(order, answer)
         except ExtenderError as error:
             answer(str(error))
@@ -105,6 +115,12 @@ class Hooks:
         finally:
             self._seconds["bind"].observe(self._clock.monotonic() - started)
         return NO_CALL
+
+    def _relay(self, order: BindOrder, why_not: str, answer: TakeAnswer) -> CallId:
+        """Bind a pod that we have never seen if it turns out to be exempt; else say *why_not*."""
+        return self._barrier.bind(
+            replace(order, whose=Whose.UNKNOWN), lambda error: answer(error and why_not)
+        )
 
     def peer_gone(self, call: CallId) -> None:
         """Tell the barrier that the caller of a held bind went away."""
@@ -121,7 +137,7 @@ class Hooks:
             self._warned = True
             event(log, logging.WARNING, "kube-scheduler sends whole nodes; set nodeCacheCapable")
         pod, member = self._read_pod(call.pod)
-        if pod.ours:
+        if not pod.asks_nobody:
             self._must_be_ready(self._asked_at)
         answer = self._gate.filter(pod, member, call.offered())
         self._count("filter", answer.outcome)
@@ -136,7 +152,7 @@ class Hooks:
     def _preempt(self, body: bytes) -> bytes:
         call = wire.read_preempt(body)
         pod, member = self._read_pod(call.pod)
-        if pod.ours:
+        if not pod.asks_nobody:
             self._must_be_ready(self._asked_at)
         victims = self._gate.preempt(pod, member, call.victims())
         self._count("preempt", "passed" if victims else "vetoed")

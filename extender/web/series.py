@@ -100,7 +100,8 @@ def _queue_amounts(queues: Iterable[QueueFigures]) -> Iterator[GaugeMetricFamily
     for field, _, meaning in _AMOUNTS:
         family = GaugeMetricFamily(
             f"gang_extender_queue_{field}",
-            f"{meaning}: cpu in cores, the rest in whole units.",
+            f"{meaning}: cpu in cores, the rest in whole units; of a queue above others, theirs"
+            " too, so do not add up both.",
             labels=["queue", "resource"],
         )
         for figures in queues:
@@ -112,7 +113,11 @@ def _queue_amounts(queues: Iterable[QueueFigures]) -> Iterator[GaugeMetricFamily
 def _queue_figures(queues: Iterable[QueueFigures]) -> Iterator[GaugeMetricFamily]:
     for prefix, label in (("gang_extender", "queue"), ("volcano", "queue_name")):
         for field, meaning in (
-            ("share", "The largest part it uses of any resource it deserves."),
+            (
+                "share",
+                "The largest part it uses of any resource it deserves; of a parent by its own"
+                " gangs, with hierarchical capacity by its family.",
+            ),
             ("weight", "Its weight."),
             ("overused", "1 when it uses all it deserves."),
         ):
@@ -125,14 +130,18 @@ def _queue_figures(queues: Iterable[QueueFigures]) -> Iterator[GaugeMetricFamily
 def _volcano_amounts(queues: Iterable[QueueFigures]) -> Iterator[GaugeMetricFamily]:
     for field, word, meaning in _AMOUNTS:
         cpu = GaugeMetricFamily(
-            f"volcano_queue_{word}_milli_cpu", f"{meaning}, in thousandths.", labels=["queue_name"]
+            f"volcano_queue_{word}_milli_cpu",
+            f"{meaning} of cpu, in thousandths.",
+            labels=["queue_name"],
         )
         memory = GaugeMetricFamily(
-            f"volcano_queue_{word}_memory_bytes", f"{meaning}, in bytes.", labels=["queue_name"]
+            f"volcano_queue_{word}_memory_bytes",
+            f"{meaning} of memory, in bytes.",
+            labels=["queue_name"],
         )
         scalars = GaugeMetricFamily(
             f"volcano_queue_{word}_scalar_resources",
-            f"{meaning}, in thousandths.",
+            f"{meaning} of everything else, in thousandths.",
             labels=["queue_name", "resource"],
         )
         for figures in queues:

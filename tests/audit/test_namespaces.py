@@ -9,10 +9,10 @@ import pytest
 from extender.audit.everything import Audit, audit
 from extender.audit.finding import Finding
 from extender.audit.namespaces import of_namespaces
-from extender.cache.changes import Upsert
+from extender.cache.changes import Delete, Kind, Upsert
 from extender.model.queue import Namespace, PriorityClass, Queue, Share
 from extender.model.resources import Resources
-from tests.cache.building import NOW, cluster, node
+from tests.cache.building import NOW, VOLCANO, cluster, group, node
 
 QUEUES = [Queue(name="research", capability=Resources({"cpu": 8000})), Queue(name="nightly")]
 
@@ -149,4 +149,19 @@ def test_a_class_that_comes_ends_the_finding() -> None:
 
     assert [each.reason for each in look(made.snapshot(NOW))] == ["PriorityClassUnknown"]
     made.apply(Upsert(PriorityClass(name="high")))
+    assert look(made.snapshot(NOW)) == ()
+
+
+def test_pod_groups_of_exempt_namespaces_are_named_because_they_promise_nothing() -> None:
+    made = cluster(node("n1"), group("train", exempt=True), group("tune", exempt=True))
+    look = Audit()
+
+    (one,) = look(made.snapshot(NOW))
+    assert (one.kind, one.name, one.reason) == ("Namespace", "a", "ExemptGang")
+    assert one.message == (
+        "namespace a is exempt, so PodGroup train, like 1 more, there makes no gang and its pods"
+        " start one by one; move it to a namespace that is not exempt"
+    )
+    made.apply(Delete(Kind.GROUP, "a/train", VOLCANO))
+    made.apply(Delete(Kind.GROUP, "a/tune", VOLCANO))
     assert look(made.snapshot(NOW)) == ()

@@ -9,6 +9,7 @@ BENCHES = {
     "plan": "one cycle over a large cluster",
     "cache": "the mirror: cold start, memory, changes, snapshots",
     "hooks": "filter over a large cluster",
+    "memory": "what the server takes, by the size of the cluster",
     "gangs": "gangs end to end beside the plain kube-scheduler",
 }
 

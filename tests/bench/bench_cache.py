@@ -25,8 +25,7 @@ from extender.cache.cluster import Cluster
 from extender.cache.inflight import Stage
 from extender.kube.api.client import Access
 from extender.kube.api.kubeconfig import Endpoint
-from extender.kube.decode.pods import pod as decode_pod
-from extender.kube.decode.pods import to_pod
+from extender.kube.decode.pods import pod as decode_pod, to_pod
 from extender.kube.watch.follow import Watches
 from extender.model.pod import PodUid
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from extender.cache.changes import Delete, Item, Kind, SeenPod, Upsert, key_of, kind_of
 from extender.cache.cluster import Cluster

@@ -110,3 +110,57 @@ def test_a_bad_url_is_refused_in_one_line() -> None:
     assert result.exit_code == 2
     assert result.output.count("\n") == 1
     assert "--url" in result.output
+
+
+CLUSTERS = ("--deployment", "default-scheduler", "--url", "https://10.96.0.77:8888")
+
+
+def test_the_clusters_own_scheduler_gets_its_names_files_and_lease_without_another_word() -> None:
+    configuration = printed(*CLUSTERS)
+
+    names = [each["schedulerName"] for each in configuration["profiles"]]
+    assert names == ["default-scheduler", "gang-scheduler", "volcano", "kube-batch"]
+    assert configuration["clientConnection"] == {"kubeconfig": "/etc/kubernetes/scheduler.conf"}
+    assert configuration["leaderElection"] == {
+        "leaderElect": True,
+        "resourceName": "kube-scheduler",
+        "resourceNamespace": "kube-system",
+    }
+    for entry in configuration["extenders"]:
+        assert entry["tlsConfig"] == {
+            "caFile": "/etc/kubernetes/gang-extender/ca.crt",
+            "certFile": "/etc/kubernetes/gang-extender/client.crt",
+            "keyFile": "/etc/kubernetes/gang-extender/client.key",
+            "serverName": "gang-extender.gang-system.svc",
+        }
+
+
+def test_nothing_else_of_the_clusters_own_scheduler_is_changed() -> None:
+    assert set(printed(*CLUSTERS)) == {
+        "apiVersion", "kind", "clientConnection", "leaderElection", "profiles", "extenders"
+    }  # fmt: skip
+
+
+def test_every_default_of_the_clusters_own_scheduler_may_be_overridden() -> None:
+    configuration = printed(
+        *CLUSTERS, "--no-leader-elect", "--scheduler-name=one", "--kubeconfig=/k", "--ca-file=/c"
+    )
+
+    assert configuration["leaderElection"] == {"leaderElect": False}
+    assert configuration["profiles"] == [{"schedulerName": "one"}]
+    assert configuration["clientConnection"] == {"kubeconfig": "/k"}
+    assert configuration["extenders"][0]["tlsConfig"]["caFile"] == "/c"
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [([], "needs --url"), (["--url=http://10.96.0.77:8888"], "must be https")],
+    ids=["none", "plain"],
+)
+def test_the_clusters_own_scheduler_is_told_where_we_are_and_over_tls_alone(
+    url: list[str], told: str
+) -> None:
+    ran = CliRunner().invoke(main, ["scheduler-config", "--deployment=default-scheduler", *url])
+
+    assert ran.exit_code == 2
+    assert told in ran.output

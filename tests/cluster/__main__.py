@@ -1,4 +1,4 @@
-"""`python -m tests.cluster`: build the control plane's binaries, or run a cluster to play with."""
+"""`python -m tests.cluster`: build the binaries, run a cluster, try every minor, fell leaders."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from . import objects
+from . import objects, rivals, takeovers
 from .binaries import NEEDED_BY_TESTS, ControlPlaneUnavailable, ensure
 from .control_plane import MANIFESTS, ControlPlane
 from .extender_process import REPOSITORY, Extender
+from .matrix import Minor, minors, run
 from .processes import NeverReady
 
 
@@ -25,18 +26,59 @@ def main() -> int:
     build.add_argument("names", nargs="*", default=NEEDED_BY_TESTS, help="only these binaries")
     up = commands.add_parser("up", help="run a cluster with the extender until Ctrl-C")
     up.add_argument("--nodes", type=int, default=5, help="how many nodes of 4 cpu and 16Gi")
+    tried = commands.add_parser("matrix", help="run the promises on every minor, print a table")
+    tried.add_argument("minors", nargs="*", help="only these, as in 1.28 (default: all pinned)")
+    over = commands.add_parser("takeovers", help="let leaders fall, and measure what follows")
+    over.add_argument("--rounds", type=int, default=10, help="of each kind")
+    over.add_argument("--lease", choices=("own", "scheduler"), default="own", help="whose")
+    over.add_argument("--kinds", nargs="*", choices=takeovers.KINDS, default=takeovers.KINDS)
     wanted = parser.parse_args()
     try:
         if wanted.command == "build":
             for path in ensure(*wanted.names).values():
                 print(path)
             return 0
+        if wanted.command == "matrix":
+            return run(chosen(wanted.minors, tried))
+        if wanted.command == "takeovers":
+            return take_over(wanted.lease, tuple(wanted.kinds), wanted.rounds)
         return play(wanted.nodes)
     except (ControlPlaneUnavailable, NeverReady) as why:
         print(f"no control plane: {why}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        return 0
+        # Only the cluster to play with is meant to end like this.
+        return 0 if wanted.command == "up" else 1
+
+
+def chosen(names: list[str], parser: argparse.ArgumentParser) -> list[Minor]:
+    """The minors of these names, all where there are none; an unknown one ends the program."""
+    pinned = minors()
+    if unknown := [name for name in names if name not in pinned]:
+        parser.error(f"no module pins {', '.join(unknown)}; there are {', '.join(pinned)}")
+    return [pinned[name] for name in names or pinned]
+
+
+def take_over(lease: str, kinds: tuple[str, ...], count: int) -> int:
+    """Play rounds, tell each, and print the table; 1 when a promise was broken."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    ensure(*NEEDED_BY_TESTS)
+    played: list[takeovers.Round] = []
+    with ExitStack() as running:
+        folder = running.enter_context(tempfile.TemporaryDirectory(prefix="gang-extender-"))
+        plane = running.enter_context(ControlPlane(Path(folder) / "cluster"))
+        plane.install()
+        among = rivals.behind_a_service if lease == "own" else rivals.in_pairs
+        for each in takeovers.rounds(running.enter_context(among(plane)), kinds, count):
+            played.append(each)
+            broken = "; ".join(each.broken) or "all held"
+            print(
+                f"{each.kind}: the other leads after {each.takeover_s:.1f} s, next start after"
+                f" {each.start_s:.1f} s, longest in part {each.torn_s:.2f} s: {broken}",
+                flush=True,
+            )
+    print(f"\n--lease {lease}\n\n{takeovers.table(played)}")
+    return int(any(each.broken for each in played))
 
 
 def play(node_count: int) -> int:

@@ -4,8 +4,8 @@ Each folder of `modules/` is a Go module of ours that pins one project: its go.m
 commands (`tool`) and their versions, its go.sum makes the build repeatable. Binaries are built on
 first use and kept outside the tree, by version and platform, so that a clean checkout finds them.
 
-A folder `kubernetes-1.30` beside `kubernetes` would add that minor; its commands are then asked
-for as `kube-scheduler@1.30`.
+A folder `kubernetes-1.30` beside `kubernetes` adds that minor to the compatibility matrix; its
+commands are asked for as `kube-scheduler@1.30`, and nothing but the matrix asks for them.
 """
 
 from __future__ import annotations
@@ -66,11 +66,16 @@ class Binary:
         return cache / "gang-extender" / "control-plane" / build / self.name.partition("@")[0]
 
     @property
+    def minor(self) -> str:
+        """The minor that it belongs to, as in 1.36."""
+        return ".".join(self.version.removeprefix("v").split(".")[:2])
+
+    @property
     def linker_flags(self) -> str:
         """Strip the binary; tell Kubernetes its version, or it reports v0.0.0 and acts oddly."""
         flags = ["-s", "-w"]
         if self.package.startswith("k8s.io/kubernetes/"):
-            major, minor, _ = self.version.removeprefix("v").split(".", 2)
+            major, minor = self.minor.split(".")
             about = "k8s.io/component-base/version."
             flags += [f"-X {about}gitVersion={self.version}"]
             flags += [f"-X {about}gitMajor={major}", f"-X {about}gitMinor={minor}"]
@@ -100,8 +105,8 @@ def ensure(*names: str) -> dict[str, Path]:
 
 def _build_missing(missing: list[Binary]) -> None:
     go = _go()
-    with _only_one_build_at_a_time(missing[0].path.parent.parent):
-        for binary in missing:
+    for binary in missing:
+        with _only_one_build_at_a_time(binary):
             # Whoever held the lock before us may have built it.
             if not binary.path.exists():
                 _build(binary, go)
@@ -204,12 +209,14 @@ def _run_to_its_end(
 
 
 @contextmanager
-def _only_one_build_at_a_time(folder: Path) -> Iterator[None]:
+def _only_one_build_at_a_time(binary: Binary) -> Iterator[None]:
+    """Wait for the builds of others, unless one of them was that of *binary*."""
+    folder = binary.path.parent.parent
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
         if not _locked(lock):
             with Progress("waiting for the build of another run") as progress:
-                while not _locked(lock):
+                while not binary.path.exists() and not _locked(lock):
                     progress.show()
                     time.sleep(0.2)
         yield

@@ -30,7 +30,7 @@ from . import objects
 from .api import Api, ApiError, Object, resource_of
 from .binaries import ControlPlaneUnavailable, ensure
 from .components import ControllerManager, Scheduler
-from .control_plane import SCHEDULER, ControlPlane
+from .control_plane import API_SERVER, SCHEDULER, ControlPlane
 from .extender_process import Extender
 
 HERE = Path(__file__).parent
@@ -60,7 +60,7 @@ class Pool:
 
 @pytest.fixture(scope="session")
 def control_plane_binaries(request: pytest.FixtureRequest) -> None:
-    _ensure(request.config, "etcd", "kube-apiserver", "kwok", "kubectl", SCHEDULER)
+    _ensure(request.config, "etcd", API_SERVER, "kwok", "kubectl", SCHEDULER)
 
 
 @pytest.fixture(scope="session")

@@ -52,6 +52,7 @@ AnyProgram = TypeVar("AnyProgram", bound=Program)
 
 #: `make cluster-matrix` asks for other minors, as kube-scheduler@1.30.
 SCHEDULER = os.environ.get("TEST_KUBE_SCHEDULER", "kube-scheduler")
+API_SERVER = os.environ.get("TEST_KUBE_APISERVER", "kube-apiserver")
 
 
 class ControlPlane:
@@ -100,14 +101,14 @@ class ControlPlane:
         self.stop()
 
     def _start(self) -> None:
-        found = ensure("etcd", "kube-apiserver", *["kwok"] * self._runs_kwok)
+        found = ensure("etcd", API_SERVER, *["kwok"] * self._runs_kwok)
         self.logs.mkdir(parents=True)
         tokens = self.folder / "tokens.csv"
         write_tokens(tokens, self._users)
         self.etcd = self._run(Etcd(found["etcd"], self.folder, self.logs))
         self.apiserver = self._run(
             ApiServer(
-                found["kube-apiserver"],
+                found[API_SERVER],
                 self.folder,
                 self.logs,
                 etcd=self.etcd,

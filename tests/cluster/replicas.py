@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
+import random
 import threading
-import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import urllib3
 
+from .api import ApiError
 from .components import answers
 from .extender_process import Extender
-from .waiting import wait_for
 
 T = TypeVar("T")
 
-#: How often a kubelet would ask; as often as it may, to see takeover itself and no probe.
-_PROBE_S = 0.1
+#: How often it is looked who is labelled; so often, to see takeover itself.
+_LOOK_S = 0.1
 
 
 class Replica(Extender):
@@ -34,19 +32,18 @@ class Replica(Extender):
     def leads(self) -> bool:
         return answers(f"{self.ops_url}/readyz")
 
+    @property
+    def stands_by(self) -> bool:
+        """Whether it says that it does not lead."""
+        try:
+            return "standby: " in self.ops("/readyz")
+        except urllib3.exceptions.HTTPError:
+            return False
+
     def ops(self, path: str) -> str:
         """What the operations port says, whatever the status."""
         with urllib3.PoolManager(retries=False, timeout=2) as http:
             return http.request("GET", f"{self.ops_url}{path}").data.decode()
-
-    def freeze(self) -> None:
-        os.killpg(self.pid, signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        os.killpg(self.pid, signal.SIGCONT)
-
-    def ask_to_end(self) -> None:
-        os.killpg(self.pid, signal.SIGTERM)
 
 
 class Relay:
@@ -136,12 +133,13 @@ class Cable(Relay):
 
 
 class Service(Relay):
-    """Leads every new connection to whoever is ready, and leaves those there are alone."""
+    """Leads every new connection to the pod that is labelled, and leaves those there are alone."""
 
-    def __init__(self, *replicas: Replica) -> None:
+    def __init__(self, pods: Mapping[str, Replica], labelled: Callable[[], list[str]]) -> None:
         super().__init__()
-        self._replicas = replicas
-        self._ready: dict[str, bool] = {}
+        self._pods = pods
+        self._labelled = labelled
+        self._ports: list[int] = []
         self._ends = threading.Event()
 
     @property
@@ -149,12 +147,10 @@ class Service(Relay):
         return f"http://127.0.0.1:{self.port}"
 
     def choose(self) -> int | None:
-        ready = (each.ports[0] for each in self._replicas if self._ready.get(each.name))
-        return next(ready, None)
+        return random.choice(self._ports) if self._ports else None
 
     def __enter__(self) -> Self:
-        for replica in self._replicas:
-            threading.Thread(target=self._probe, args=(replica,), daemon=True).start()
+        threading.Thread(target=self._follow, daemon=True).start()
         return super().__enter__()
 
     def __exit__(
@@ -166,13 +162,8 @@ class Service(Relay):
         self._ends.set()
         super().__exit__(kind, error, trace)
 
-    def _probe(self, replica: Replica) -> None:
-        while not self._ends.wait(_PROBE_S):
-            self._ready[replica.name] = replica.is_running and replica.leads
-
-
-def seconds_until(condition: Callable[[], bool], limit_s: float, what: str) -> float:
-    """Wait for *condition* and give the seconds that took."""
-    began = time.monotonic()
-    wait_for(condition, limit_s, what)
-    return time.monotonic() - began
+    def _follow(self) -> None:
+        while not self._ends.wait(_LOOK_S):
+            with suppress(ApiError):
+                replicas = [self._pods[pod] for pod in self._labelled() if pod in self._pods]
+                self._ports = [each.ports[0] for each in replicas if each.is_running]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from .binaries import NEEDED_BY_TESTS, ControlPlaneUnavailable, ensure, known
+from .waiting import wait_for
 
 # Plays `go`: notes each build and writes what `-o` asks for.
 GO = """#!/bin/sh
@@ -48,6 +51,23 @@ def test_a_binary_is_built_once_even_by_two_runs_at_a_time(go: Path) -> None:
 
     assert ensure("kubectl")["kubectl"].read_text() == "built\n"
     assert go.with_name("go.builds").read_text() == "https://proxy.example 0\n"
+
+
+def test_nobody_waits_for_the_builds_of_others_once_what_it_wants_is_there(
+    go: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = known()["kubectl"].path
+    lock = wanted.parent.parent / ".lock"
+    wanted.parent.mkdir(parents=True)
+    with lock.open("w") as held, ThreadPoolExecutor() as runs:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        run = runs.submit(ensure, "kubectl")
+        wait_for(lambda: "waiting for the build" in capsys.readouterr().err, 10, "it waits")
+        wanted.write_text("built by somebody else")
+        try:
+            assert run.result(timeout=10) == {"kubectl": wanted}
+        finally:
+            fcntl.flock(held, fcntl.LOCK_UN)
 
 
 def test_a_build_that_fails_says_why_and_leaves_nothing(go: Path) -> None:

@@ -2,355 +2,183 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections import defaultdict
+import signal
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import count
+from pathlib import Path
 
 import pytest
-import yaml
 
-from . import objects
-from .api import Api, Object
+from . import objects, takeovers
+from .api import Api
+from .arrivals import Arrivals
 from .conftest import Pool
 from .control_plane import ControlPlane
-from .observer import BindObserver
-from .replicas import Cable, Replica, Service, seconds_until
+from .replicas import Replica
+from .rivals import LABEL, Rivals, Side, behind_a_service, in_pairs
 from .users import EXTENDER_NAMESPACE
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]
-
-SCHEDULER = "ha-scheduler"
-LEASE = "gang-extender-test"
-LEASES = "leases.coordination.k8s.io/v1"
-#: The users of the two, so that the audit log tells who wrote what.
-USERS = ("extender", "second-extender")
-#: No part of a gang stands alone for longer.
-TORN_S = 5.0
-
-
-@dataclass
-class Pair:
-    """Two replicas behind one address, and the kube-scheduler that asks there."""
-
-    plane: ControlPlane
-    replicas: dict[str, Replica]
-    #: The way of each to the API server.
-    cables: dict[str, Cable]
-
-    def leader(self) -> tuple[str, Replica]:
-        """Give the user and the process of the only one that is ready."""
-
-        def leading() -> list[tuple[str, Replica]]:
-            return [each for each in self.replicas.items() if each[1].is_running and each[1].leads]
-
-        (one,) = wait_for(lambda: len(found := leading()) == 1 and found, 30, "one leads")
-        return one
-
-    def other(self, user: str) -> Replica:
-        return self.replicas[next(each for each in USERS if each != user)]
-
-    def restore(self) -> None:
-        for replica in self.replicas.values():
-            if not replica.is_running:
-                replica.start()
-
-    def acts_of(self, user: str, since: datetime) -> list[str]:
-        """All that a user wrote since then, but for the lease.
-
-        A request whose body was held back, because its term ended while it was written, breaks off.
-        """
-        return [
-            f"{event['requestReceivedTimestamp']} {event['verb']} {event['requestURI']}"
-            for event in self.plane.writes(user)
-            if event["objectRef"]["resource"] != "leases"
-            and event["responseStatus"].get("message") != "unexpected EOF"
-            and datetime.fromisoformat(event["requestReceivedTimestamp"]) > since
-        ]
+Play = Callable[[Rivals, str], takeovers.Round]
 
 
 @pytest.fixture(scope="module")
-def pair(plane: ControlPlane) -> Iterator[Pair]:
-    plane.api.create(*_rights())
-    with ExitStack() as running:
-        cables = {user: running.enter_context(Cable(plane.apiserver.ports[0])) for user in USERS}
-        replicas = {user: _replica(plane, user, cables[user]) for user in USERS}
-        for replica in replicas.values():
-            running.enter_context(replica)
-        service = running.enter_context(Service(*replicas.values()))
-        config = plane.scheduler_config(service, f"--scheduler-name={SCHEDULER}")  # type: ignore[arg-type]
-        running.enter_context(plane.scheduler(config))
-        yield Pair(plane, replicas, cables)
-
-
-def _replica(plane: ControlPlane, user: str, cable: Cable) -> Replica:
-    about = yaml.safe_load(plane.kubeconfig(user).read_text())
-    about["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{cable.port}"
-    kubeconfig = plane.folder / f"{user}-by-cable.kubeconfig"
-    kubeconfig.write_text(yaml.safe_dump(about))
-    replica = Replica(
-        f"gang-extender-of-{user}",
-        plane.logs,
-        kubeconfig=kubeconfig,
-        arguments=(
-            f"--scheduler-name={SCHEDULER}",
-            "--lease=own",
-            f"--lease-name={LEASE}",
-            f"--lease-namespace={EXTENDER_NAMESPACE}",
-            f"--lease-identity={user}",
-        ),
-    )
-    plane.programs.append(replica)
-    return replica
-
-
-def _rights() -> list[Object]:
-    """What a deployment of two needs besides: its lease, and here a second user."""
-    subjects = [
-        {"kind": "ServiceAccount", "name": "gang-extender", "namespace": EXTENDER_NAMESPACE},
-        {"kind": "User", "name": "second-extender"},
-    ]
-    group = "rbac.authorization.k8s.io"
-    rules = [
-        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
-        {
-            "apiGroups": ["coordination.k8s.io"],
-            "resources": ["leases"],
-            "resourceNames": [LEASE],
-            "verbs": ["get", "patch"],
-        },
-    ]
-    about = {"name": LEASE, "namespace": EXTENDER_NAMESPACE}
-    return [
-        {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": about, "rules": rules},
-        {
-            "apiVersion": f"{group}/v1",
-            "kind": "RoleBinding",
-            "metadata": about,
-            "roleRef": {"apiGroup": group, "kind": "Role", "name": LEASE},
-            "subjects": subjects,
-        },
-        {
-            "apiVersion": f"{group}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": LEASE},
-            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "gang-extender"},
-            "subjects": subjects,
-        },
-    ]
-
-
-def takeover(pair: Pair, user: str, limit_s: float) -> None:
-    """Wait until the other leads, and say how long that took."""
-    took_s = seconds_until(lambda: pair.other(user).leads, limit_s, "the other leads")
-    print(f"the other leads after {took_s:.1f} s")
-
-
-class Arrivals:
-    """Gangs of three that come all the time, for a `with` block; watched from outside."""
-
-    def __init__(self, plane: ControlPlane, namespace: str, pool: Pool) -> None:
-        self._api = plane.api
-        self._namespace = namespace
-        self._pool = pool
-        self._observer = plane.binds(namespace)
-        self._numbers = count()
-        self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._arrive, daemon=True)
-        self.names: list[str] = []
-
-    def __enter__(self) -> Arrivals:
-        self._observer.__enter__()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.stop()
-        self._observer.__exit__(None, None, None)
-
-    @property
-    def observer(self) -> BindObserver:
-        return self._observer
-
-    def stop(self) -> None:
-        self._ends.set()
-        self._thread.join()
-
-    def _arrive(self) -> None:
-        while not self._ends.wait(0.5):
-            name = f"gang{next(self._numbers)}"
-            pods = objects.pods(
-                3,
-                name,
-                self._namespace,
-                gang=name,
-                scheduler=SCHEDULER,
-                node_selector=self._pool.selector,
-            )
-            self._api.create(objects.pod_group(name, self._namespace, 3), *pods)
-            self.names.append(name)
-
-    def bound_since(self, moment: float) -> bool:
-        return any(bind.at > moment for bind in self._observer.binds)
-
-    def end_whole(self) -> None:
-        """Demand that every gang starts, each of them at once."""
-        self.stop()
-        self._observer.wait_for(3 * len(self.names), 90)
-        times: dict[str, list[float]] = defaultdict(list)
-        for bind in self._observer.binds:
-            times[bind.pod.rpartition("-")[0]].append(bind.at)
-        torn = {name: max(at) - min(at) for name, at in times.items() if max(at) - min(at) > TORN_S}
-
-        assert torn == {}
-        assert {len(at) for at in times.values()} == {3}
-
-
-@pytest.fixture
-def arrivals(plane: ControlPlane, pair: Pair, namespace: str, nodes: Nodes) -> Iterator[Arrivals]:
-    pair.restore()
-    pair.leader()
-    with Arrivals(plane, namespace, nodes(2, cpu="1000", memory="1Ti", pods=1000)) as made:
-        made.observer.wait_for(6, 30)
+def rivals(plane: ControlPlane) -> Iterator[Rivals]:
+    with behind_a_service(plane) as made:
         yield made
 
 
-def test_a_killed_leader_is_followed_within_twenty_seconds(pair: Pair, arrivals: Arrivals) -> None:
-    user, leader = pair.leader()
-    leader.kill()
-    moment = time.monotonic()
+@pytest.fixture
+def pool(nodes: Nodes) -> Pool:
+    return nodes(2, cpu="1000", memory="1Ti", pods=1000)
 
-    takeover(pair, user, 20)
-    wait_for(lambda: arrivals.bound_since(moment), 20, "gangs start again")
-    arrivals.end_whole()
+
+@pytest.fixture
+def play(namespace: str, pool: Pool) -> Play:
+    def one(rivals: Rivals, kind: str) -> takeovers.Round:
+        played = takeovers.play(rivals, kind, namespace, pool.selector)
+        print(played)
+        assert played.acts > 0
+        return played
+
+    return one
+
+
+def test_a_killed_leader_is_followed_within_twenty_seconds(rivals: Rivals, play: Play) -> None:
+    assert play(rivals, "SIGKILL").broken == []
 
 
 def test_a_leader_that_ends_in_order_is_followed_within_three_seconds(
-    pair: Pair, arrivals: Arrivals
+    rivals: Rivals, play: Play
 ) -> None:
-    user, leader = pair.leader()
-    leader.ask_to_end()
-    moment = time.monotonic()
-
-    takeover(pair, user, 3)
-    wait_for(lambda: arrivals.bound_since(moment), 20, "gangs start again")
-    wait_for(lambda: not leader.is_running, 20, "it has ended")
-    leader.kill()
-    arrivals.end_whole()
+    assert play(rivals, "SIGTERM").broken == []
 
 
-def test_a_frozen_leader_acts_no_more_when_it_goes_on(pair: Pair, arrivals: Arrivals) -> None:
-    user, leader = pair.leader()
-    frozen_at, since = time.monotonic(), datetime.now(UTC)
-    leader.freeze()
-    try:
-        takeover(pair, user, 20)
-        wait_for(lambda: time.monotonic() > frozen_at + 30, 40, "half a minute passes")
-    finally:
-        leader.thaw()
-    wait_for(lambda: leader.metric("gang_extender_leader") == 0, 10, "it answers, and leads not")
-    wait_for(lambda: arrivals.bound_since(frozen_at + 35), 30, "gangs start")
-    arrivals.end_whole()
-
-    assert pair.acts_of(user, since) == []
-    assert pair.other(user).leads
-    assert not leader.leads
-    assert "standby" in leader.ops("/readyz")
+def test_a_frozen_leader_acts_no_more_when_it_goes_on(rivals: Rivals, play: Play) -> None:
+    assert play(rivals, "SIGSTOP").broken == []
 
 
 def test_a_leader_cut_off_from_the_api_server_stops_before_the_other_begins(
-    pair: Pair, arrivals: Arrivals
+    rivals: Rivals, play: Play
 ) -> None:
-    user, leader = pair.leader()
-    moment = time.monotonic()
-    pair.cables[user].cut()
+    played = play(rivals, "cut off")
+
+    assert played.broken == []
+    assert played.stopped_s is not None
+    assert played.stopped_s < played.takeover_s
+
+
+@pytest.fixture
+def leader(rivals: Rivals) -> Side:
+    rivals.restore()
+    found = rivals.leader()
+    wait_for(lambda: rivals.labelled() == [found.pod], 20, "the leader is labelled")
+    return found
+
+
+def label(api: Api, pod: str, value: str | None) -> None:
+    change = {"metadata": {"labels": {"gang-extender.io/leader": value}}}
+    api.patch("pods", pod, change, EXTENDER_NAMESPACE)
+
+
+def test_a_label_put_on_a_standby_by_hand_is_taken_off(
+    rivals: Rivals, leader: Side, api: Api
+) -> None:
+    label(api, rivals.other(leader).pod, "true")
+
+    wait_for(lambda: rivals.labelled() == [leader.pod], 30, "the leader alone is labelled")
+
+
+@pytest.mark.parametrize("value", [None, "false"])
+def test_a_label_taken_off_the_leader_by_hand_is_put_on_again(
+    rivals: Rivals, leader: Side, api: Api, value: str | None
+) -> None:
+    label(api, leader.pod, value)
+
+    wait_for(lambda: rivals.labelled() == [leader.pod], 30, "the leader is labelled")
+
+
+def test_the_leader_of_another_lease_keeps_its_label(
+    rivals: Rivals, leader: Side, api: Api
+) -> None:
+    pod = api.get("pods", leader.pod, EXTENDER_NAMESPACE)
+    theirs = {"gang-extender.io/leads-by": f"{EXTENDER_NAMESPACE}/another"}
+    about = {"labels": {"gang-extender.io/leader": "true"}, "annotations": theirs}
+    stranger = {"apiVersion": "v1", "kind": "Pod", "spec": pod["spec"]}
+    stranger["metadata"] = {"name": "stranger", "namespace": EXTENDER_NAMESPACE, **about}
+    api.create(stranger)
+    standby = rivals.other(leader).pod
     try:
-        stopped_s = seconds_until(lambda: not leader.leads, 12, "it leads no more")
-        assert not pair.other(user).leads
-        since = datetime.now(UTC)
-        took_s = seconds_until(lambda: pair.other(user).leads, 20, "the other leads") + stopped_s
-        print(f"it stopped after {stopped_s:.1f} s, the other leads after {took_s:.1f} s")
-        assert took_s < 20
-        wait_for(lambda: arrivals.bound_since(moment + took_s), 20, "gangs start again")
+        label(api, standby, "true")
+        wait_for(lambda: standby not in rivals.labelled(), 30, "the leader has looked")
+
+        found = api.list("pods", EXTENDER_NAMESPACE, labels=LABEL)
+        assert {"stranger", leader.pod} <= {pod["metadata"]["name"] for pod in found}
     finally:
-        pair.cables[user].mend()
-    wait_for(lambda: "standby: " in leader.ops("/readyz"), 40, "it sees who leads")
-    arrivals.end_whole()
-
-    assert pair.acts_of(user, since) == []
+        api.delete("pods", "stranger", EXTENDER_NAMESPACE, grace_seconds=0)
 
 
-def test_the_extender_leads_while_the_kube_scheduler_beside_it_does(
-    plane: ControlPlane, api: Api, namespace: str, nodes: Nodes
+class Lawless(Replica):
+    """An extender whose term never ends, once it has begun."""
+
+    def command(self) -> list[str | Path]:
+        fault = (
+            "from extender.leadership.term import Term;"
+            "Term.current = lambda self: self._number;"
+            "Term.holds = lambda self, number: bool(number);"
+            "from extender.cli.main import main; main()"
+        )
+        _, _, _, *words = super().command()
+        return [sys.executable, "-c", fault, *words]
+
+
+def test_the_referee_sees_a_leader_that_goes_on_without_its_lease(
+    plane: ControlPlane, namespace: str, pool: Pool
 ) -> None:
-    pool, name = nodes(1), "beside-scheduler"
-    replica = Replica(
-        "gang-extender-beside",
-        plane.logs,
-        kubeconfig=plane.kubeconfig("extender"),
-        arguments=(
-            f"--scheduler-name={name}",
-            "--lease=scheduler",
-            f"--lease-name={name}",
-            f"--lease-namespace={namespace}",
-        ),
+    with behind_a_service(plane, "lawless", kind=Lawless) as lawless:
+        leader = lawless.leader()
+        with Arrivals(plane, namespace, pool.selector, lawless.scheduler_name) as arrivals:
+            arrivals.observer.wait_for(6, 60)
+            since = datetime.now(UTC)
+            leader.tell(signal.SIGSTOP)
+            try:
+                wait_for(lambda: lawless.other(leader).leads, 60, "the other leads")
+            finally:
+                leader.tell(signal.SIGCONT)
+            wait_for(lambda: lawless.referee.strays(since), 60, "it acts without leading")
+
+
+@pytest.fixture(scope="module")
+def pairs(plane: ControlPlane) -> Iterator[Rivals]:
+    with in_pairs(plane) as made:
+        yield made
+
+
+def test_a_pair_that_ends_in_order_is_followed_within_three_seconds(
+    pairs: Rivals, play: Play
+) -> None:
+    assert play(pairs, "SIGTERM").broken == []
+
+
+def test_a_killed_pair_is_followed_within_twenty_seconds(pairs: Rivals, play: Play) -> None:
+    assert play(pairs, "SIGKILL").broken == []
+
+
+def test_the_extender_stands_by_when_the_scheduler_beside_it_loses_its_lease(
+    pairs: Rivals, namespace: str, pool: Pool
+) -> None:
+    pairs.restore()
+    leader, scheduler_name = pairs.leader(), pairs.scheduler_name
+    assert leader.scheduler is not None
+    leader.scheduler.kill()
+    wait_for(lambda: leader.extender.stands_by, 30, "it stands by, though it is well")
+    wait_for(lambda: pairs.other(leader).leads, 30, "the other pair leads")
+
+    pods = objects.pods(
+        2, "one", namespace, gang="one", scheduler=scheduler_name, node_selector=pool.selector
     )
-    plane.programs.append(replica)
-    api.create(*_may_read_leases(namespace))
-
-    def start_gang(gang: str) -> None:
-        pods = objects.pods(
-            2, gang, namespace, gang=gang, scheduler=name, node_selector=pool.selector
-        )
-        api.create(objects.pod_group(gang, namespace, 2), *pods)
-
-    with replica, plane.binds(namespace) as binds:
-        assert "standby: nobody we know of leads" in replica.ops("/readyz")
-        config = plane.scheduler_config(
-            replica, f"--scheduler-name={name}", "--leader-elect", f"--lease-namespace={namespace}"
-        )
-        with plane.scheduler(config) as scheduler:
-            wait_for(lambda: replica.leads, 20, "it leads, as the scheduler does")
-            start_gang("one")
-            binds.wait_for(2, 30)
-
-            scheduler.kill()
-            api.patch(LEASES, name, {"spec": {"holderIdentity": "elsewhere_1"}}, namespace)
-            lost_s = seconds_until(lambda: not replica.leads, 5, "it leads no more")
-            assert lost_s < 3
-            assert "standby: elsewhere_1 leads" in replica.ops("/readyz")
-
-
-def _may_read_leases(namespace: str) -> list[Object]:
-    group = "rbac.authorization.k8s.io"
-    about = {"name": "leases", "namespace": namespace}
-    rule = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
-    ours = {"kind": "ServiceAccount", "name": "gang-extender", "namespace": EXTENDER_NAMESPACE}
-    theirs = {"kind": "User", "name": "system:kube-scheduler"}
-    made: list[Object] = []
-    for name, verbs, subject in (
-        ("reads", ["get"], ours),
-        ("leads", ["get", "create", "update"], theirs),
-    ):
-        metadata = {**about, "name": name}
-        made += [
-            {
-                "apiVersion": f"{group}/v1",
-                "kind": "Role",
-                "metadata": metadata,
-                "rules": [{**rule, "verbs": verbs}],
-            },
-            {
-                "apiVersion": f"{group}/v1",
-                "kind": "RoleBinding",
-                "metadata": metadata,
-                "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
-                "subjects": [subject],
-            },
-        ]
-    return made
+    with pairs.plane.binds(namespace) as binds:
+        pairs.plane.api.create(objects.pod_group("one", namespace, 2), *pods)
+        binds.wait_for(2, 60)

@@ -74,9 +74,10 @@ def test_a_promise_does_not_stand_for_a_member_that_leaves() -> None:
         pytest.param(pod("x", ours=False), "it belongs to another scheduler", id="not ours"),
         pytest.param(
             pod("x", priority_class="system-node-critical"),
-            "the cluster itself needs it",
+            "priority class system-node-critical is exempt",
             id="critical",
         ),
+        pytest.param(pod("x", exempt=True), "namespace a is exempt", id="exempt namespace"),
         pytest.param(pod("x", preemptable=False), "it is marked as not preemptable", id="marked"),
         pytest.param(pod("x", Status.RELEASING), "it is not running", id="leaves already"),
     ],
@@ -92,7 +93,7 @@ def test_kube_system_is_left_alone() -> None:
     victim = safety.Victim(asked, gang("old", [system]), system)
 
     assert safety.objections({system.uid: victim}, seen) == {
-        system.uid: "the cluster itself needs it"
+        system.uid: "namespace kube-system is exempt"
     }
 
 

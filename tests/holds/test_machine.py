@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import product
 
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,

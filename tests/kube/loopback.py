@@ -66,8 +66,12 @@ class LoopbackServer:
         self.objects: dict[str, object] = {}
         self.requests: list[Request] = []
         self.script: deque[int | str] = deque()
+        #: The message of every scripted status.
+        self.words = "scripted"
         self.connections = 0
         self.port = 0
+        #: The way of whoever is `connected`.
+        self.access: Access
         self._writers: set[asyncio.StreamWriter] = set()
         self._arrivals: asyncio.Condition = asyncio.Condition()
 
@@ -115,7 +119,7 @@ class LoopbackServer:
         if order == HANG_UP:
             return False
         status, body = (
-            (order, {"message": "scripted"})
+            (order, {"message": self.words})
             if isinstance(order, int) and order
             else (self._answer(request))
         )
@@ -198,8 +202,9 @@ async def loopback_server() -> AsyncIterator[LoopbackServer]:
 async def connected(
     server: LoopbackServer, size: int = 4, silence_s: float = 5.0
 ) -> AsyncIterator[Pipeline]:
-    access = Access(Endpoint(host="127.0.0.1", port=server.port, token=lambda: "Bearer secret"))
-    pipeline = Pipeline(access, asyncio.get_running_loop(), size=size, silence_s=silence_s)
+    endpoint = Endpoint(host="127.0.0.1", port=server.port, token=lambda: "Bearer secret")
+    server.access = Access(endpoint)
+    pipeline = Pipeline(server.access, asyncio.get_running_loop(), size=size, silence_s=silence_s)
     try:
         yield pipeline
     finally:

@@ -20,6 +20,7 @@ PODS = "/api/v1/pods"
 NODES = "/api/v1/nodes"
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/podgroups"
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
+QUOTAS = "/api/v1/resourcequotas"
 BUILT_IN = (
     PODS,
     NODES,
@@ -55,6 +56,8 @@ class WatchedApi:
         self.streams_lists = True
         #: Statuses with which the next requests for a path are answered.
         self.refusals: dict[str, list[int]] = defaultdict(list)
+        #: Paths that we may list, but not watch.
+        self.unwatched: set[str] = set()
         #: Answer 410 as a line in the stream, as etcd's compaction shows, or as a status.
         self.expires_in_stream = True
         self.token = ""
@@ -124,6 +127,12 @@ class WatchedApi:
 
     def asked(self, path: str) -> list[dict[str, str]]:
         return [each.query for each in self.requests if each.path == path]
+
+    def kinds(self, group: str) -> Object | None:
+        """The kinds of an API group, if it has any."""
+        inside = (each.rpartition("/") for each in sorted(self.installed))
+        names = [{"name": plural} for prefix, _, plural in inside if prefix == group]
+        return {"resources": names} if names else None
 
     def _record(self, path: str, verb: str, thing: Object) -> None:
         self._version += 1
@@ -205,7 +214,9 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         api.requests.append(Told(url.path, query, headers))
         status = self._refusal(api, url.path, query, headers)
-        if status:
+        if not status and (kinds := api.kinds(url.path)):
+            self._answer(200, kinds)
+        elif status:
             self._answer(status, _status(status))
         elif "watch" in query:
             self._stream(api.lines(url.path, query))
@@ -219,7 +230,9 @@ class _Handler(BaseHTTPRequestHandler):
             return 401
         if api.refusals[path]:
             return api.refusals[path].pop(0)
-        if path not in api.installed:
+        if path in api.unwatched and "resourceVersion" in query:
+            return 403
+        if path not in api.installed and not api.kinds(path):
             return 404
         if "sendInitialEvents" in query and not api.streams_lists:
             return 422

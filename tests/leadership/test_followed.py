@@ -146,6 +146,19 @@ def test_who_cannot_look_does_not_lead_for_long(
     assert stage.seconds - cut_off_at <= SPANS.fresh_s + 0.2
 
 
+def test_who_cannot_look_says_why(stage: Stage, schedulers: Schedulers, a: Contender) -> None:
+    a.trouble = "lose"
+    schedulers.run(0.5, a)
+
+    assert a.succession.readiness() == [
+        "standby: nobody we know of leads (lost on the way)",
+    ]
+
+    schedulers.run(10, a)
+
+    assert a.succession.readiness() == []
+
+
 def test_a_frozen_follower_finds_its_term_over(
     stage: Stage, schedulers: Schedulers, a: Contender
 ) -> None:

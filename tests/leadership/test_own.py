@@ -120,7 +120,7 @@ def test_a_server_that_does_not_answer_ends_the_term_before_others_may_take_it(
 
     assert stage.seconds - renewed_at <= SPANS.renew_s + 0.2
     assert a.told == ["begun", "ended"]
-    assert a.succession.readiness() == ["standby: nobody we know of leads"]
+    assert a.succession.readiness() == ["standby: nobody we know of leads (lost on the way)"]
 
 
 def test_a_lost_answer_costs_nothing_if_the_next_look_shows_the_lease_ours(

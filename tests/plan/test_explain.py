@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -367,9 +366,3 @@ def test_a_member_of_its_own_node_type_is_told_apart() -> None:
     need = told(snapshot(gang("train", members), nodes=table), plan(NO_ROOM)).needs[0]
 
     assert (need.slots, need.obstacles) == (8, {"not selected": 1})
-
-
-def test_every_reason_is_explained_in_the_manual() -> None:
-    manual = (Path(__file__).parents[2] / "docs" / "explain.md").read_text()
-
-    assert [each.value for each in Reason if f"| `{each.value}` |" not in manual] == []

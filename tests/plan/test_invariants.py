@@ -6,8 +6,7 @@ import random
 from collections import Counter
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from extender.model.gang import Gang
 from extender.model.pod import SEATED_SET

@@ -22,8 +22,12 @@ CRITICAL: dict[str, Any] = {"priority_class": "system-node-critical"}
 
 privileged = pytest.mark.parametrize(
     ("pod", "member"),
-    [(bare_pod("x", **CRITICAL), LONE), (bare_pod("x"), NATIVE)],
-    ids=["critical", "native"],
+    [
+        (bare_pod("x", **CRITICAL), LONE),
+        (bare_pod("x", exempt=True), LONE),
+        (bare_pod("x"), NATIVE),
+    ],
+    ids=["critical", "exempt", "native"],
 )
 
 

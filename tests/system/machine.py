@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from itertools import combinations, product
 from typing import NamedTuple
 
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, settings, strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,

@@ -21,8 +21,7 @@ from unittest.mock import patch
 
 from hypothesis import Phase, seed
 
-from extender.cache import cluster as cluster_module
-from extender.cache import gangs
+from extender.cache import cluster as cluster_module, gangs
 from extender.cache.cluster import Cluster
 from extender.cache.inflight import Inflight, Stage
 from extender.cache.misfits import PASSED_OVER_S, Misfits

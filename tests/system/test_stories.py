@@ -632,3 +632,30 @@ def test_a_bind_after_its_promise_lapsed_counts_in_its_queue_at_once(
     world.pass_by(5)
 
     assert world.running() == {"slow": "n1"}
+
+
+# ── who never waits ───────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "exempt",
+    [{"exempt": True}, {"priority_class": "system-node-critical"}],
+    ids=["namespace", "critical"],
+)
+def test_an_exempt_pod_takes_room_that_is_kept_for_a_gang_that_has_waited_long(
+    make_world: MakeWorld, exempt: dict[str, object]
+) -> None:
+    world = make_world(n1=4, n2=4)
+    world.create_pod("old", cpu=2)
+    world.pass_by(1)
+    world.create_gang("train", 2, cpu=4)
+    world.pass_by(900)  # long enough for room to be kept for it
+    world.create_pod("web", cpu=2)
+    world.pass_by(5)
+    assert not world.running("train")
+    assert not world.running("web")
+
+    world.create_pod("agent", cpu=2, **exempt)
+    world.pass_by(5)
+
+    assert world.running("agent")

@@ -150,9 +150,11 @@ class World:
         for number in range(size):
             self.create_member(f"{name}-{number}", name, **kind)
 
-    def create_pod(self, name: str, queue: str = "", cpu: int = 1, gpu: int = 0) -> None:
+    def create_pod(
+        self, name: str, queue: str = "", cpu: int = 1, gpu: int = 0, **facts: Any
+    ) -> None:
         """Create an ordinary pod."""
-        self._create_pod(name, Membership(key=key(f"pod:{name}"), queue=queue), cpu, gpu, {})
+        self._create_pod(name, Membership(key=key(f"pod:{name}"), queue=queue), cpu, gpu, facts)
 
     def _create_pod(
         self, name: str, member: Membership, cpu: int, gpu: int, facts: dict[str, Any]

@@ -53,6 +53,23 @@ def test_a_failure_alone_does_not_make_a_fresh_source_stale() -> None:
     assert freshness.complaints(91.0) == ["pods: watch silent for 91 s (connection refused)"]
 
 
+def test_a_source_that_is_forbidden_is_named_until_it_is_followed() -> None:
+    freshness = Freshness(stale_s=90)
+    freshness.expect("pods", 0.0)
+    freshness.listed("pods", 0.0)
+    assert freshness.complaints(1.0) == []
+    freshness.forbidden("pods", "we may not watch pods")
+
+    named = ["pods: changes are not heard (we may not watch pods)"]
+    assert freshness.complaints(1.0) == named
+
+    freshness.heard("pods", 2.0)
+    assert freshness.complaints(2.0) == named
+
+    freshness.followed("pods")
+    assert freshness.complaints(2.0) == []
+
+
 def test_the_cluster_measures_silence_by_its_own_clock() -> None:
     clock = StoppedClock()
     made = cluster(clock=clock)

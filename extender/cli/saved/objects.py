@@ -88,12 +88,14 @@ def read(
     paths: Sequence[str],
     schedulers: frozenset[str],
     node_labels: frozenset[tuple[str, str]] = frozenset(),
+    exempt: frozenset[str] = frozenset(),
 ) -> Objects:
     """Read files of saved objects, or folders of them, `-` being standard input.
 
-    Ours are pods of *schedulers* and, where there are any, nodes with one of *node_labels*.
+    Ours are pods of *schedulers* and, where there are any, nodes with one of *node_labels*. In
+    *exempt* namespaces nothing is a gang.
     """
-    codecs, found = _codecs(resources(schedulers, node_labels)), Objects()
+    codecs, found = _codecs(resources(schedulers, node_labels, exempt)), Objects()
     for path in chain.from_iterable(map(_files, paths)):
         for document in _documents(path):
             for thing in _flat(document, path):

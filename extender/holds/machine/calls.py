@@ -27,7 +27,7 @@ from extender.holds.machine.messages import (
 from extender.holds.machine.standing import BindNow, Entry, Present, Refuse, Wait
 from extender.holds.machine.table import Table
 from extender.model.pod import PodUid
-from extender.ports import BindOutcome, BindResult
+from extender.ports import BindOutcome, BindResult, Whose
 
 
 class Calls:
@@ -68,6 +68,10 @@ class Calls:
 
     def _judge(self, event: Arrived, hold: Hold | None, now: float) -> Entry:
         """Add what only the book knows to the judgement of the mirror."""
+        if event.order.whose is not Whose.OURS:
+            # Not for us to judge, closed or full: of one that is bound or gone the API server says
+            # so itself.
+            return BindNow()
         if self._table.closed:
             return Refuse(self._table.closed)
         order = event.order

@@ -17,14 +17,16 @@ from functools import partial
 
 import msgspec
 
+from extender.kube.api.client import message
 from extender.kube.api.connection import Exchange, Reply
 from extender.kube.api.pipeline import Pipeline, pod_path
+from extender.kube.api.rights import missing_right
 from extender.kube.decode import pods
 from extender.kube.decode.membership import STARTED_IN
 from extender.kube.decode.raw import RawPod
 from extender.logs import event
 from extender.model.pod import PodUid
-from extender.ports import BindOrder, BindOutcome, BindResult, Mandate, OpenMandate, Settle
+from extender.ports import BindOrder, BindOutcome, BindResult, Mandate, OpenMandate, Settle, Whose
 from extender.timing.pause import Pause
 
 log = logging.getLogger(__name__)
@@ -36,8 +38,11 @@ ELSEWHERE = BindOutcome(BindResult.LOST, "the pod is already on another node")
 GATED = BindOutcome(BindResult.FAILED, "the pod has scheduling gates")
 REFUSED = BindOutcome(BindResult.FAILED, "the API server refused the binding; see our log")
 TIMED_OUT = BindOutcome(BindResult.FAILED, "the API server did not take the binding in time")
-UNKNOWN = BindOutcome(BindResult.UNKNOWN, "the API server does not answer")
+UNKNOWN = BindOutcome(
+    BindResult.UNKNOWN, "the API server does not tell whether it took the binding"
+)
 OUT_OF_TERM = BindOutcome(BindResult.FAILED, "this extender does not lead any more")
+NOT_EXEMPT = BindOutcome(BindResult.FAILED, "this extender may not decide about the pod now")
 
 _PAUSE = Pause(0.05, 1.0)
 
@@ -67,6 +72,8 @@ class _Errand:
     failures: int = 0
     asking: bool = False
     unsure: bool = False
+    #: Its binding has not been written yet.
+    is_new: bool = True
 
     def is_open(self) -> bool:
         """Ask whether somebody still waits for the outcome."""
@@ -94,8 +101,13 @@ class PipelinedBinder:
         chance: Callable[[], float] = random.random,
         started_in: Callable[[PodUid], str] = lambda uid: "",
         mandate: Mandate | None = None,
+        asks_nobody: Callable[[RawPod], bool] = lambda pod: False,
     ) -> None:
-        """*started_in* names the queue of a pod that is bound; empty when it is in none."""
+        """*started_in* names the queue of a pod that is bound; empty when it is in none.
+
+        *asks_nobody* says of a pod whether its node is kube-scheduler's decision alone.
+        """
+        self._asks_nobody = asks_nobody
         self._mandate = mandate or OpenMandate()
         self._pipeline = pipeline
         self._started_in = started_in
@@ -114,7 +126,12 @@ class PipelinedBinder:
         batch = _Batch(len(errands), alarm)
         for errand in errands:
             errand.batch = batch
-        self._pipeline.send([self._binding(errand) for errand in errands])
+        unknown = [errand for errand in errands if errand.order.whose is Whose.UNKNOWN]
+        for errand in unknown:
+            self._look(errand)
+        if len(unknown) < len(errands):
+            known = [errand for errand in errands if errand.order.whose is not Whose.UNKNOWN]
+            self._pipeline.send([self._binding(errand) for errand in known])
 
     def _binding(self, errand: _Errand) -> Exchange:
         order = errand.order
@@ -128,7 +145,7 @@ class PipelinedBinder:
             "apiVersion": "v1",
         }
         path = pod_path(order.namespace, order.name, "/binding")
-        errand.asking = True
+        errand.asking, errand.is_new = True, False
         request = self._pipeline.frame(b"POST", path, _encode(binding))
         return Exchange(request, partial(self._answered, errand), partial(self._may_go, errand))
 
@@ -136,9 +153,12 @@ class PipelinedBinder:
         """Ask at the last moment whether a binding may still go out.
 
         Once its time is up, kube-scheduler was told "no"; and in another term somebody else may
-        have given its room away.
+        have given its room away. What kube-scheduler decided for itself we only pass on.
         """
-        return errand.is_open() and self._mandate.holds(errand.term)
+        return errand.is_open() and self._is_licensed(errand)
+
+    def _is_licensed(self, errand: _Errand) -> bool:
+        return errand.order.whose is not Whose.OURS or self._mandate.holds(errand.term)
 
     def _answered(self, errand: _Errand, reply: Reply) -> None:
         order, status = errand.order, reply.status
@@ -146,7 +166,7 @@ class PipelinedBinder:
         errand.unsure = errand.unsure or status >= 500 or (status == 0 and reply.sent)
         if status in (200, 201):
             errand.finish(BOUND)
-        elif not reply.sent and not self._mandate.holds(errand.term):
+        elif not reply.sent and not self._is_licensed(errand):
             self._give_up(errand)
         elif status in (404, 409) or (status == 0 and reply.sent):
             self._look(errand)
@@ -155,7 +175,8 @@ class PipelinedBinder:
         else:
             facts = {"pod": f"{order.namespace}/{order.name}", "node": order.node, **reply.facts()}
             event(log, logging.WARNING, "binding refused", **facts)
-            errand.finish(REFUSED)
+            right = missing_right(message(reply.body)) if status == 403 else None
+            errand.finish(BindOutcome(BindResult.FAILED, str(right)) if right else REFUSED)
 
     def _give_up(self, errand: _Errand) -> None:
         """Send nothing more: what was sent in our term may yet take effect, all else has not."""
@@ -176,8 +197,12 @@ class PipelinedBinder:
             errand.finish(GONE)
         elif reply.status != 200:
             self._again(errand, reply, self._look)
-        elif (outcome := _shown(errand.order, pods.pod(reply.body))) is not None:
+        elif (outcome := _shown(errand.order, found := pods.pod(reply.body))) is not None:
             errand.finish(outcome)
+        elif errand.order.whose is Whose.UNKNOWN and not self._asks_nobody(found):
+            errand.finish(NOT_EXEMPT)
+        elif errand.is_new:
+            self._repeat(errand)
         else:
             self._again(errand, reply, self._repeat)
 
@@ -191,7 +216,8 @@ class PipelinedBinder:
 
 def _time_is_up(errands: list[_Errand]) -> None:
     for errand in errands:
-        errand.finish(UNKNOWN if errand.unsure or errand.asking else TIMED_OUT)
+        is_open = errand.asking and not errand.is_new
+        errand.finish(UNKNOWN if errand.unsure or is_open else TIMED_OUT)
 
 
 def _shown(order: BindOrder, pod: RawPod) -> BindOutcome | None:

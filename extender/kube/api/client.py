@@ -12,8 +12,10 @@ from urllib.parse import urlencode
 import msgspec
 import urllib3
 
-from extender.errors import ApiError, ExtenderError, Gone, OutOfTerm, Unreachable
+from extender.errors import ApiError, ExtenderError, Forbidden, Gone, OutOfTerm, Unreachable
 from extender.kube.api.kubeconfig import Endpoint, read
+from extender.kube.api.rights import MissingRights, missing_right
+from extender.leadership.term import InTerm
 from extender.ports import Mandate, OpenMandate
 from extender.timing.clock import Pace
 
@@ -43,6 +45,8 @@ class Access:
     """
 
     def __init__(self, endpoint: Endpoint, *, reload: Callable[[], Endpoint] | None = None) -> None:
+        #: Filled by everybody who asks here, over whichever connection.
+        self.missing_rights = MissingRights()
         self._reload = reload
         self._lock = threading.Lock()
         self._reading = threading.Lock()
@@ -117,8 +121,19 @@ class Access:
         if response.status == 401:
             self.renew()
         if response.status >= 300:
-            raise refusal(method, path, response.status, data)
+            raise self.refused(method, path, response.status, data)
         return data
+
+    def refused(self, method: str, path: str, status: int, body: bytes) -> ApiError:
+        """Translate an answer that is not 2xx; if we lack a right, that is remembered."""
+        if status == 403:
+            self.forbidden(body)
+        return refusal(method, path, status, body)
+
+    def forbidden(self, body: bytes) -> None:
+        """Take the body of a 403."""
+        if right := missing_right(message(body)):
+            self.missing_rights.note(right)
 
     def open(
         self,
@@ -166,7 +181,7 @@ class Asks(Protocol):
 
 
 class ActingAccess:
-    """The way of those who act: whatever has a body leaves only under a term."""
+    """The way of those who act: whatever has a body leaves only in the term it was asked in."""
 
     def __init__(self, access: Access, mandate: Mandate) -> None:
         self._access = access
@@ -181,11 +196,10 @@ class ActingAccess:
         content_type: str = "application/json",
     ) -> bytes:
         """Ask once; `OutOfTerm` when nothing was sent that has an effect."""
+        within = InTerm(self._mandate, self._mandate.current())
         if body is not None:
-            _must_lead(self._mandate)
-        return self._access.request(
-            method, path, body, content_type=content_type, mandate=self._mandate
-        )
+            _must_lead(within)
+        return self._access.request(method, path, body, content_type=content_type, mandate=within)
 
 
 def _last_look(data: bytes, mandate: Mandate) -> Iterator[bytes]:
@@ -223,9 +237,12 @@ class PacedCalls:
 
 
 def refusal(method: str, path: str, status: int, body: bytes) -> ApiError:
-    """Translate an answer that is not 2xx; its message is the API server's own."""
+    """Translate an answer that is not 2xx; its message is the API server's own, or the mend."""
+    said = message(body)
+    if status == 403 and (right := missing_right(said)):
+        return Forbidden(f"{method} {path}: {status}: {right}", status=status)
     kind = Gone if status == 404 else ApiError
-    return kind(f"{method} {path}: {status}: {_message(body)}", status=status)
+    return kind(f"{method} {path}: {status}: {said}", status=status)
 
 
 def is_another(error: ApiError) -> bool:
@@ -236,7 +253,8 @@ def is_another(error: ApiError) -> bool:
     return error.status == 409 or (error.status == 422 and "metadata.uid" in str(error))
 
 
-def _message(body: bytes) -> str:
+def message(body: bytes) -> str:
+    """Give what the API server says in an answer that is not 2xx."""
     try:
         said: Any = msgspec.json.decode(body)
         return str(said["message"])

@@ -60,11 +60,18 @@ class Connection(asyncio.Protocol):
     """Connects when there is something to send, and again after every loss."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, connect: Connector, *, silence_s: float
+        self,
+        loop: asyncio.AbstractEventLoop,
+        connect: Connector,
+        *,
+        silence_s: float,
+        forbidden: Callable[[bytes], object] = lambda body: None,
     ) -> None:
+        """*forbidden* is told of every 403, whoever asked."""
         self._loop = loop
         self._connect = connect
         self._silence_s = silence_s
+        self._forbidden = forbidden
         self._transport: asyncio.WriteTransport | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._unsent: deque[Exchange] = deque()
@@ -188,7 +195,10 @@ class Connection(asyncio.Protocol):
         exchange = self._unanswered.popleft()
         if not parser.should_keep_alive() and self._transport is not None:
             self._transport.close()
-        _tell(exchange, Reply(parser.get_status_code(), body))
+        status = parser.get_status_code()
+        if status == 403:
+            self._forbidden(body)
+        _tell(exchange, Reply(status, body))
 
 
 def _tell(exchange: Exchange, reply: Reply) -> None:

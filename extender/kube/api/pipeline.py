@@ -45,7 +45,8 @@ class Pipeline:
         self.loop = loop
         self._access = access
         self._connections = [
-            Connection(loop, self._connect, silence_s=silence_s) for _ in range(size)
+            Connection(loop, self._connect, silence_s=silence_s, forbidden=access.forbidden)
+            for _ in range(size)
         ]
         self._authorization: str | None = None
         self._headers = self._write_headers()

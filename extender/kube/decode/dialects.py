@@ -7,15 +7,17 @@ kept with a sentence that says why, so that its owner can find out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from extender.errors import BadQuantity
 from extender.kube.decode.codec import OddMeta
+from extender.kube.decode.membership import NO_GANG
 from extender.kube.decode.raw import Quantities, RawMeta
 from extender.model.gang import Phase, PodGroup
-from extender.model.pod import NO_LABELS
+from extender.model.pod import NO_LABELS, SYSTEM_NAMESPACE
 from extender.model.queue import Queue, QueueState
 from extender.model.resources import NOTHING, Resources
 
@@ -104,8 +106,29 @@ class RawQueue(msgspec.Struct, gc=False):
     status: RawQueueStatus = msgspec.field(default_factory=RawQueueStatus)
 
 
-def to_group(raw: RawGroup, dialect: str) -> PodGroup:
-    """Read a PodGroup of *dialect*."""
+def to_group(raw: RawGroup, dialect: str, exempt: frozenset[str] = frozenset()) -> PodGroup:
+    """Read a PodGroup of *dialect*; in an *exempt* namespace it promises nothing."""
+    group = _as_written(raw, dialect)
+    if group.namespace in exempt or group.namespace == SYSTEM_NAMESPACE:
+        return _without_promise(group)
+    return group
+
+
+def _without_promise(group: PodGroup) -> PodGroup:
+    """Keep no more of a group than who it is and where its pods count: they wait for nobody."""
+    return replace(
+        group,
+        min_member=min(1, group.min_member),
+        min_by_role={},
+        min_resources=None,
+        min_limits=NOTHING,
+        problem="",
+        remark="; ".join(filter(None, (NO_GANG, group.remark))),
+        exempt=True,
+    )
+
+
+def _as_written(raw: RawGroup, dialect: str) -> PodGroup:
     meta, spec = raw.metadata, raw.spec
     least = _of_nodes(spec.min_resources or {})
     min_resources, problem = _amounts(least, "minResources")

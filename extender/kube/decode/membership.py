@@ -18,6 +18,9 @@ QUEUE = "scheduling.volcano.sh/queue-name"
 #: Written with the binding: the queue in which the pod was started.
 STARTED_IN = "gang-extender.io/started-in"
 
+#: Of whatever looks like a gang in an exempt namespace.
+NO_GANG = "its namespace is exempt: its pods wait for nobody and start one by one, as no gang"
+
 _GROUP_KEYS = (
     GANG,
     "scheduling.k8s.io/group-name",
@@ -50,6 +53,15 @@ def membership_of(pod: RawPod) -> Membership:
     name = group or _shadow(meta.owner_references, meta.name)
     queue = marks.queue or (labels and labels.get(QUEUE)) or ""
     return _membership(meta.namespace, name, bool(group or size), size or "", queue, False)
+
+
+@lru_cache(maxsize=16_384)
+def no_gang(said: Membership) -> Membership:
+    """Give what a pod of an exempt namespace is a member of that *said* it was one of a gang.
+
+    It still counts, and is shown, with its group; but it waits for nobody there.
+    """
+    return Membership(key=said.key, queue=said.queue, remark=NO_GANG)
 
 
 def _labelled(labels: Labels | None, keys: Sequence[str]) -> str | None:

@@ -15,12 +15,12 @@ import msgspec
 
 from extender.errors import BadQuantity, MalformedCall
 from extender.kube.decode.codec import OddMeta
-from extender.kube.decode.membership import membership_of
+from extender.kube.decode.membership import membership_of, no_gang
 from extender.kube.decode.raw import Labels, RawMarks, RawPod, RawPodStatus
 from extender.kube.decode.requests import ONE_POD
 from extender.kube.decode.shapes import Shapes
 from extender.model.gang import SHADOW, GangKey, Membership
-from extender.model.pod import NO_LABELS, Pod, PodUid, Shape, Status
+from extender.model.pod import NO_LABELS, SYSTEM_NAMESPACE, Pod, PodUid, Shape, Status
 
 _ROLE = "volcano.sh/task-spec"
 _PREEMPTABLE = "volcano.sh/preemptable"
@@ -73,6 +73,8 @@ def reader(
     schedulers: frozenset[str],
     seen: Callable[[PodUid], tuple[Pod, Membership] | None],
     membership: Callable[[Pod, Membership], Membership],
+    *,
+    exempt: frozenset[str] = frozenset(),
 ) -> Callable[[bytes], tuple[Pod, Membership]]:
     """Read the pod of a hook call just as the watch reads it, unless the watch has *seen* it.
 
@@ -84,14 +86,19 @@ def reader(
         known = seen(uid(raw))
         if known is not None and known[0].status is Status.PENDING and not known[0].gated:
             return known
-        new, said = to_pod(pod(raw), schedulers=schedulers)
+        new, said = to_pod(pod(raw), schedulers=schedulers, exempt=exempt)
         return new, membership(new, said)
 
     return read
 
 
-def to_pod(raw: RawPod, *, schedulers: frozenset[str]) -> tuple[Pod, Membership]:
-    """Read a pod and its membership; never fails, what cannot be read becomes a problem."""
+def to_pod(
+    raw: RawPod, *, schedulers: frozenset[str], exempt: frozenset[str] = frozenset()
+) -> tuple[Pod, Membership]:
+    """Read a pod and its membership; never fails, what cannot be read becomes a problem.
+
+    In *exempt* namespaces nothing is a gang.
+    """
     meta, spec, status = raw.metadata, raw.spec, raw.status
     marks = meta.annotations or _NO_MARKS
     labels = meta.labels
@@ -103,6 +110,9 @@ def to_pod(raw: RawPod, *, schedulers: frozenset[str]) -> tuple[Pod, Membership]
         shape = _UNREADABLE
         membership = replace(membership, problem=f"pod {meta.name} cannot be read: {error}")
     namespace = intern(meta.namespace or "default")
+    is_exempt = namespace in exempt or namespace == SYSTEM_NAMESPACE
+    if is_exempt and membership.named and not membership.native:
+        membership = no_gang(membership)
     return (
         Pod(
             uid=PodUid(meta.uid or f"{namespace}/{meta.name}"),
@@ -121,6 +131,7 @@ def to_pod(raw: RawPod, *, schedulers: frozenset[str]) -> tuple[Pod, Membership]
             preemptable=_is_true(_mark(marks.preemptable, labels, _PREEMPTABLE)),
             may_preempt=spec.preemption_policy != "Never",
             ours=ours,
+            exempt=is_exempt,
             nominated=intern(status.nominated_node_name) if status.nominated_node_name else "",
             started_in=intern(marks.started_in) if marks.started_in and spec.node_name else "",
             labels=_shared(tuple(labels.items())) if labels and ours else NO_LABELS,

@@ -20,8 +20,10 @@ class Resource:
 
     path: str
     codec: Codec[Any]
-    #: It may not be installed (yet), or not any more, or be hidden from us.
+    #: It may not be installed (yet), or not any more.
     is_optional: bool = False
+    #: We decide without it where we may not read it.
+    is_dispensable: bool = False
 
     @property
     def name(self) -> str:
@@ -31,12 +33,17 @@ class Resource:
 
 
 def resources(
-    schedulers: frozenset[str], node_labels: frozenset[tuple[str, str]] = frozenset()
+    schedulers: frozenset[str],
+    node_labels: frozenset[tuple[str, str]] = frozenset(),
+    exempt: frozenset[str] = frozenset(),
 ) -> tuple[Resource, ...]:
-    """Give everything we follow; ours are pods of *schedulers*, and nodes with a label given."""
+    """Give everything we follow; ours are pods of *schedulers*, and nodes with a label given.
+
+    In *exempt* namespaces nothing is a gang.
+    """
     return (
         Resource("/api/v1/nodes", nodes(node_labels)),
-        Resource("/api/v1/pods", pods(schedulers)),
+        Resource("/api/v1/pods", pods(schedulers, exempt)),
         Resource(
             "/api/v1/namespaces",
             Codec(Kind.NAMESPACE, objects.RawNamespace, objects.to_namespace),
@@ -54,8 +61,9 @@ def resources(
             "/api/v1/resourcequotas",
             Codec(Kind.QUOTA, objects.RawQuota, objects.to_quota),
             is_optional=True,
+            is_dispensable=True,
         ),
-        *(_optional("podgroups", groups(dialect)) for dialect in VERSIONS),
+        *(_optional("podgroups", groups(dialect, exempt)) for dialect in VERSIONS),
         # Coscheduling has no queues.
         *(_optional("queues", queues(dialect)) for dialect in VERSIONS if dialect != COSCHEDULING),
     )
@@ -66,22 +74,22 @@ def nodes(labels: frozenset[tuple[str, str]] = frozenset()) -> Codec[objects.Raw
     return Codec(Kind.NODE, objects.RawNode, partial(objects.to_node, ours=labels))
 
 
-def pods(schedulers: frozenset[str]) -> Codec[RawPod]:
-    """Read pods; those of *schedulers* are ours."""
+def pods(schedulers: frozenset[str], exempt: frozenset[str] = frozenset()) -> Codec[RawPod]:
+    """Read pods; those of *schedulers* are ours, and those of *exempt* namespaces never wait."""
     return Codec(
         Kind.POD,
         RawPod,
-        lambda raw: SeenPod(*to_pod(raw, schedulers=schedulers)),
+        lambda raw: SeenPod(*to_pod(raw, schedulers=schedulers, exempt=exempt)),
         stand_in=lambda meta, why: SeenPod(*spoilt_pod(meta, why)),
     )
 
 
-def groups(dialect: str) -> Codec[dialects.RawGroup]:
-    """Read the PodGroups of *dialect*."""
+def groups(dialect: str, exempt: frozenset[str] = frozenset()) -> Codec[dialects.RawGroup]:
+    """Read the PodGroups of *dialect*; those of *exempt* namespaces promise nothing."""
     return Codec(
         Kind.GROUP,
         dialects.RawGroup,
-        partial(dialects.to_group, dialect=dialect),
+        partial(dialects.to_group, dialect=dialect, exempt=exempt),
         stand_in=partial(dialects.spoilt_group, dialect=dialect),
         dialect=dialect,
     )

@@ -12,12 +12,13 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
+import msgspec
 import urllib3
 
 from extender.cache.changes import Delete, Item, Upsert
 from extender.cache.cluster import Cluster
-from extender.errors import ApiError, ExtenderError, Unreachable
-from extender.kube.api.client import Access, refusal
+from extender.errors import ApiError, ExtenderError, Gone, Unreachable
+from extender.kube.api.client import Access
 from extender.kube.decode.watched import Resource, resources
 from extender.kube.watch.progress import Heard, Mode, Progress, Request, Signal, Step, lines
 from extender.logs import event
@@ -36,13 +37,16 @@ ABSENT_S = 10.0
 _PAUSE = Pause(0.1, 15.0)
 #: A watch that ends sooner than this is followed by a pause.
 _HASTE_S = 1.0
+#: Refused so often in a row for want of a right, it is no API server that just began.
+_FORBIDDEN = 3
 _CHUNK = 1 << 16
 
 
 class Watches:
     """Keeps *cluster* equal to what the API server shows.
 
-    Ours are pods of *schedulers* and, where there are any, nodes with one of *node_labels*.
+    Ours are pods of *schedulers* and, where there are any, nodes with one of *node_labels*. In
+    *exempt* namespaces nothing is a gang.
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class Watches:
         clock: Clock,
         schedulers: frozenset[str],
         node_labels: frozenset[tuple[str, str]] = frozenset(),
+        exempt: frozenset[str] = frozenset(),
         *,
         streaming: bool = True,
         absent_s: float = ABSENT_S,
@@ -60,7 +65,7 @@ class Watches:
         self._cluster = cluster
         self._followers = [
             Follower(resource, access, cluster, clock, streaming, absent_s, silence_s)
-            for resource in resources(schedulers, node_labels)
+            for resource in resources(schedulers, node_labels, exempt)
         ]
 
     def start(self) -> None:
@@ -100,6 +105,8 @@ class Follower:
         self._chance = random.random
         #: In a row; a watch that ended at once counts as one.
         self._failures = 0
+        #: In a row, and a list in between does not count.
+        self._forbidden = 0
         self._stopping = threading.Event()
         self._response: urllib3.BaseHTTPResponse | None = None
         self._was_listed = False
@@ -164,9 +171,12 @@ class Follower:
             raise Unreachable("stopped")
         if response.status == 200:
             self._alive()
+            if request.mode is not Mode.PAGE:
+                self._forbidden = 0
+                self._cluster.freshness.followed(self._resource.name)
             return response
         with response:
-            raise refusal("GET", path, response.status, _body(response))
+            raise self._access.refused("GET", path, response.status, _body(response))
 
     def _alive(self) -> None:
         self._cluster.freshness.heard(self._resource.name, self._clock.monotonic())
@@ -227,17 +237,38 @@ class Follower:
         if step in (Step.RELIST, Step.PAGES):
             event(log, logging.INFO, step.value, resource=self._resource.name)
             return
-        # What we were never shown counts as absent, too.
-        is_hidden = error.status == 403 and not self._was_listed
-        if self._resource.is_optional and (step is Step.ABSENT or is_hidden):
+        if error.status == 403 and self._can_do_without():
+            self._progress.start_over()
+            self._note_absence(error)
+            return
+        if self._resource.is_optional and step is Step.ABSENT:
             self._note_absence(error)
             return
         if step is Step.RENEW:
             self._renew()
+        self._forbidden = self._forbidden + 1 if error.status == 403 else 0
         self._complain(str(error))
 
+    def _can_do_without(self) -> bool:
+        """Ask whether what we may not see can be left out: because it is not there, for one."""
+        resource = self._resource
+        if resource.is_dispensable or not resource.is_optional or self._was_listed:
+            return resource.is_dispensable
+        # Whoever is let in at all may ask which kinds there are.
+        group, _, plural = resource.path.rpartition("/")
+        try:
+            said = _kinds(self._access.request("GET", group))
+        except Gone:
+            return True
+        except ApiError:
+            return False
+        return plural not in said
+
     def _complain(self, why: str) -> None:
-        self._cluster.freshness.failed(self._resource.name, why)
+        if self._forbidden >= _FORBIDDEN:
+            self._cluster.freshness.forbidden(self._resource.name, why)
+        else:
+            self._cluster.freshness.failed(self._resource.name, why)
         event(log, logging.WARNING, "not heard", resource=self._resource.name, error=why)
         self._wait_before_retry()
 
@@ -245,7 +276,7 @@ class Follower:
         codec, name = self._resource.codec, self._resource.name
         self._cluster.replace(codec.kind, (), codec.dialect)
         self._cluster.freshness.listed(name, self._clock.monotonic())
-        event(log, logging.DEBUG, "not installed", resource=name, error=str(error))
+        event(log, logging.DEBUG, "done without", resource=name, error=str(error))
         self._stopping.wait(spread(self._absent_s, self._chance()))
 
     def _renew(self) -> None:
@@ -257,6 +288,24 @@ class Follower:
     def _wait_before_retry(self) -> None:
         self._failures += 1
         self._stopping.wait(_PAUSE.after(self._failures, self._chance()))
+
+
+class _Kind(msgspec.Struct):
+    name: str
+
+
+class _Kinds(msgspec.Struct):
+    resources: list[_Kind] = []
+
+
+_decode_kinds = msgspec.json.Decoder(_Kinds).decode
+
+
+def _kinds(body: bytes) -> set[str]:
+    try:
+        return {each.name for each in _decode_kinds(body).resources}
+    except msgspec.DecodeError as error:
+        raise ApiError(f"the answer is no list of kinds: {error}") from error
 
 
 def _body(response: urllib3.BaseHTTPResponse) -> bytes:

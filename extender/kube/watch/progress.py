@@ -159,7 +159,8 @@ class Progress:
             return Step.ABSENT
         if status == 401:
             return Step.RENEW
-        if status != 429:
+        # Neither speaks of our version; to list again would only add to the load.
+        if status not in (403, 429):
             self._lose_patience()
         return Step.RETRY
 

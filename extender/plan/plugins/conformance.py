@@ -1,4 +1,4 @@
-"""conformance: what the cluster itself needs never has to leave."""
+"""conformance: what is exempt, as what the cluster itself needs, never has to leave."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from extender.plan.plugin import Candidate, Claim, Plugin
 
 
 class Conformance(Plugin):
-    """Spares kube-system and system-critical pods."""
+    """Spares system-critical pods, kube-system, and namespaces that were exempted."""
 
     known = ()
 
     def preemptable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Allow everybody else."""
-        return [candidate for candidate in candidates if not candidate.pod.is_critical]
+        return [candidate for candidate in candidates if not candidate.pod.is_exempt]
 
     reclaimable = preemptable

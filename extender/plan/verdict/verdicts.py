@@ -84,6 +84,8 @@ class Verdicts:
             return _incomplete(gang)
         if gang.ready >= gang.group.min_member and gang.ready:
             return Problem(Reason.ADMITTED, f"{gang.ready} members have nodes and may start")
+        if gang.is_exempt:
+            return _exempt(gang)
         wait = gang.backing_off_until - self._session.snapshot.now
         if wait > 0:
             message = f"did not assemble in time; tried again in {wait:.0f} s"
@@ -307,7 +309,8 @@ def _standing(gang: Gang, reason: Reason) -> Standing:
         return Standing.INVALID
     if reason is Reason.RUNNING:
         return Standing.RUNNING
-    return Standing.ADMITTED if reason is Reason.ADMITTED else Standing.WAITING
+    may_start = reason in (Reason.ADMITTED, Reason.EXEMPT)
+    return Standing.ADMITTED if may_start else Standing.WAITING
 
 
 def _runs(gang: Gang) -> bool:
@@ -320,6 +323,12 @@ def _running(gang: Gang) -> str:
     rest = f"; {waiting} beyond the minimum wait" if waiting else ""
     also = f", {done} are done" if done else ""
     return f"{gang.seated} of at least {gang.group.min_member} members run{also}{rest}"
+
+
+def _exempt(gang: Gang) -> Problem:
+    why, number = gang.waiting[0].why_exempt, len(gang.waiting)
+    who = "its pod waits" if number == 1 else f"its {number} pods wait"
+    return Problem(Reason.EXEMPT, f"{why}: {who} for kube-scheduler alone, not for us")
 
 
 def _incomplete(gang: Gang) -> Problem:

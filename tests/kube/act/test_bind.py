@@ -177,6 +177,21 @@ def test_a_refusal_for_good_is_not_tried_again(status):
     run(story)
 
 
+def test_a_right_that_we_lack_is_named_to_whoever_waits_and_remembered():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+        server.words = 'User "us" cannot create resource "pods/binding" in API group ""'
+        server.script.append(403)
+        (outcome,) = await outcomes(binder, order("w-0"))
+
+        assert outcome.result is BindResult.FAILED
+        assert outcome.message.startswith("us may not create pods/binding; grant it")
+        (refused,) = server.access.missing_rights.lately()
+        assert refused.account == "us"
+
+    run(story)
+
+
 def test_a_conflict_in_passing_is_tried_again():
     async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
         server.add_pod("w-0")

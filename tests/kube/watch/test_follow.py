@@ -17,7 +17,7 @@ from extender.model.gang import GangKey
 from extender.model.pod import PodUid
 from extender.timing.clock import SystemClock
 from tests.kube import json_objects as make
-from tests.kube.watched_api import GROUPS, NODES, PODS, QUEUES, WatchedApi
+from tests.kube.watched_api import GROUPS, NODES, PODS, QUEUES, QUOTAS, WatchedApi
 
 SCHEDULERS = frozenset({"gang-scheduler"})
 LONG_S = 20.0
@@ -154,13 +154,77 @@ def test_a_dialect_that_is_removed_takes_its_objects_with_it(api: WatchedApi) ->
         assert watched.cluster.readiness() == []
 
 
-@pytest.mark.parametrize("path", [GROUPS, "/api/v1/resourcequotas"])
-def test_what_we_need_not_read_and_may_not_counts_as_not_installed(
-    api: WatchedApi, path: str
-) -> None:
-    api.refusals[path] = [403] * 1000
+def test_what_we_may_not_read_and_is_not_installed_is_not_missed(api: WatchedApi) -> None:
+    api.refusals[GROUPS] = [403] * 1000
     with watching(api) as watched:
         watched.ready()
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_what_is_installed_and_hidden_from_us_is_named(api: WatchedApi, streams: bool) -> None:
+    api.streams_lists = streams
+    api.installed.add(GROUPS)
+    api.refusals[GROUPS] = [403] * 1000
+    with watching(api) as watched:
+        watched.until(
+            lambda: only(watched, "podgroups.scheduling.volcano.sh: first list not complete (GET")
+        )
+
+
+def test_quotas_that_we_may_not_read_are_decided_without(api: WatchedApi) -> None:
+    api.installed.add(QUOTAS)
+    api.refusals[QUOTAS] = [403] * 1000
+    with watching(api) as watched:
+        watched.ready()
+
+
+def test_quotas_are_read_whole_once_we_may(api: WatchedApi) -> None:
+    api.installed.add(QUOTAS)
+    api.put(QUOTAS, quota("small"))
+    with watching(api) as watched:
+        watched.ready()
+        watched.until(lambda: watched.cluster.snapshot(0.0).quotas)
+        with api.changed:
+            api.refusals[QUOTAS] = [403] * 3
+            api.hang_up()
+        watched.until(lambda: not watched.cluster.snapshot(0.0).quotas)
+        watched.until(lambda: watched.cluster.snapshot(0.0).quotas)
+
+
+def only(watched: Watched, complaint: str) -> bool:
+    """Whether nothing else is missing."""
+    return [each.startswith(complaint) for each in watched.cluster.readiness()] == [True]
+
+
+def quota(name: str) -> dict[str, Any]:
+    spec = {"hard": {"pods": "1"}}
+    about = {"name": name, "namespace": "a", "uid": f"uid-{name}"}
+    return {"metadata": about, "spec": spec, "status": spec}
+
+
+def test_what_we_may_list_but_not_watch_is_named(api: WatchedApi) -> None:
+    api.streams_lists = False
+    api.unwatched.add(PODS)
+    with watching(api) as watched:
+        watched.until(lambda: only(watched, "pods: changes are not heard (GET"))
+
+        # Listing over and over instead would be a burden, and hide what is wrong.
+        assert len([query for query in api.asked(PODS) if "limit" in query]) == 1
+
+        api.unwatched.clear()
+        watched.ready()
+
+
+def test_an_api_server_that_just_began_may_refuse_once_or_twice(api: WatchedApi) -> None:
+    with watching(api) as watched:
+        watched.ready()
+        with api.changed:
+            api.refusals[PODS] = [403, 403]
+            api.hang_up()
+        api.put(PODS, make.pod("p"))
+        watched.until(lambda: watched.has_pod("p") or watched.cluster.readiness())
+
+        assert watched.cluster.readiness() == []
 
 
 def test_what_we_must_read_and_may_not_is_named(api: WatchedApi) -> None:

@@ -205,10 +205,11 @@ def test_every_refusal_has_its_step(status: int, step: Step) -> None:
     assert listed().refused(status) is step
 
 
-def test_a_server_that_is_busy_does_not_cost_us_the_version() -> None:
+@pytest.mark.parametrize("status", [403, 429])
+def test_a_refusal_that_is_not_about_the_version_does_not_cost_us_it(status: int) -> None:
     made = listed()
     for _ in range(10):
-        made.refused(429)
+        made.refused(status)
 
     assert made.is_listed
 

@@ -1,0 +1,57 @@
+"""Binds that carry out kube-scheduler's own decision come in whatever the barrier thinks."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.holds.machine.cause import Cause
+from extender.holds.machine.limits import Limits
+from extender.holds.machine.messages import Arrived, Bind, CallId, Closed, Instruction
+from extender.model.pod import PodUid
+from extender.ports import BindOrder, Whose
+
+from .world import Desk, a_gang_of, the
+
+RELAYED = pytest.mark.parametrize("whose", [Whose.SCHEDULERS, Whose.UNKNOWN])
+
+
+def relay(desk: Desk, uid: str, whose: Whose) -> list[Instruction]:
+    order = BindOrder(uid=PodUid(uid), namespace="team", name=uid, node="n-1", whose=whose)
+    return desk.tell(Arrived(CallId(100), order))
+
+
+@RELAYED
+@pytest.mark.parametrize("cause", [Cause.LEASE_LOST, Cause.SHUT_DOWN])
+def test_they_are_sent_while_the_barrier_is_closed(whose: Whose, cause: Cause) -> None:
+    desk = a_gang_of(2)
+    desk.tell(Closed(cause))
+
+    (sent,) = the(Bind, relay(desk, "agent", whose)).orders
+    assert (sent.name, sent.whose) == ("agent", whose)
+
+
+@RELAYED
+def test_they_are_sent_of_pods_that_nobody_has_seen(whose: Whose) -> None:
+    assert the(Bind, relay(a_gang_of(2), "never-seen", whose)).orders
+
+
+def test_they_are_sent_while_all_places_at_the_barrier_are_taken() -> None:
+    desk = a_gang_of(3, limits=Limits(max_holds=1))
+    desk.arrives("w-0")
+    order = BindOrder(
+        uid=PodUid("agent"), namespace="team", name="agent", node="n-1", whose=Whose.SCHEDULERS
+    )
+
+    assert the(Bind, list(desk.book.react(Arrived(CallId(100), order), desk.now))).orders
+
+
+def test_a_repeated_call_waits_for_the_outcome_of_the_first() -> None:
+    desk = a_gang_of(2)
+    relay(desk, "agent", Whose.SCHEDULERS)
+    order = BindOrder(
+        uid=PodUid("agent"), namespace="team", name="agent", node="n-1", whose=Whose.SCHEDULERS
+    )
+
+    assert desk.tell(Arrived(CallId(101), order)) == []
+    desk.settled("agent")
+    assert {desk.answers[CallId(number)].error for number in (100, 101)} == {""}

@@ -1,0 +1,190 @@
+"""One small cluster for every reason of the closed list, with the sentence it gives there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from extender.model.queue import QueueState
+from extender.model.reason import Problem, Reason
+from extender.model.resources import Resources
+from extender.model.snapshot import Snapshot
+from extender.plan.policy import policies
+from tests.builders import NOW, amounts, cluster, gang, node, nodes, queue, share
+
+OVERCOMMITTED = """
+actions: "enqueue, allocate"
+tiers: [{plugins: [{name: gang}, {name: overcommit}, {name: predicates}]}]
+"""
+TREE = """
+actions: "allocate"
+tiers: [{plugins: [{name: gang}, {name: capacity, enableHierarchy: true}, {name: predicates}]}]
+"""
+
+
+@dataclass(frozen=True)
+class Told:
+    reason: Reason
+    message: str
+    before: Callable[[], Snapshot]
+    policy: str = policies.DEFAULT_TEXT
+
+
+def waiting(size: int = 2, **rest: Any) -> Any:
+    return gang("a/train", size, **{"cpu": 1, "created": 5.0, **rest})
+
+
+def small(*gangs: Any, queues: tuple[Any, ...] = (), cpu: float = 4, **rest: Any) -> Snapshot:
+    return cluster([node("n1", cpu=cpu)], gangs, queues, **rest)
+
+
+def with_roles() -> Snapshot:
+    roles = {"min_by_role": {"master": 1, "worker": 1}}
+    return small(gang("a/train", 2, cpu=1, group=roles, each={"role": "worker"}))
+
+
+def _changed(before: Snapshot, **changes: Any) -> Snapshot:
+    key = next(key for key in before.gangs if key == "a/train")
+    changed = replace(before.gangs[key], **changes)
+    return replace(before, gangs={**before.gangs, key: changed})
+
+
+def _backing_off() -> Snapshot:
+    return _changed(small(waiting()), backing_off_until=NOW + 30)
+
+
+def _without_group() -> Snapshot:
+    problem = Problem(Reason.POD_GROUP_MISSING, "PodGroup a/train does not exist")
+    return _changed(small(waiting()), problem=problem)
+
+
+SENTENCES = [
+    Told(
+        Reason.ADMITTED,
+        "2 members have nodes, all of them now",
+        lambda: small(waiting()),
+    ),
+    Told(
+        Reason.RUNNING,
+        "2 of at least 2 members run",
+        lambda: small(waiting(on=["n1", "n1"])),
+    ),
+    Told(
+        Reason.RUNNING,
+        "2 of at least 2 members run; 1 beyond the minimum wait",
+        lambda: small(waiting(3, least=2, on=["n1", "n1"]), cpu=2),
+    ),
+    Told(
+        Reason.NOT_ENOUGH_MEMBERS,
+        "has 2 of at least 4 members",
+        lambda: small(waiting(least=4)),
+    ),
+    Told(
+        Reason.NOT_ENOUGH_ROLES,
+        "has 0 of at least 1 members of role 'master'",
+        with_roles,
+    ),
+    Told(
+        Reason.GATED,
+        "0 of at least 2 members may start; 2 have scheduling gates",
+        lambda: small(waiting(each={"gated": True})),
+    ),
+    Told(
+        Reason.QUEUE_NOT_FOUND,
+        "queue gold does not exist; create it or name another",
+        lambda: small(waiting(queue="gold")),
+    ),
+    Told(
+        Reason.QUEUE_CLOSED,
+        "queue gold is closed",
+        lambda: small(waiting(queue="gold"), queues=(queue("gold", state=QueueState.CLOSED),)),
+    ),
+    Told(
+        Reason.QUEUE_NOT_ALLOWED,
+        "queue above has queues below it; a gang must name one without",
+        lambda: small(
+            waiting(queue="above"), queues=(queue("above"), queue("below", parent="above"))
+        ),
+        TREE,
+    ),
+    Told(
+        Reason.QUEUE_OVER_DESERVED,
+        "queue gold deserves 2 cpu and uses 2; the gang needs 2 x 1",
+        lambda: small(
+            waiting(queue="gold"),
+            gang("a/mine", 2, queue="gold", cpu=1, on=["n1", "n1"]),
+            gang("a/theirs", 2, queue="iron", cpu=1, on=["n1", "n1"]),
+            gang("a/more", 2, queue="iron", cpu=1),
+            queues=(queue("gold"), queue("iron")),
+        ),
+    ),
+    Told(
+        Reason.QUEUE_AT_CAPABILITY,
+        "queue gold uses 1 of at most 1 cpu; 1 more would exceed it",
+        lambda: small(
+            waiting(1, queue="gold"),
+            gang("a/other", 1, queue="gold", cpu=1, on=["n1"]),
+            queues=(queue("gold", capability=amounts(cpu=1)),),
+        ),
+    ),
+    Told(
+        Reason.NAMESPACE_AT_MOST,
+        "namespace a uses 1 of at most 2 cpu in queue gold; 2 more would exceed it",
+        lambda: small(
+            waiting(2, queue="gold"),
+            gang("a/mine", 1, queue="gold", cpu=1, on=["n1"]),
+            gang("b/theirs", 1, queue="gold", cpu=1, on=["n1"]),
+            queues=(queue("gold"),),
+            shares=(share("gold/a", at_most=amounts(cpu=2)),),
+        ),
+    ),
+    Told(
+        Reason.NOT_ENQUEUED,
+        "asks for 5 cpu; 4800m idle with overcommit, 0 of it promised to gangs let in before",
+        lambda: small(waiting(group={"min_resources": Resources({"cpu": 5000})})),
+        OVERCOMMITTED,
+    ),
+    Told(
+        Reason.BEHIND_IN_ORDER,
+        "needs 2 x 1 cpu; 3 slots free before, 1 left: a/first went first",
+        lambda: small(gang("a/first", 2, cpu=1, created=1.0), waiting(), cpu=3),
+    ),
+    Told(
+        Reason.NOT_ENOUGH_ROOM,
+        "needs 2 x 1 cpu; 1 slot free: 1 node short of cpu",
+        lambda: cluster(
+            nodes(2, cpu=2), [gang("a/old", 3, cpu=1, on=["n1", "n1", "n2"]), waiting()]
+        ),
+    ),
+    Told(
+        Reason.EXCEEDS_CLUSTER,
+        "needs 2 x 3 cpu; the empty cluster has 1 such slot",
+        lambda: small(waiting(cpu=3)),
+    ),
+    Told(
+        Reason.NODE_NOT_OURS,
+        "needs 2 x 3 cpu; the empty cluster has 1 such slot: 1 node outside --node-selector",
+        lambda: cluster([node("n1", cpu=4), node("n2", cpu=4, ours=False)], [waiting(cpu=3)]),
+    ),
+    Told(
+        Reason.WAITING_FOR_VICTIMS,
+        "1 member waits on n1 until a/old-0 has left",
+        lambda: small(gang("a/old", 1, cpu=1, on=["n1"]), waiting(1, priority=9), cpu=1),
+    ),
+    Told(
+        Reason.BACKING_OFF,
+        "did not assemble in time; tried again in 30 s",
+        _backing_off,
+    ),
+    Told(
+        Reason.EXEMPT,
+        "namespace a is exempt: its 2 pods wait for kube-scheduler alone, not for us",
+        lambda: small(waiting(each={"exempt": True}), cpu=1),
+    ),
+    Told(
+        Reason.POD_GROUP_MISSING,
+        "PodGroup a/train does not exist",
+        _without_group,
+    ),
+]

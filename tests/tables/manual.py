@@ -1,0 +1,21 @@
+"""Which pages have written parts, and who writes which."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from extender.model.reason import Reason
+from tests.tables import explained, reasons, rights, series, settings
+from tests.tables.parts import Writers
+
+PAGES = ("configuration.md", "operations.md", "reasons.md", "troubleshooting.md", "security.md")
+
+WRITERS: Writers = {
+    "settings": settings.settings,
+    "series": series.series,
+    "reasons": reasons.reasons,
+    "happenings": reasons.happenings,
+    "findings": reasons.findings,
+    "rights": rights.rights,
+    **{f"explain {each.value}": partial(explained.of, each) for each in Reason},
+}
