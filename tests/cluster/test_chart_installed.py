@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from extender.cli.scheduler_config import FOLDER
+
 from . import objects
 from .binaries import ensure
 from .cluster_ip import ClusterIp
@@ -118,11 +120,11 @@ def test_behind_the_clusters_own_scheduler_gangs_start_with_the_configuration_of
 def configuration_of(notes: str, cluster: Installation, address: ClusterIp) -> str:
     """What the command of the notes prints, with files, a login and an address of this machine."""
     (command,) = re.findall(r"^  (gang-extender scheduler-config .*)$", notes, re.MULTILINE)
-    command = command.replace("/etc/kubernetes/gang-extender/", f"{cluster.shell.home}/tls/")
     login = cluster.plane.kubeconfig("scheduler")
     printed = cluster.shell.type(f"{command} --kubeconfig {login}")
     assert printed.count(address.applied) == 2
-    return printed.replace(address.applied, address.here)
+    here = printed.replace(f"{FOLDER}/", f"{cluster.shell.home}/tls/")
+    return here.replace(address.applied, address.here)
 
 
 def the_example_gang_starts(cluster: Installation) -> None:
