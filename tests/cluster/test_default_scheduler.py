@@ -77,17 +77,18 @@ def behind(
 
 
 def scheduler_config(made: Installation, address: ClusterIp) -> str:
-    """What our command prints for the address of the Service, which leads to our stand-in here."""
-    tls = made.shell.home / "tls"
-    printed = made.shell.type(
-        f"gang-extender scheduler-config --url https://{address.applied}"
-        f" --ca-file {tls}/ca.crt --cert-file {tls}/client.crt --key-file {tls}/client.key"
-        " --server-name gang-extender.gang-system.svc"
-        f" --kubeconfig {made.plane.kubeconfig('scheduler')} "
-        + " ".join(f"--scheduler-name {name}" for name in NAMES)
-    )
-    assert printed.count(address.applied) == 2
-    return printed.replace(address.applied, address.here)
+    """What docs/default-scheduler.md has people type, with the paths and the address of here."""
+    command = "gang-extender scheduler-config --deployment default-scheduler --url https://"
+    assert f"`{command}10.96.0.77:8888`" in (INSTALL.parent / "default-scheduler.md").read_text()
+    config = made.shell.type(f"{command}{address.applied}")
+    for there, here in (
+        ("/etc/kubernetes/scheduler.conf", made.plane.kubeconfig("scheduler")),
+        ("/etc/kubernetes/gang-extender", made.shell.home / "tls"),
+        (address.applied, address.here),
+    ):
+        assert there in config
+        config = config.replace(there, str(here))
+    return config
 
 
 def test_the_applied_extender_serves_the_names_that_the_scheduler_has(behind: Behind) -> None:
