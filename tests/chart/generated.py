@@ -23,6 +23,7 @@ OF_THE_CHART = {
     "ops_tls_private_key_file",
     "config",
     "scheduler_name",
+    "exempt_namespace",
     "lease",
     "lease_name",
     "lease_namespace",

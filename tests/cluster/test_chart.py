@@ -257,6 +257,7 @@ def test_the_extender_reads_from_its_arguments_what_the_values_say(values: list[
     assert set(settings.scheduler_name) >= set(given["schedulerNames"])
     own = given["deployment"] == "default-scheduler"
     assert ("default-scheduler" in settings.scheduler_name) == own
+    assert settings.exempt_namespace == tuple(given["exemptNamespaces"])
     assert bool(settings.config) == bool(given["policy"])
     # All else is as it is without the chart.
     of_values = {name.replace("-", "_") for name in given["settings"]}

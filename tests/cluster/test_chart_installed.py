@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from extender.cli.scheduler_config import FOLDER
+
 from . import objects
 from .binaries import ensure
+from .cluster_ip import ClusterIp
 from .conftest import _ensure, planes
 from .extender_process import REPOSITORY
 from .installation import Installation, empty_cluster
@@ -34,14 +38,22 @@ def cluster(
     _ensure(request.config, "helm")
     helm = ensure("helm")["helm"].parent
     monkeypatch.setenv("PATH", str(helm), prepend=os.pathsep)
-    with empty_cluster(tmp_path / "cluster") as made, made.plane.scheduler():
+    with empty_cluster(tmp_path / "cluster") as made:
         request.config.stash[planes].append(made.plane)
         yield made
 
 
+@pytest.fixture
+def scheduled(cluster: Installation) -> Iterator[Installation]:
+    """The same with its own kube-scheduler, which nobody touches."""
+    with cluster.plane.scheduler():
+        yield cluster
+
+
 def test_the_commands_of_the_page_install_it_change_it_and_take_it_away(
-    cluster: Installation,
+    scheduled: Installation,
 ) -> None:
+    cluster = scheduled
     install, wait, gang, label = commands(PAGE, "## Install")
     assert "kubectl rollout status --namespace gang-system" in cluster.shell.type(install)
     assert "successfully rolled out" in cluster.shell.type(wait)
@@ -75,7 +87,8 @@ def test_the_commands_of_the_page_install_it_change_it_and_take_it_away(
     assert api.get(objects.POD_GROUPS, "train", "default")
 
 
-def test_what_helm_templates_can_be_applied_and_starts_a_gang(cluster: Installation) -> None:
+def test_what_helm_templates_can_be_applied_and_starts_a_gang(scheduled: Installation) -> None:
+    cluster = scheduled
     (apply,) = commands(PAGE, "## Without a release")
     cluster.shell.type(apply)
     cluster.shell.type("kubectl apply -f manifests/examples/gang.yaml")
@@ -83,6 +96,35 @@ def test_what_helm_templates_can_be_applied_and_starts_a_gang(cluster: Installat
     the_example_gang_starts(cluster)
     assert len(cluster.pods()) == 2
     assert cluster.refused() == []
+
+
+def test_behind_the_clusters_own_scheduler_gangs_start_with_the_configuration_of_the_notes(
+    cluster: Installation,
+) -> None:
+    install, certificates, wait = commands(PAGE, "## Behind your scheduler")
+    notes = cluster.shell.type(install)
+    cluster.shell.type(certificates)
+    # Its pods are the last that a scheduler places without asking them.
+    with cluster.plane.scheduler():
+        assert "successfully rolled out" in cluster.shell.type(wait)
+
+    service = cluster.plane.api.get("services", "gang-extender", EXTENDER_NAMESPACE)
+    with ClusterIp(cluster.plane.api, service, "hooks", cluster.kubelet) as address:
+        config = configuration_of(notes, cluster, address)
+        with cluster.plane.scheduler(config):
+            for scheduler in ("default-scheduler", "volcano"):
+                assert cluster.start_gang(f"for-{scheduler}", scheduler)
+    assert cluster.refused() == []
+
+
+def configuration_of(notes: str, cluster: Installation, address: ClusterIp) -> str:
+    """What the command of the notes prints, with files, a login and an address of this machine."""
+    (command,) = re.findall(r"^  (gang-extender scheduler-config .*)$", notes, re.MULTILINE)
+    login = cluster.plane.kubeconfig("scheduler")
+    printed = cluster.shell.type(f"{command} --kubeconfig {login}")
+    assert printed.count(address.applied) == 2
+    here = printed.replace(f"{FOLDER}/", f"{cluster.shell.home}/tls/")
+    return here.replace(address.applied, address.here)
 
 
 def the_example_gang_starts(cluster: Installation) -> None:

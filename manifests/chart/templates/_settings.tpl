@@ -48,6 +48,9 @@
 {{- range include "gang-extender.scheduler-names" . | fromJsonArray -}}
   {{- $arguments = append $arguments (printf "--scheduler-name=%s" .) -}}
 {{- end -}}
+{{- range .Values.exemptNamespaces -}}
+  {{- $arguments = append $arguments (printf "--exempt-namespace=%s" .) -}}
+{{- end -}}
 {{- if .Values.policy -}}
   {{- $arguments = append $arguments "--config=/etc/gang-extender/policy.yaml" -}}
 {{- end -}}
