@@ -61,6 +61,11 @@ class Installation:
         assert found is not None
         return found
 
+    def end(self, pod: AppliedPod) -> None:
+        """Delete a pod of ours, and wait until it is asked to end."""
+        self.plane.api.delete("pods", pod.name, EXTENDER_NAMESPACE)
+        wait_for(lambda: pod not in self.kubelet.pods(), 60, f"{pod.name} is on its way out")
+
     def start_gang(self, name: str, scheduler: str, size: int = 3) -> list[str]:
         """Hand in a gang, and give the nodes of its members once all have one."""
         api = self.plane.api

@@ -176,7 +176,7 @@ def test_kube_scheduler_without_its_certificate_gets_nowhere(behind: Behind) -> 
 
 def test_the_other_replica_takes_over_when_the_leading_pod_is_deleted(behind: Behind) -> None:
     leader, standby = behind.made.leader_and_standby()
-    behind.made.plane.api.delete("pods", leader.name, EXTENDER_NAMESPACE)
+    behind.made.end(leader)
     behind.made.start_gang("after-the-leader", "default-scheduler")
 
     # The pod in its place was scheduled by the scheduler that asks us.

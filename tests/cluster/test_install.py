@@ -127,7 +127,7 @@ def test_the_account_of_the_pair_may_delete_pods_because_a_scheduler_may(
 
 def test_a_gang_starts_when_the_leading_pair_is_gone(installed: Installation) -> None:
     leader, standby = installed.leader_and_standby()
-    installed.plane.api.delete("pods", leader.name, EXTENDER_NAMESPACE)
+    installed.end(leader)
 
     assert installed.start_gang("after-the-leader", "gang-scheduler")
     now_leads, new = installed.leader_and_standby()
