@@ -22,8 +22,6 @@ from .replicas import Cable, Replica, Service
 from .users import EXTENDER_NAMESPACE, everyone
 from .waiting import wait_for
 
-#: The users of the two, so that the audit log tells who wrote what.
-USERS = ("extender", "second-extender")
 LABEL = "gang-extender.io/leader=true"
 #: How often kube-scheduler looks whether the lease is free, and up to 2.2 times as seldom. By
 #: default 2 s, too long for somebody who waits three.
@@ -111,7 +109,9 @@ def behind_a_service(
 ) -> Iterator[Rivals]:
     """Run two extenders with a lease of their own; a Service follows the leader's label."""
     scheduler_name, lease = f"{name}-scheduler", f"{EXTENDER_NAMESPACE}/{name}"
-    plane.api.create(*_rights(name, verbs=["get", "patch"]), *map(_pod, _pods(name).values()))
+    plane.api.create(
+        *_rights(name, ["get", "patch"], list(_pods(name))), *map(_pod, _pods(name).values())
+    )
     with ExitStack() as running:
         sides = []
         for user, pod in _pods(name).items():
@@ -152,8 +152,8 @@ def in_pairs(
     """Run two pairs of kube-scheduler and extender, each on a host name of its own as in a pod."""
     scheduler_name = f"{name}-scheduler"
     lease = f"{EXTENDER_NAMESPACE}/{scheduler_name}"
-    plane.api.create(*_rights(scheduler_name, verbs=["get"]))
-    plane.api.create(*_rights(f"{scheduler_name}-s", ["get", "create", "update"], "scheduler"))
+    plane.api.create(*_rights(scheduler_name, ["get"], list(_pods(name))))
+    plane.api.create(*_rights(f"{scheduler_name}-s", ["get", "create", "update"]))
     with ExitStack() as running:
         sides = []
         for user, pod in _pods(name).items():
@@ -211,7 +211,8 @@ def on_host(name: str, command: Sequence[str | Path]) -> list[str | Path]:
 
 
 def _pods(name: str) -> dict[str, str]:
-    return {user: f"{name}-{letter}" for user, letter in zip(USERS, "ab", strict=True)}
+    """Name the pods of the two by their users, which are theirs alone for the audit log's sake."""
+    return {f"{name}-{letter}": f"{name}-{letter}" for letter in "ab"}
 
 
 def _referee(plane: ControlPlane, lease: str, name: str) -> Referee:
@@ -269,13 +270,11 @@ def _pod(name: str) -> Object:
     }
 
 
-def _rights(name: str, verbs: list[str], role: str = "extender") -> list[Object]:
-    """What two need besides what one needs: their lease, and here a second user."""
+def _rights(name: str, verbs: list[str], extenders: Sequence[str] = ()) -> list[Object]:
+    """What two need besides what one needs: their lease, and here users of their own."""
     group = "rbac.authorization.k8s.io"
-    account = {"kind": "ServiceAccount", "name": "gang-extender", "namespace": EXTENDER_NAMESPACE}
-    subjects = [account, {"kind": "User", "name": "second-extender"}]
-    if role == "scheduler":
-        subjects = [{"kind": "User", "name": "system:kube-scheduler"}]
+    users = extenders or ("system:kube-scheduler",)
+    subjects = [{"kind": "User", "name": user} for user in users]
     leases = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
     rules = [{**leases, "verbs": ["create"]}, {**leases, "verbs": verbs}]
     about = {"name": name, "namespace": EXTENDER_NAMESPACE}
@@ -289,7 +288,7 @@ def _rights(name: str, verbs: list[str], role: str = "extender") -> list[Object]
             "subjects": subjects,
         },
     ]
-    if role == "extender":
+    if extenders:
         everywhere = {
             "apiVersion": f"{group}/v1",
             "kind": "ClusterRoleBinding",

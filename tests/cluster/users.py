@@ -14,6 +14,7 @@ from pathlib import Path
 import yaml
 
 EXTENDER_NAMESPACE = "gang-system"
+RIVALS = ("ha", "pair", "lawless")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,9 @@ def everyone() -> dict[str, User]:
         "extender": User(
             f"system:serviceaccount:{EXTENDER_NAMESPACE}:gang-extender", service_accounts
         ),
-        # Where two run, the audit log must tell them apart; a test gives it the same rights.
-        "second-extender": User("second-extender"),
+        # Where two run, and other two beside them, the audit log must tell all of them apart; a
+        # test gives them the rights.
+        **{name: User(name) for rivals in RIVALS for name in (f"{rivals}-a", f"{rivals}-b")},
         "scheduler": User("system:kube-scheduler"),
         "controller-manager": User("system:kube-controller-manager", ("system:masters",)),
         "kwok": User("kwok", ("system:masters",)),
