@@ -7,7 +7,8 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := words
-.PHONY: words demo test check cluster cluster-matrix takeovers soak bench tables image lock clean
+.PHONY: words demo test unit on-cluster check cluster cluster-matrix takeovers soak bench tables \
+	pythons lock clean image image-push wheel sbom chart chart-push release-version publish
 
 words:
 	@echo "make demo      a gang held and then started, on an embedded cluster, in a minute"
@@ -16,6 +17,7 @@ words:
 	@echo "make cluster   a real control plane with the extender, to play with (Ctrl-C ends it)"
 	@echo "make bench     the budgets, measured"
 	@echo "make tables    the tables of the manual, written anew from the code"
+	@echo "make pythons   the unit tests on every Python from 3.11 to 3.14 that is here"
 	@echo "make image     the container image (needs a Docker engine)"
 
 # Nothing is installed twice: the stamp is older than what it was made from only after a change.
@@ -33,6 +35,13 @@ demo: $(READY)
 
 test: check
 	@$(BIN)/python -m pytest
+
+# The two halves of it, for machines that do one each.
+unit: $(READY)
+	@$(BIN)/python -m pytest --ignore tests/cluster
+
+on-cluster: $(READY)
+	@$(BIN)/python -m pytest tests/cluster
 
 check: $(READY)
 	@$(BIN)/ruff format --check --quiet . || { echo "run: $(BIN)/ruff format ."; exit 1; }
@@ -68,15 +77,61 @@ bench: $(READY)
 tables: $(READY)
 	@$(BIN)/python -m tests.tables
 
+# PYTHONS="/opt/python3.14/bin/python3.14 ..." names some that would not be found.
+pythons: $(READY)
+	@$(BIN)/python -m release.pythons $(PYTHONS)
+
+# One version for wheel, image and chart; one date, that of the commit, for what they hold.
+VERSION := $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
+EPOCH    = $(shell git log -1 --format=%ct)
+IMAGE   := gang-extender
+BUILDX   = docker buildx build --build-arg SOURCE_DATE_EPOCH=$(EPOCH) \
+	--label org.opencontainers.image.version=$(VERSION) --tag $(IMAGE):$(VERSION)
+
 image:
-	docker build --tag gang-extender:dev .
+	$(BUILDX) --tag $(IMAGE):dev --load .
+
+# For both architectures, with its parts (SPDX, the base included) and its origin beside it.
+image-push:
+	$(BUILDX) --platform linux/amd64,linux/arm64 --sbom=true --provenance=mode=max --push .
+
+wheel: $(READY)
+	SOURCE_DATE_EPOCH=$(EPOCH) $(BIN)/python -m hatchling build --target wheel --directory dist
+
+# The parts of the wheel's environment, installed from the lock into an empty one.
+sbom: $(READY) wheel
+	rm -rf build/environment && $(BIN)/python -m venv --without-pip build/environment
+	$(BIN)/python -m pip --python build/environment/bin/python install --quiet --require-hashes \
+		-r requirements.lock
+	$(BIN)/python -m pip --python build/environment/bin/python install --quiet --no-deps \
+		--no-index dist/gang_extender-$(VERSION)-*.whl
+	SOURCE_DATE_EPOCH=$(EPOCH) $(BIN)/python -m release.sbom build/environment \
+		> dist/gang-extender-$(VERSION).sbom.cdx.json
+
+HELM   := helm
+CHARTS := oci://localhost/charts
+chart:
+	$(HELM) package manifests/chart --destination dist
+
+chart-push: chart
+	$(HELM) push dist/gang-extender-$(VERSION).tgz $(CHARTS)
+
+# A tag that says another version than the tree releases nothing.
+release-version:
+	@test "$(TAG)" = "v$(VERSION)" || { echo "the tag is $(TAG), the tree is v$(VERSION)"; exit 1; }
+	@grep -q '^## $(VERSION) ' CHANGELOG.md || { echo "CHANGELOG.md has no section $(VERSION)"; exit 1; }
+
+publish: release-version
+	gh release create $(TAG) --verify-tag --title $(TAG) \
+		--notes "See CHANGELOG.md, section $(VERSION)." dist/*
 
 # Written by a developer after a change of dependencies; installed from by everyone.
 LOCK := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url \
-	--no-header --python-version 3.11 pyproject.toml
+	--no-header --python-version 3.11
 lock:
-	$(LOCK) --output-file requirements.lock
-	$(LOCK) --group dev --output-file requirements-dev.lock
+	$(LOCK) pyproject.toml --output-file requirements.lock
+	$(LOCK) pyproject.toml --group dev --output-file requirements-dev.lock
+	$(LOCK) --group build --constraints requirements-dev.lock --output-file requirements-build.lock
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-3.* build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
