@@ -101,6 +101,7 @@ def test_a_leader_is_elected_by_a_lease_of_the_schedulers_name() -> None:
         "leaderElect": True,
         "resourceName": "gang-scheduler",
         "resourceNamespace": "gang-system",
+        "retryPeriod": "500ms",
     }
 
 

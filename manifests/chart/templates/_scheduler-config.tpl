@@ -12,6 +12,7 @@ leaderElection:
   leaderElect: true
   resourceName: {{ first .Values.schedulerNames | toYaml }}
   resourceNamespace: {{ .Release.Namespace | toYaml }}
+  retryPeriod: 500ms
 percentageOfNodesToScore: 1
 profiles:
 {{- range .Values.schedulerNames }}
