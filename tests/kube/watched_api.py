@@ -78,6 +78,10 @@ class WatchedApi:
         self._server.shutdown()
         self._server.server_close()
 
+    @property
+    def port(self) -> int:
+        return int(self._server.server_port)
+
     def access(self, *, reload: Any = None, **rest: Any) -> Access:
         endpoint = Endpoint(host="127.0.0.1", port=self._server.server_port, **rest)
         return Access(endpoint, reload=reload)
