@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +25,6 @@ from pathlib import Path
 import pytest
 import urllib3
 
-import extender
 from tests.bench.bench_hooks import write_kubeconfig
 from tests.cluster.processes import free_ports
 from tests.kube import json_objects as make
@@ -213,7 +213,8 @@ def test_it_prints_the_version_of_the_project(built: Build) -> None:
         [program, "--version"], env=built.environment, capture_output=True, text=True, check=True
     ).stdout
 
-    assert said == f"gang-extender, version {extender.__version__}\n"
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert said == f"gang-extender, version {version}\n"
 
 
 def test_its_modules_are_compiled_for_a_tree_that_nobody_writes_to(built: Build) -> None:
