@@ -296,5 +296,12 @@ def _rights(name: str, verbs: list[str], extenders: Sequence[str] = ()) -> list[
             "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "gang-extender"},
             "subjects": subjects,
         }
-        made.append(everywhere)
+        among_our_pods = {
+            "apiVersion": f"{group}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": f"{name}-leader", "namespace": EXTENDER_NAMESPACE},
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": "gang-extender-leader"},
+            "subjects": subjects,
+        }
+        made += [everywhere, among_our_pods]
     return made
