@@ -61,9 +61,20 @@ def in_events(api: Api, namespace: str, name: str) -> list[Said]:
 
 
 def wait_until_said(
-    api: Api, extender: Extender, namespace: str, gang: str, reason: str, seconds: float = 15
+    api: Api,
+    extender: Extender,
+    namespace: str,
+    gang: str,
+    reason: str,
+    seconds: float = 15,
+    *,
+    alone: bool = True,
 ) -> Object:
-    """Wait for a reason over HTTP, then demand it within a second wherever else it is told."""
+    """Wait for a reason over HTTP, then demand it within a second wherever else it is told.
+
+    Where *extender* is not *alone*, another one with other scheduler names writes to the same
+    PodGroup that none of its pods is there: then any event will do, and the condition is anybody's.
+    """
     told = wait_for(
         lambda: _if(over_http(extender, namespace, gang), reason),
         seconds,
@@ -71,6 +82,14 @@ def wait_until_said(
         seeing=lambda: over_http(extender, namespace, gang),
     )
     decided = time.monotonic()
+    if not alone:
+        wait_for(
+            lambda: reason in {each.reason for each in in_events(api, namespace, gang)},
+            5,
+            f"{reason} of {gang} in an event",
+            seeing=lambda: in_events(api, namespace, gang),
+        )
+        return told
     for where, look in (
         ("condition", lambda: in_condition(api, namespace, gang)),
         ("event", lambda: (in_events(api, namespace, gang) or [None])[-1]),

@@ -191,7 +191,7 @@ def test_an_extender_that_has_never_heard_of_anything_passes_them_on(
     )  # fmt: skip
     plane.wait_until_nodes_are_ready(["n-1"])
     pool = Pool(["n-1"], {})
-    unsynced = deaf(plane, "second-extender")
+    unsynced = deaf(plane, "deaf-extender")
     with unsynced:
         assert "first list not complete" in unsynced.state()
         with plane.scheduler(plane.scheduler_config(unsynced, f"--scheduler-name={NAME}")):
@@ -224,7 +224,7 @@ def may_bind_only() -> list[Object]:
             "kind": "ClusterRoleBinding",
             "metadata": about,
             "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "binds-only"},
-            "subjects": [{"kind": "User", "name": "second-extender"}],
+            "subjects": [{"kind": "User", "name": "deaf-extender"}],
         },
     ]
 

@@ -37,6 +37,8 @@ def everyone() -> dict[str, User]:
         # Where two run, and other two beside them, the audit log must tell all of them apart; a
         # test gives them the rights.
         **{name: User(name) for rivals in RIVALS for name in (f"{rivals}-a", f"{rivals}-b")},
+        # One that may bind and hears nothing.
+        "deaf-extender": User("deaf-extender"),
         "scheduler": User("system:kube-scheduler"),
         "controller-manager": User("system:kube-controller-manager", ("system:masters",)),
         "kwok": User("kwok", ("system:masters",)),
