@@ -191,14 +191,18 @@ class Cluster:
             self._rooms.promise(turn.steps)
             self._sort_policy()
             gangs = self._gangs.publish(
-                lambda key: assemble(
-                    key,
-                    self._groups.get(key),
-                    self._pods.roster(key),
-                    turn.promises.get(key, {}),
-                    self._policy,
-                    now + turn.backoff[key] if key in turn.backoff else 0.0,
-                    misfits.get(key, frozenset()),
+                lambda key: (
+                    None
+                    if self._pods.is_anothers(key)
+                    else assemble(
+                        key,
+                        self._groups.get(key),
+                        self._pods.roster(key),
+                        turn.promises.get(key, {}),
+                        self._policy,
+                        now + turn.backoff[key] if key in turn.backoff else 0.0,
+                        misfits.get(key, frozenset()),
+                    )
                 )
             )
             return Snapshot(

@@ -10,6 +10,7 @@ may keep a pod in Terminating for good, and whoever waits for its room keeps idl
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from extender.cache.changes import SeenPod
@@ -48,6 +49,9 @@ class Pods:
         self._pods: dict[PodUid, Pod] = {}
         self._memberships: dict[PodUid, Membership] = {}
         self._rosters: dict[GangKey, Roster] = {}
+        #: Pods of other schedulers that name a gang, and which.
+        self._strangers: dict[PodUid, GangKey] = {}
+        self._named_by_strangers: Counter[GangKey] = Counter()
         self._membership = membership
         #: What pods say themselves, of those that others made members of something else.
         self._declared: dict[PodUid, Membership] = {}
@@ -76,6 +80,10 @@ class Pods:
     def roster(self, key: GangKey) -> Roster | None:
         """Give the members of a gang."""
         return self._rosters.get(key)
+
+    def is_anothers(self, key: GangKey) -> bool:
+        """Ask whether all pods of a gang, and there are some, belong to other schedulers."""
+        return key not in self._rosters and self._named_by_strangers[key] > 0
 
     def give_up(self, now: float) -> None:
         """Expect those no more, at the monotonic moment *now*, who should have left long ago."""
@@ -106,6 +114,7 @@ class Pods:
         if not pod.ours and pod.status in FINISHED_SET:
             self.drop(key, dialect, news)
             return
+        self._note_stranger(pod.uid, None if pod.ours or not membership.named else membership.key)
         old = self._pods.get(pod.uid)
         same_gang = self._memberships.get(pod.uid) == (membership if pod.ours else None)
         if old is not None and old == pod and same_gang:
@@ -129,6 +138,7 @@ class Pods:
         self._inflight.sighted(uid)
         if old is None:
             return
+        self._note_stranger(uid, None)
         self._account(old, None)
         self._leaving.pop(uid, None)
         self._ask_no_more(old)
@@ -137,6 +147,22 @@ class Pods:
         news.changed = True
         if old.ours:
             news.pods.append((uid, None))
+
+    def _note_stranger(self, uid: PodUid, key: GangKey | None) -> None:
+        """Remember which gang a pod of another scheduler names; None for none."""
+        before = self._strangers.get(uid)
+        if before == key:
+            return
+        if before is not None:
+            del self._strangers[uid]
+            self._named_by_strangers[before] -= 1
+            if not self._named_by_strangers[before]:
+                del self._named_by_strangers[before]
+            self._gangs.touch((before,))
+        if key is not None:
+            self._strangers[uid] = key
+            self._named_by_strangers[key] += 1
+            self._gangs.touch((key,))
 
     def _note_refusal(self, old: Pod, pod: Pod, news: News) -> None:
         """Pass on what kube-scheduler said of a pod; it is nothing to plan anew for."""

@@ -1,0 +1,39 @@
+"""A PodGroup whose pods all belong to other schedulers is none of our business."""
+
+from __future__ import annotations
+
+from extender.cache.changes import Delete, Kind, SeenPod, Upsert
+from extender.cache.cluster import Cluster
+
+from .building import GANG, NOW, cluster, group, node, pod
+
+
+def strange(name: str) -> SeenPod:
+    return pod(name, ours=False)
+
+
+def gangs(made: Cluster) -> list[str]:
+    return list(made.snapshot(NOW).gangs)
+
+
+def test_it_is_left_to_whoever_schedules_its_pods() -> None:
+    made = cluster(node("n1"), group())
+    assert gangs(made) == [GANG]  # it may get pods of ours
+
+    made.apply(Upsert(strange("w-0")))
+    assert gangs(made) == []
+
+
+def test_it_is_ours_while_one_of_its_pods_is() -> None:
+    made = cluster(node("n1"), group(), strange("w-0"), pod("w-1"))
+
+    assert gangs(made) == [GANG]
+
+
+def test_it_may_become_ours_again_when_the_others_are_gone() -> None:
+    other = strange("w-0")
+    made = cluster(node("n1"), group(), other)
+    assert gangs(made) == []
+
+    made.apply(Delete(Kind.POD, other.pod.uid))
+    assert gangs(made) == [GANG]
