@@ -179,7 +179,13 @@ def test_nobody_leaves_in_vain_beside_a_victim_the_api_server_refuses(
         # Nobody is asked again who was refused, and another gang finds room without them.
         demand(api, "second", namespace, 4, pool, urgent)
         binds.wait_for(4, SOON_S, prefix="second")
-    assert alive(api, namespace) == {"guarded": 4, "second": 4}
+    # Bound is not running yet.
+    wait_for(
+        lambda: alive(api, namespace) == {"guarded": 4, "second": 4},
+        10,
+        "the others stay, and the second gang runs",
+        seeing=lambda: alive(api, namespace),
+    )
 
 
 # Sets
