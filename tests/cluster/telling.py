@@ -72,8 +72,8 @@ def wait_until_said(
 ) -> Object:
     """Wait for a reason over HTTP, then demand it within a second wherever else it is told.
 
-    Where *extender* is not *alone*, another one with other scheduler names writes to the same
-    PodGroup that none of its pods is there: then any event will do, and the condition is anybody's.
+    Where *extender* is not *alone*, another one with other scheduler names may say of the PodGroup,
+    as long as it has no pods, that none is there: then any event will do, no condition is asked.
     """
     told = wait_for(
         lambda: _if(over_http(extender, namespace, gang), reason),
