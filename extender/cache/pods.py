@@ -114,7 +114,8 @@ class Pods:
         if not pod.ours and pod.status in FINISHED_SET:
             self.drop(key, dialect, news)
             return
-        self._note_stranger(pod.uid, None if pod.ours or not membership.named else membership.key)
+        is_strange = not pod.ours and membership.named
+        self._note_stranger(pod.uid, membership.key if is_strange else None, news)
         old = self._pods.get(pod.uid)
         same_gang = self._memberships.get(pod.uid) == (membership if pod.ours else None)
         if old is not None and old == pod and same_gang:
@@ -138,7 +139,7 @@ class Pods:
         self._inflight.sighted(uid)
         if old is None:
             return
-        self._note_stranger(uid, None)
+        self._note_stranger(uid, None, news)
         self._account(old, None)
         self._leaving.pop(uid, None)
         self._ask_no_more(old)
@@ -148,11 +149,13 @@ class Pods:
         if old.ours:
             news.pods.append((uid, None))
 
-    def _note_stranger(self, uid: PodUid, key: GangKey | None) -> None:
+    def _note_stranger(self, uid: PodUid, key: GangKey | None, news: News) -> None:
         """Remember which gang a pod of another scheduler names; None for none."""
         before = self._strangers.get(uid)
         if before == key:
             return
+        # Whose a PodGroup is may depend on it, even where the pod itself is as it was.
+        news.changed = True
         if before is not None:
             del self._strangers[uid]
             self._named_by_strangers[before] -= 1

@@ -37,3 +37,25 @@ def test_it_may_become_ours_again_when_the_others_are_gone() -> None:
 
     made.apply(Delete(Kind.POD, other.pod.uid))
     assert gangs(made) == [GANG]
+
+
+def test_it_is_planned_anew_when_a_pod_of_others_names_another_one() -> None:
+    made = cluster(node("n1"), group(), group("other"), strange("w-0"))
+    woken: list[int] = []
+    made.on_change(lambda: woken.append(made.generation))
+    before = made.generation
+    assert gangs(made) == ["a/other"]
+
+    made.apply(Upsert(pod("w-0", "other", ours=False)))
+    assert gangs(made) == [GANG]
+    assert woken == [made.generation]
+    assert made.generation > before
+
+
+def test_nothing_is_planned_anew_when_a_pod_of_others_says_the_same_again() -> None:
+    made = cluster(node("n1"), group(), strange("w-0"))
+    woken: list[int] = []
+    made.on_change(lambda: woken.append(made.generation))
+
+    made.apply(Upsert(strange("w-0")))
+    assert woken == []
