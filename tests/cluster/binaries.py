@@ -38,6 +38,7 @@ NEEDED_BY_TESTS = (
     "kube-controller-manager",
     "controller-manager",  # Volcano's
     "helm",
+    "actionlint",
 )
 
 # A cold build of the slowest one takes about four minutes on two cores, download included.
