@@ -120,6 +120,8 @@ chart-push: chart
 release-version:
 	@test "$(TAG)" = "v$(VERSION)" || { echo "the tag is $(TAG), the tree is v$(VERSION)"; exit 1; }
 	@grep -q '^## $(VERSION) ' CHANGELOG.md || { echo "CHANGELOG.md has no section $(VERSION)"; exit 1; }
+	@awk '/^## /{ours = $$2 == "$(VERSION)"} ours && /^- /{told = 1} END{exit !told}' CHANGELOG.md \
+		|| { echo "section $(VERSION) of CHANGELOG.md is empty"; exit 1; }
 
 publish: release-version
 	gh release create $(TAG) --verify-tag --title $(TAG) \

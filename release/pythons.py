@@ -18,6 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 MINORS = ("3.11", "3.12", "3.13", "3.14")
 PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+TESTS = ("-m", "pytest", "-q", "--ignore", "tests/cluster", "-p", "no:cacheprovider")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ def minor_of(python: Path | str) -> str:
 def find(named: Iterable[str] = ()) -> dict[str, Path]:
     """Find a Python of each minor: those that were named, then on PATH, then pyenv's."""
     candidates = [Path(each) for each in named]
-    candidates += [Path(found) for each in MINORS if (found := shutil.which(f"python{each}"))]
+    candidates += [Path(path) for each in MINORS if (path := shutil.which(f"python{each}"))]
     home = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     candidates += sorted(home.glob("versions/3.*/bin/python3.[0-9]*[0-9]"))
     found: dict[str, Path] = {}
@@ -67,8 +68,7 @@ def run_tests(minor: str, python: Path) -> Result:
     for step in steps:
         if subprocess.run(step, cwd=ROOT).returncode != 0:  # noqa: S603
             return Result(minor, "could not be set up", passed=False)
-    tests = [inside, "-m", "pytest", "-q", "--ignore", "tests/cluster", "-p", "no:cacheprovider"]
-    ran = subprocess.run(tests, cwd=ROOT, capture_output=True, text=True)  # noqa: S603
+    ran = subprocess.run([inside, *TESTS], cwd=ROOT, capture_output=True, text=True)  # noqa: S603
     if ran.returncode != 0:
         sys.stdout.write(ran.stdout)
     lines = ran.stdout.strip().splitlines() or [ran.stderr.strip()[-200:]]

@@ -1,7 +1,8 @@
 """Lists what was installed, as CycloneDX 1.6: `python -m release.sbom ENVIRONMENT > sbom.cdx.json`.
 
 It says what the metadata of the installed distributions says and nothing that was guessed: a
-licence that nobody declared is left out. The same environment gives the same bytes.
+licence that nobody declared is left out, and so is the hash of what came from an index, because an
+installer does not keep it; the lock has it. The same environment gives the same bytes.
 """
 
 from __future__ import annotations
@@ -27,16 +28,19 @@ _OSI = "License :: OSI Approved :: "
 def describe(site_packages: Path) -> dict[str, Any]:
     """Give the list for one environment; the project itself is its subject."""
     found = {_name(each): each for each in distributions(path=[str(site_packages)])}
+    if SUBJECT not in found:
+        raise LookupError(f"{SUBJECT} is not installed in {site_packages}")
     others = [found[name] for name in sorted(found) if name != SUBJECT]
-    stated = {
-        "metadata": {"component": _component(found[SUBJECT], "application")},
+    about = {"component": _component(found[SUBJECT], "application")}
+    stated: dict[str, Any] = {
+        "metadata": about,
         "components": [_component(each, "library") for each in others],
         "dependencies": [_needs(found[name], found) for name in sorted(found)],
     }
     serial = uuid.uuid5(uuid.NAMESPACE_OID, json.dumps(stated, sort_keys=True))
     if epoch := os.environ.get("SOURCE_DATE_EPOCH"):
         moment = datetime.fromtimestamp(int(epoch), UTC)
-        stated["metadata"] |= {"timestamp": f"{moment:%Y-%m-%dT%H:%M:%SZ}"}
+        stated["metadata"] = {**about, "timestamp": f"{moment:%Y-%m-%dT%H:%M:%SZ}"}
     head = {"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1}
     return {**head, "serialNumber": f"urn:uuid:{serial}", **stated}
 
@@ -59,22 +63,37 @@ def _component(distribution: Distribution, kind: str) -> dict[str, Any]:
         "version": distribution.version,
         "purl": purl,
     }
+    if digest := _digest(distribution):
+        component["hashes"] = [{"alg": "SHA-256", "content": digest}]
     if licences := _licences(distribution):
         component["licenses"] = licences
     return component
 
 
+def _digest(distribution: Distribution) -> str | None:
+    """Give the hash of the file that it was installed from; kept where one was named."""
+    origin = json.loads(distribution.read_text("direct_url.json") or "{}")
+    digest: str | None = origin.get("archive_info", {}).get("hashes", {}).get("sha256")
+    return digest
+
+
 def _licences(distribution: Distribution) -> list[dict[str, Any]]:
-    metadata = distribution.metadata
-    if expression := metadata.get("License-Expression"):
+    for expression in _said(distribution, "License-Expression"):
         return [{"expression": expression}]
-    classifiers = metadata.get_all("Classifier") or []
+    classifiers = _said(distribution, "Classifier")
     names = [each.removeprefix(_OSI) for each in classifiers if each.startswith(_OSI)]
-    # Older metadata may hold the whole text there, which is no name.
-    free = metadata.get("License") or ""
-    if not names and free and "\n" not in free and free != "UNKNOWN":
-        names = [free]
+    if not names:
+        # Older metadata may hold the whole text there, which is no name.
+        names = [
+            free
+            for free in _said(distribution, "License")
+            if free and "\n" not in free and free != "UNKNOWN"
+        ]
     return [{"license": {"name": name}} for name in names]
+
+
+def _said(distribution: Distribution, field: str) -> list[str]:
+    return distribution.metadata.get_all(field) or []
 
 
 def _needs(distribution: Distribution, found: dict[str, Distribution]) -> dict[str, Any]:
@@ -99,7 +118,11 @@ def main() -> None:
     parser.add_argument("environment", type=Path, help="a virtual environment of this Python")
     environment: Path = parser.parse_args().environment
     minor = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    json.dump(describe(environment / "lib" / minor / "site-packages"), sys.stdout, indent=1)
+    try:
+        told = describe(environment / "lib" / minor / "site-packages")
+    except LookupError as why:
+        sys.exit(str(why.args[0]))
+    json.dump(told, sys.stdout, indent=1)
     sys.stdout.write("\n")
 
 

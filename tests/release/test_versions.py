@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import tomllib
 from pathlib import Path
 
+import pytest
 import yaml
 
 import extender
@@ -58,6 +60,40 @@ def test_a_tag_of_another_version_releases_nothing() -> None:
 
     assert ran.returncode != 0
     assert f"the tag is v9.9.9, the tree is v{VERSION}" in ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("changelog", "refusal"),
+    [
+        ("## Unreleased\n\n- a thing\n", "CHANGELOG.md has no section"),
+        ("## Unreleased\n\n## 0.0.1 - 2026-01-01\n\n- a thing\n", "CHANGELOG.md has no section"),
+        (f"## Unreleased\n\n## {VERSION}0 - 2026-01-01\n\n- a thing\n", "has no section"),
+        (f"## Unreleased\n\n## {VERSION} - 2026-01-01\n\n## 0.0.1 - 2026-01-01\n\n- a\n", "empty"),
+        (f"## Unreleased\n\n## {VERSION} - 2026-01-01\n\n", "empty"),
+        (f"## Unreleased\n\n## {VERSION} - 2026-01-01\n\n### Added\n\n- a thing\n", ""),
+    ],
+    ids=["none", "another", "one like it", "nothing in it", "nothing in the last", "there"],
+)
+def test_nothing_is_released_of_which_the_changelog_does_not_tell(
+    tmp_path: Path, changelog: str, refusal: str
+) -> None:
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n{changelog}")
+
+    ran = subprocess.run(
+        ["make", "release-version", f"TAG=v{VERSION}"],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+
+    assert (ran.returncode == 0) == (refusal == "")
+    assert refusal in ran.stdout
+
+
+def test_a_release_is_looked_at_before_it_is_published() -> None:
+    steps = made("publish", f"TAG=v{VERSION}")
+
+    assert 0 < steps.index("CHANGELOG.md has no section") < steps.index("gh release create")
 
 
 def test_the_changelog_has_only_the_sections_that_it_promises() -> None:
