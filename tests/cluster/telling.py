@@ -51,13 +51,23 @@ def in_condition(api: Api, namespace: str, gang: str) -> Said | None:
 
 def in_events(api: Api, namespace: str, name: str) -> list[Said]:
     """Our events about an object, oldest first."""
-    events = [
+    events = sorted(_events(api, namespace, name), key=lambda event: event["firstTimestamp"])
+    return [Said(event["reason"], event["message"]) for event in events]
+
+
+def last_in_events(api: Api, namespace: str, name: str) -> set[str]:
+    """The reasons of our last events about an object; of one second none is the later."""
+    events = _events(api, namespace, name)
+    last = max((event["lastTimestamp"] for event in events), default="")
+    return {event["reason"] for event in events if event["lastTimestamp"] == last}
+
+
+def _events(api: Api, namespace: str, name: str) -> list[Object]:
+    return [
         event
         for event in api.list("events", namespace, fields=f"involvedObject.name={name}")
         if event["source"].get("component") == "gang-extender"
     ]
-    events.sort(key=lambda event: event["firstTimestamp"])
-    return [Said(event["reason"], event["message"]) for event in events]
 
 
 def wait_until_said(
@@ -67,14 +77,8 @@ def wait_until_said(
     gang: str,
     reason: str,
     seconds: float = 15,
-    *,
-    alone: bool = True,
 ) -> Object:
-    """Wait for a reason over HTTP, then demand it within a second wherever else it is told.
-
-    Where *extender* is not *alone*, another one with other scheduler names may say of the PodGroup,
-    as long as it has no pods, that none is there: then any event will do, no condition is asked.
-    """
+    """Wait for a reason over HTTP, then demand it within a second wherever else it is told."""
     told = wait_for(
         lambda: _if(over_http(extender, namespace, gang), reason),
         seconds,
@@ -82,21 +86,13 @@ def wait_until_said(
         seeing=lambda: over_http(extender, namespace, gang),
     )
     decided = time.monotonic()
-    if not alone:
-        wait_for(
-            lambda: reason in {each.reason for each in in_events(api, namespace, gang)},
-            5,
-            f"{reason} of {gang} in an event",
-            seeing=lambda: in_events(api, namespace, gang),
-        )
-        return told
     for where, look in (
-        ("condition", lambda: in_condition(api, namespace, gang)),
-        ("event", lambda: (in_events(api, namespace, gang) or [None])[-1]),
+        ("condition", lambda: _reasons(in_condition(api, namespace, gang))),
+        ("last event", lambda: last_in_events(api, namespace, gang)),
     ):
         left = max(0.0, decided + 1 - time.monotonic())
         wait_for(
-            lambda look=look: (said := look()) and said.reason == reason,  # type: ignore[misc]
+            lambda look=look: reason in look(),  # type: ignore[misc]
             left,
             f"{reason} of {gang} in its {where} within a second",
             seeing=look,
@@ -116,6 +112,10 @@ def free_slots(api: Api, pool: list[str], cpu: int = 1) -> int:
             asked = pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]
             room[pod["spec"]["nodeName"]] -= int(asked)
     return sum(left // cpu for left in room.values())
+
+
+def _reasons(said: Said | None) -> set[str]:
+    return {said.reason} if said else set()
 
 
 def _if(told: Object, reason: str) -> Any:

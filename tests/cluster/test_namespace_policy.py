@@ -114,9 +114,7 @@ def test_a_namespace_uses_the_queues_of_its_list_and_not_even_the_default_one(
         api.create(lone)
         binds.wait_for(2, SOON_S, prefix="named")
 
-        told = telling.wait_until_said(
-            api, pair.extender, team, "silent", "QueueNotAllowed", alone=False
-        )
+        told = telling.wait_until_said(api, pair.extender, team, "silent", "QueueNotAllowed")
         assert f"name one of further-{namespace}, {ours}" in told["message"]
         wait_until_waiting(pair, team, "foreign", "QueueNotAllowed")
         wait_until_waiting(pair, team, "pod:lone", "QueueNotAllowed")
@@ -198,9 +196,7 @@ def test_a_backlog_is_handed_out_up_to_what_each_namespace_may_have_at_most(
         # What is said follows what is bound by up to a pass.
         wait_for(lambda: len(waiting()) == 7, SOON_S, "seven still wait", seeing=waiting)
         name = waiting()[0]
-        told = telling.wait_until_said(
-            api, pair.extender, greedy, name, "NamespaceAtMost", alone=False
-        )
+        told = telling.wait_until_said(api, pair.extender, greedy, name, "NamespaceAtMost")
         assert told["message"] == (
             f"namespace {greedy} uses 3 of at most 3 cpu in queue {ours}; 1 more would exceed it"
         )
@@ -382,9 +378,7 @@ def test_a_typo_lets_nobody_in_and_is_said_where_the_administrator_looks(
     team = tenant("team", {QUEUES: f"{ours}, {ours}x", HOME: ours, AT_MOST: f"{{{ours}: 4}}"})
     with plane.binds(team) as binds:
         gang(api, "work", team, 2, pool, scheduler=SCHEDULER)
-        why = telling.wait_until_said(
-            api, pair.extender, team, "work", "QueueNotAllowed", alone=False
-        )
+        why = telling.wait_until_said(api, pair.extender, team, "work", "QueueNotAllowed")
         assert f"the annotation {AT_MOST} of namespace {team} cannot be read" in why["message"]
         # Every extender of the cluster looks at every namespace, so another one may say it too.
         events = wait_for(

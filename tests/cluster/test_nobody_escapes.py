@@ -167,9 +167,7 @@ def test_a_tenant_gets_no_priority_by_the_name_of_a_system_class_and_reads_why(
         objects.pod_group("greedy", namespace, 2, priorityClassName="system-cluster-critical")
     )
     api.create(*objects.pods(2, "greedy", namespace, gang="greedy", **ours))
-    told = telling.wait_until_said(
-        api, pair.extender, namespace, "greedy", "NotEnoughRoom", alone=False
-    )
+    told = telling.wait_until_said(api, pair.extender, namespace, "greedy", "NotEnoughRoom")
 
     assert told["priority"] == 0
     why = f"priority class system-cluster-critical does not count in namespace {namespace}"
