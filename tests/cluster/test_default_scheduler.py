@@ -1,60 +1,27 @@
 """The cluster's own kube-scheduler asks us, over mutual TLS, through the Service that was applied.
 
-Installed word by word as docs/install.md says: the extender first, then the scheduler's new flags.
-Every pod of this cluster is ours, those of our own Deployment among them.
+Installed word by word as docs/install.md says (`behind.py`). Every pod of this cluster is ours,
+those of our own Deployment among them.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pytest
 import yaml
 
 from . import objects
-from .api import Object
-from .applied import AppliedPod
-from .cluster_ip import ClusterIp
-from .components import Scheduler
+from .behind import DEPLOYMENT, Behind, install_commands, installed
 from .conftest import planes
-from .extender_process import REPOSITORY
-from .installation import Installation, empty_cluster
-from .typed import commands
+from .installation import empty_cluster
 from .users import EXTENDER_NAMESPACE
 from .waiting import wait_for
 
-INSTALL = REPOSITORY / "docs" / "install.md"
 NAMES = ("default-scheduler", "gang-scheduler", "volcano", "kube-batch")
-DEPLOYMENT = "-n gang-system deployment/gang-extender"
-
-
-@dataclass(frozen=True, slots=True)
-class Behind:
-    """What was installed, the address of its Service, and the cluster's own kube-scheduler."""
-
-    made: Installation
-    address: ClusterIp
-    scheduler: Scheduler
-    #: The configuration of that kube-scheduler.
-    config: str
-
-    def bind(self, pod: Object) -> str:
-        """Hand in one pod and give the node that it gets."""
-        about = pod["metadata"]
-        self.made.plane.api.create(pod)
-        (node,) = self.made.nodes([about["name"]], about["namespace"])
-        return node
-
-    def metric(self, pod: AppliedPod, series: str) -> float:
-        """One series, with its labels as it is written, of one replica."""
-        text = pod.container("extender").read("/metrics")
-        found = re.search(rf"^{re.escape(series)} (\S+)$", text, re.MULTILINE)
-        return float(found[1]) if found else 0.0
 
 
 @pytest.fixture(scope="module")
@@ -66,29 +33,8 @@ def behind(
 ) -> Iterator[Behind]:
     with empty_cluster(tmp_path_factory.mktemp("behind")) as made:
         request.config.stash[planes].append(made.plane)
-        with made.plane.scheduler():
-            for command in commands(INSTALL, "## Behind your scheduler"):
-                made.shell.type(command)
-        service = made.plane.api.get("services", "gang-extender", EXTENDER_NAMESPACE)
-        with ClusterIp(made.plane.api, service, "hooks", made.kubelet) as address:
-            config = scheduler_config(made, address)
-            with made.plane.scheduler(config) as scheduler:
-                yield Behind(made, address, scheduler, config)
-
-
-def scheduler_config(made: Installation, address: ClusterIp) -> str:
-    """What docs/default-scheduler.md has people type, with the paths and the address of here."""
-    command = "gang-extender scheduler-config --deployment default-scheduler --url https://"
-    assert f"`{command}10.96.0.77:8888`" in (INSTALL.parent / "default-scheduler.md").read_text()
-    config = made.shell.type(f"{command}{address.applied}")
-    for there, here in (
-        ("/etc/kubernetes/scheduler.conf", made.plane.kubeconfig("scheduler")),
-        ("/etc/kubernetes/gang-extender", made.shell.home / "tls"),
-        (address.applied, address.here),
-    ):
-        assert there in config
-        config = config.replace(there, str(here))
-    return config
+        with installed(made, install_commands()) as running:
+            yield running
 
 
 def test_the_applied_extender_serves_the_names_that_the_scheduler_has(behind: Behind) -> None:
