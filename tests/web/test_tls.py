@@ -265,8 +265,8 @@ def test_an_authority_that_was_taken_away_is_trusted_no_more_for_new_connections
         wallet.write("ca.crt", after.pair.certificate)
         look(world, certificates)
 
-        # From another thread: OpenSSL keeps the errors of a thread in one row, and with Python 3.14
-        # what broke this connection was told by the next read of the other one.
+        # From another thread: what broke this connection would be told by the next read of the
+        # other one (docs/tls.md).
         with ThreadPoolExecutor(1) as elsewhere:
             assert elsewhere.submit(gets_nowhere, world, scheduler).result()
         eventually(lambda: refused(world, "unknown_ca") == 1)
