@@ -71,9 +71,11 @@ def parse(text: str, source: str = "policy") -> Policy:
     """Read a policy file; *source* names it in errors."""
     try:
         document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # the latter of a date or a number that is none
         said = " ".join(str(error).split())
         raise BadConfiguration(f"{source}: not YAML: {said}") from error
+    except RecursionError as error:
+        raise BadConfiguration(f"{source}: nested too deeply to be read") from error
     document = {} if document is None else flat.with_tiers(document, source)
     _check_keys(document, _KEYS, source)
     tiers = _read_tiers(document["tiers"], source) if "tiers" in document else DEFAULT.tiers
