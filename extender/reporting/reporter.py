@@ -15,8 +15,8 @@ from functools import partial
 from math import inf
 from typing import Any
 
-from extender.errors import ApiError, OutOfTerm
-from extender.logs import event
+from extender.errors import ApiError, OutOfTerm, Terminating
+from extender.logs import Seldom, event
 from extender.metrics import Metrics
 from extender.model.gang import SHADOW, Gang, GangKey
 from extender.model.queue import QueueState
@@ -66,6 +66,7 @@ class Reporter:
         self._metrics = metrics
         self._clock = clock
         self._started = clock.now()
+        self._seldom = Seldom(log)
         self._seen: Pass | None = None
         self._gangs: dict[GangKey, Record] = {}
         self._queues: dict[str, Record] = {}
@@ -251,14 +252,15 @@ class Reporter:
         try:
             status = done.result()
         except (ApiError, CancelledError) as error:
-            self._count(record, "failed")
+            is_expected = isinstance(error, OutOfTerm | Terminating)
+            self._count(record, "gone" if isinstance(error, Terminating) else "failed")
             record.schedule.failed(self._clock.monotonic())
-            if isinstance(error, OutOfTerm):
-                return  # whoever leads writes it
-            event(
-                log,
+            if is_expected:
+                return  # whoever leads writes it, or nobody needs it any more
+            self._seldom.event(
                 logging.WARNING,
                 "status not written",
+                error.status if isinstance(error, ApiError) else 0,
                 kind=record.subject.kind,
                 name=record.subject.name,
                 namespace=record.subject.namespace,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from extender.audit.everything import Audit
-from extender.errors import ApiError
+from extender.errors import ApiError, Terminating
 from extender.metrics import Metrics
 from extender.model.gang import Gang, Phase
 from extender.model.pod import PLACEHOLDER, PodUid, Status
@@ -331,6 +331,17 @@ def test_a_write_that_fails_is_tried_again() -> None:
 
     assert desk.reasons() == ["NotEnoughRoom"]
     assert desk.metrics.status_writes.labels("PodGroup", "failed")._value.get() == 1
+
+
+def test_a_status_in_a_namespace_that_goes_away_is_no_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    desk = Desk()
+    desk.writer.failures = [Terminating("it is being terminated", status=403)]
+    desk.report((WAITS, NO_ROOM), wait_s=1)
+
+    assert desk.metrics.status_writes.labels("PodGroup", "gone")._value.get() == 1
+    assert caplog.records == []
 
 
 def test_a_pod_group_made_anew_under_its_old_name_gets_a_status_of_its_own() -> None:
