@@ -11,6 +11,7 @@ ExtenderError
 └── ApiError            the API server refused or could not be reached
     ├── Gone            404: the object is not there
     ├── Forbidden       403, and the API server says which right we lack
+    ├── Terminating     403, because the namespace is being deleted
     ├── Unreachable     no answer; whether the request took effect is unknown
     └── OutOfTerm       not sent at all: we do not lead
 
@@ -70,6 +71,10 @@ class Gone(ApiError):
 
 class Forbidden(ApiError):
     """We lack a right; the message names it and the mend."""
+
+
+class Terminating(ApiError):
+    """Nothing is made in a namespace that is being deleted; whatever is in it goes anyway."""
 
 
 class Unreachable(ApiError):

@@ -32,6 +32,11 @@ class Filtered(NamedTuple):
     outcome: str = "passed"
 
 
+#: What a plan says of a gang whose pods it has not seen, or not these.
+_UNDECIDED = frozenset({Reason.NOT_ENOUGH_MEMBERS, Reason.COMPLETED})
+_STARTED = (Standing.ADMITTED, Standing.RUNNING, Standing.FINISHED)
+
+
 class Gate:
     """Stands between kube-scheduler and the nodes."""
 
@@ -157,14 +162,14 @@ class Gate:
     def _is_undecided(self, key: GangKey) -> bool:
         """Ask whether no plan has looked at the gang as a whole yet."""
         verdict = self._plan().verdicts.get(key)
-        return verdict is None or verdict.reason is Reason.NOT_ENOUGH_MEMBERS
+        return verdict is None or verdict.reason in _UNDECIDED
 
     def _why(self, key: GangKey, min_member: int) -> Reason:
         """Name the reason of a member without a place; it may be newer than the plan."""
         if self._cluster.members(key) < min_member:
             return Reason.NOT_ENOUGH_MEMBERS
         verdict = self._plan().verdicts.get(key)
-        if verdict is None or verdict.standing in (Standing.ADMITTED, Standing.RUNNING):
+        if verdict is None or verdict.standing in _STARTED:
             return Reason.BEHIND_IN_ORDER
         return verdict.reason
 

@@ -9,7 +9,12 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
 import time
+from collections.abc import Callable
+
+#: How often a line is repeated of which many may come.
+SELDOM_S = 60.0
 
 
 class _JsonLines(logging.Formatter):
@@ -32,6 +37,39 @@ def set_up(level: str) -> None:
     handler.setFormatter(_JsonLines())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.getLogger("urllib3").setLevel(logging.ERROR)
+
+
+class Seldom:
+    """Lines of which many may come at once: one of a kind in *every_s*, and how many were not said.
+
+    What was not said is counted by a series or told in a status; the log needs one example.
+    """
+
+    def __init__(
+        self,
+        log: logging.Logger,
+        every_s: float = SELDOM_S,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log = log
+        self._every_s = every_s
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        #: By kind, when it was said last and how often not since then. Kinds are few: constant
+        #: sentences, and statuses of HTTP.
+        self._said: dict[tuple[str, int], tuple[float, int]] = {}
+
+    def event(self, level: int, sentence: str, status: int = 0, **facts: object) -> None:
+        """Log *sentence*, unless it was said of the same *status* a moment ago."""
+        now, kind = self._monotonic(), (sentence, status)
+        with self._lock:
+            at, unsaid = self._said.get(kind, (float("-inf"), 0))
+            if now - at < self._every_s:
+                self._said[kind] = at, unsaid + 1
+                return
+            self._said[kind] = now, 0
+        numbers = {"status": status, "unsaid": unsaid}
+        event(self._log, level, sentence, **facts, **{k: n for k, n in numbers.items() if n})
 
 
 def event(log: logging.Logger, level: int, sentence: str, **facts: object) -> None:

@@ -99,7 +99,9 @@ class Metrics:
         )
         self.status_writes = counter(
             "gang_extender_status_writes_total",
-            "Writes of status and events by kind (PodGroup, Queue, Event) and outcome.",
+            "Writes of status and events by kind (PodGroup, Queue, Event) and outcome: written,"
+            " failed, gone (the object or its namespace goes away), dropped (too much was said, or"
+            " we do not lead).",
             ["kind", "outcome"],
         )
 

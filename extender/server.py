@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import logging
+import platform
 import signal
 import socket
 import ssl
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -25,7 +27,9 @@ from uvicorn.config import Config
 from uvicorn.server import Server
 from uvicorn_worker import UvicornWorker
 
+from extender import __version__
 from extender.kube.live import live_cluster
+from extender.logs import event
 from extender.settings import Settings, address
 from extender.timing.clock import SystemClock
 from extender.tls import rotation
@@ -90,6 +94,7 @@ class Application:
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
+        say_who_starts(self._settings)
         try:
             loop = asyncio.get_running_loop()
             certificates = [each for each in (self._hook_tls, self._ops_tls) if each]
@@ -108,6 +113,12 @@ class Application:
         await receive()
         await self._runtime.finish()
         await send({"type": "lifespan.shutdown.complete"})
+
+
+def say_who_starts(settings: Settings) -> None:
+    """Write into the log which version starts, and with what: settings name files, no secrets."""
+    facts = {"version": __version__, "python": platform.python_version()}
+    event(log, logging.INFO, "extender starts", **facts, settings=asdict(settings))
 
 
 def _build(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -88,6 +89,19 @@ def test_a_member_that_is_newer_than_the_plan_hears_that_others_are_missing() ->
 def test_a_member_beyond_the_ticket_of_an_admitted_gang_waits_its_turn() -> None:
     plan = verdict(Reason.ADMITTED, Standing.ADMITTED)
     world = World(group(), pod("p0"), pod("p1"), plan=plan)
+
+    assert world.ask("p0").outcome == "BehindInOrder"
+
+
+def test_a_gang_made_anew_after_all_its_members_had_ended_arrives_like_a_new_one() -> None:
+    world = World(group(), plan=verdict(Reason.COMPLETED, Standing.FINISHED))
+
+    assert [world.ask(f"p{index}").outcome for index in range(2)] == ["steered"] * 2
+
+
+def test_who_was_made_after_its_gang_had_ended_is_not_told_that_it_has() -> None:
+    told = verdict(Reason.COMPLETED, Standing.FINISHED)
+    world = World(group(), pod("p0"), pod("p1"), plan=replace(told, open_queues={}))
 
     assert world.ask("p0").outcome == "BehindInOrder"
 

@@ -66,8 +66,14 @@ def _head(told: Document) -> Text:
     text.append(f"{told['namespace']}/{told['name']}", style="bold")
     text.append(f"  {told['verdict']}", style=COLOURS.get(told["verdict"], ""))
     if told["lasted_s"] is not None:
-        text.append(f" for {_duration(told['lasted_s'])}", style="dim")
-    return text.append(f"\n{told['reason']}: {told['message']}")
+        # Who is admitted has stopped waiting as far as we can do anything about it.
+        word = "after" if told["verdict"] == "admitted" else "for"
+        text.append(f" {word} {_duration(told['lasted_s'])}", style="dim")
+    text.append(f"\n{told['reason']}")
+    lasted_s, reason_s = told["lasted_s"], told.get("reason_lasted_s")
+    if reason_s is not None and _duration(reason_s) != _duration(lasted_s):
+        text.append(f" for {_duration(reason_s)}", style="dim")
+    return text.append(f": {told['message']}")
 
 
 def _facts(told: Document) -> Table:

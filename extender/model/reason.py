@@ -29,6 +29,11 @@ class Reason(Enum):
 
     ADMITTED = ("Admitted", "the gang may start", "nothing to do: its members are being bound")
     RUNNING = ("Running", "the gang runs", "nothing to do")
+    COMPLETED = (
+        "Completed",
+        "all members have ended",
+        "nothing to do: it uses no room, and a PodGroup may be deleted when nobody needs it",
+    )
     NOT_ENOUGH_MEMBERS = (
         "NotEnoughMembers",
         "fewer pods of the gang exist than minMember",

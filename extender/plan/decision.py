@@ -21,6 +21,7 @@ class Standing(Enum):
     ADMITTED = "admitted"
     WAITING = "waiting"
     INVALID = "invalid"
+    FINISHED = "finished"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -110,11 +110,11 @@ class Ledger:
         self.allowance.renew(plan)
         self.room.fences = plan.fences
         if self._lapses:
-            running = (Standing.RUNNING, None)
+            over = (Standing.RUNNING, Standing.FINISHED, None)
             self._lapses = {
                 key: lapses
                 for key, lapses in self._lapses.items()
-                if (plan.verdicts[key].standing if key in plan.verdicts else None) not in running
+                if (plan.verdicts[key].standing if key in plan.verdicts else None) not in over
             }
 
     def place_of(self, uid: PodUid) -> Promise | None:

@@ -52,6 +52,8 @@ _CONDITIONS: Mapping[str, tuple[str, ...]] = {
     KUBE_BATCH: (UNSCHEDULABLE,),
     KUBE_BATCH_INCUBATOR: (UNSCHEDULABLE,),
 }
+#: A gang that has ended was scheduled, and stays so.
+_STARTED = (Standing.RUNNING, Standing.FINISHED)
 _QUEUE_COUNTERS = {phase: phase.value.lower() for phase in Phase}
 
 
@@ -105,7 +107,7 @@ def stuck_reason(status: Mapping[str, Any]) -> str:
 
 def _timed(told: Content, verdict: Verdict) -> Content:
     """Say how long a verdict should stand before anybody is told."""
-    if verdict.standing in (Standing.RUNNING, Standing.ADMITTED):
+    if verdict.standing in (*_STARTED, Standing.ADMITTED):
         return replace(told, settle_s=RUNNING_SETTLES_S, pause_s=RUNNING_PAUSES_S)
     settle_s = ARRIVING_SETTLES_S if verdict.reason in _ARRIVING else WAITING_SETTLES_S
     return replace(told, settle_s=settle_s)
@@ -159,7 +161,7 @@ def _dated(condition: Mapping[str, str], before: Mapping[str, str], at: str) -> 
 
 def _condition(kind: str, verdict: Verdict) -> dict[str, str]:
     stuck = verdict.standing in (Standing.WAITING, Standing.INVALID)
-    runs = verdict.standing is Standing.RUNNING
+    runs = verdict.standing in _STARTED
     return {
         "type": kind,
         "status": "True" if (stuck if kind == UNSCHEDULABLE else runs) else "False",

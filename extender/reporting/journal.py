@@ -12,7 +12,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass
 
 from extender.model.gang import Gang, GangKey
-from extender.model.pod import SEATED_SET, Status
+from extender.model.pod import FINISHED_SET, SEATED_SET, Status
 from extender.model.reason import Happening
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan, Standing, Verdict
@@ -20,6 +20,10 @@ from extender.plan.decision import Plan, Standing, Verdict
 _LINES = 40
 _GANGS = 10_000
 _TEXT = 1_000
+_COUNTED = {Standing.RUNNING: SEATED_SET, Standing.FINISHED: FINISHED_SET}
+_PENDING = frozenset({Status.PENDING})
+#: Who does none of these waits.
+_SPANS = {each: each for each in (Standing.RUNNING, Standing.FINISHED)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +52,22 @@ class Change:
     verdict: Verdict
     #: None when the gang was not known.
     before: Verdict | None
-    #: How long the earlier standing lasted.
+    #: How long it had waited, or run, until now.
     lasted_s: float
+    #: There is no such gang any more; *verdict* was the last.
+    is_gone: bool = False
+
+
+@dataclass(slots=True)
+class _Since:
+    """When a gang began to wait, to run or to be over, and when that got its present reason.
+
+    Whoever does not run waits, whatever it is told meanwhile: to be admitted, or found invalid, or
+    passed over for another reason than before makes no wait shorter.
+    """
+
+    stands: float
+    reason: float
 
 
 class Journal:
@@ -58,7 +76,7 @@ class Journal:
     def __init__(self) -> None:
         self.last: Pass | None = None
         self._lines: OrderedDict[GangKey, deque[JournalLine]] = OrderedDict()
-        self._since: dict[GangKey, float] = {}
+        self._since: dict[GangKey, _Since] = {}
 
     def note(self, snapshot: Snapshot, plan: Plan) -> list[Change]:
         """Take in a pass and give what changed since the one before."""
@@ -73,8 +91,8 @@ class Journal:
                     continue
             changes.append(self._change(snapshot, verdict, before))
         if known < len(earlier):
-            for key in earlier.keys() - plan.verdicts.keys():
-                self._close(key, snapshot)
+            gone = sorted(earlier.keys() - plan.verdicts.keys())
+            changes += [self._close(earlier[key], snapshot) for key in gone]
         self.last = Pass(snapshot, plan)
         return changes
 
@@ -92,37 +110,49 @@ class Journal:
         return tuple(self._lines.get(key, ()))
 
     def since(self, key: GangKey) -> float | None:
-        """Tell when a gang came to stand where it stands; None when it is not known."""
-        return self._since.get(key)
+        """Tell when a gang began to wait, to run, or to be over; None when it is not known."""
+        since = self._since.get(key)
+        return since.stands if since is not None else None
+
+    def reason_since(self, key: GangKey) -> float | None:
+        """Tell since when that has its present reason; None when the gang is not known."""
+        since = self._since.get(key)
+        return since.reason if since is not None else None
 
     def running_since(self, key: GangKey) -> float | None:
         """Tell since when a gang runs; None when it does not."""
         verdict = self.last.plan.verdicts.get(key) if self.last else None
         if verdict is None or verdict.standing is not Standing.RUNNING:
             return None
-        return self._since.get(key)
+        return self.since(key)
 
-    def _close(self, key: GangKey, snapshot: Snapshot) -> None:
-        self._since.pop(key, None)
+    def _close(self, verdict: Verdict, snapshot: Snapshot) -> Change:
+        key, now = verdict.gang, snapshot.now
+        since = self._since.pop(key, None)
         if key in self._lines:
-            self.tell(key, snapshot.now, snapshot.generation, Happening.GONE, "the gang is gone")
+            self.tell(key, now, snapshot.generation, Happening.GONE, "the gang is gone")
+        lasted_s = max(0.0, now - since.stands) if since is not None else 0.0
+        return Change(verdict, verdict, lasted_s, is_gone=True)
 
     def _change(self, snapshot: Snapshot, verdict: Verdict, before: Verdict | None) -> Change:
         key, now = verdict.gang, snapshot.now
-        began = self._since.get(key)
-        if began is None:
+        since = self._since.get(key)
+        if since is None:
             began = _began(snapshot.gangs[key], verdict.standing, now)
-            self._since[key] = began
-        if before is not None and before.standing is not verdict.standing:
-            self._since[key] = now
+            since = self._since[key] = _Since(began, began)
+        lasted_s = max(0.0, now - since.stands)
+        if before is not None:
+            since.reason = now
+            if _SPANS.get(before.standing) is not _SPANS.get(verdict.standing):
+                since.stands = now
         # Ordinary pods and gangs from before our time run without ever having had to wait.
-        if before is not None or verdict.standing is not Standing.RUNNING:
+        if before is not None or verdict.standing not in _SPANS:
             self.tell(key, now, snapshot.generation, verdict.reason.value, verdict.message)
-        return Change(verdict, before, max(0.0, now - began))
+        return Change(verdict, before, lasted_s)
 
 
 def _began(gang: Gang, standing: Standing, now: float) -> float:
     """Date a standing that was there before we looked, from what the API server has written."""
-    counted = SEATED_SET if standing is Standing.RUNNING else {Status.PENDING}
+    counted = _COUNTED.get(standing, _PENDING)
     created = [pod.created for pod in gang.pods if pod.status in counted]
     return min(now, max([gang.group.created, *created]))

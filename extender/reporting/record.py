@@ -125,27 +125,31 @@ class Record:
     is_busy: bool = False
     #: The reason people were told last, empty when they were told nothing or it runs.
     announced: str = ""
-    stuck_since: float = 0.0
+    #: When the wait began that it is in, or was in last; in seconds since the epoch.
+    waiting_since: float = 0.0
 
     def is_about(self, gang: Gang, verdict: Verdict) -> bool:
         """Ask whether nothing is new."""
         return gang is self.gang and (verdict is self.verdict or verdict == self.verdict)
 
-    def notice(self, now: float, since: float) -> Notice | None:
+    def notice(self, now: float) -> Notice | None:
         """Give what people should be told, once per change of reason."""
         verdict = self.verdict
         if verdict is None or verdict.standing is Standing.ADMITTED:
             return None
+        if verdict.standing is Standing.FINISHED:
+            self.announced = ""
+            return None  # that it ends is told by whoever made its pods
         if verdict.standing is Standing.RUNNING:
-            waited, told = now - self.stuck_since, bool(self.announced)
+            waited, told = now - self.waiting_since, bool(self.announced)
             self.announced = ""
             if not told or waited < WORTH_TELLING_S:
                 return None
-            return self._notice(verdict, f"runs after waiting {waited:.0f} s", now)
+            # Told by an extender before us, and over before we looked: nobody knows since when.
+            waiting = f" after waiting {waited:.0f} s" if self.waiting_since else ""
+            return self._notice(verdict, f"runs{waiting}", now)
         if verdict.reason.value == self.announced or not (self.gang and self.gang.pods):
             return None  # nothing new, or nobody there who waits
-        if not self.announced:
-            self.stuck_since = since
         self.announced = verdict.reason.value
         return self._notice(verdict, verdict.message, now)
 

@@ -15,8 +15,8 @@ from functools import partial
 from math import inf
 from typing import Any
 
-from extender.errors import ApiError, OutOfTerm
-from extender.logs import event
+from extender.errors import ApiError, OutOfTerm, Terminating
+from extender.logs import Seldom, event
 from extender.metrics import Metrics
 from extender.model.gang import SHADOW, Gang, GangKey
 from extender.model.queue import QueueState
@@ -28,6 +28,7 @@ from extender.reporting import contents
 from extender.reporting.contents import Content
 from extender.reporting.findings import Findings
 from extender.reporting.journal import Change, Journal, Pass
+from extender.reporting.milestones import milestone
 from extender.reporting.record import Record, Schedule
 from extender.timing.clock import timestamp
 
@@ -40,6 +41,7 @@ IDLE_S = 5.0
 REST_S = 0.1
 REST = 4.0
 _STUCK = (Standing.WAITING, Standing.INVALID)
+_STARTED = (Standing.RUNNING, Standing.FINISHED)
 
 Status = Mapping[str, Any]
 
@@ -64,6 +66,7 @@ class Reporter:
         self._metrics = metrics
         self._clock = clock
         self._started = clock.now()
+        self._seldom = Seldom(log)
         self._seen: Pass | None = None
         self._gangs: dict[GangKey, Record] = {}
         self._queues: dict[str, Record] = {}
@@ -89,12 +92,15 @@ class Reporter:
         """Take a pass in; called by the planning thread, which it does not hold up."""
         for change in self._journal.note(snapshot, plan):
             self._observe(change)
+            passed = milestone(change, snapshot.gangs.get(change.verdict.gang), self._started)
+            if passed is not None:
+                event(log, logging.INFO, passed.sentence, **passed.facts, cycle=plan.generation)
         self._wake.set()
 
     def _observe(self, change: Change) -> None:
         verdict, before = change.verdict, change.before
         admitted = verdict.standing is Standing.ADMITTED or (
-            verdict.standing is Standing.RUNNING and before is not None
+            verdict.standing in _STARTED and before is not None
         )
         waited = before is None or before.standing in _STUCK
         if admitted and waited and SHADOW not in verdict.gang:
@@ -156,6 +162,8 @@ class Reporter:
             self._begin(record.schedule, gang, verdict, content)
             self._warn(subject, gang)
         record.gang, record.verdict = gang, verdict
+        if verdict.standing in _STUCK:
+            record.waiting_since = self._journal.since(gang.key) or self._clock.now()
         self._want(record, content or contents.spoken(verdict), now)
 
     def _begin(
@@ -164,7 +172,7 @@ class Reporter:
         """Decide what may be taken for granted about a gang we see for the first time."""
         if content is None or gang.group.created > self._started:
             schedule.known = {}
-        elif verdict.standing is Standing.RUNNING and gang.group.phase is verdict.phase:
+        elif verdict.standing in _STARTED and gang.group.phase is verdict.phase:
             # Thousands run when we start. What they say is right, as far as anybody acts on it.
             schedule.written = content
 
@@ -222,8 +230,7 @@ class Reporter:
     def _announce(self, record: Record) -> None:
         if record.verdict is None:
             return
-        now = self._clock.now()
-        notice = record.notice(now, self._journal.since(record.verdict.gang) or now)
+        notice = record.notice(self._clock.now())
         if notice is not None:
             self._announcer.announce(notice)
 
@@ -245,14 +252,15 @@ class Reporter:
         try:
             status = done.result()
         except (ApiError, CancelledError) as error:
-            self._count(record, "failed")
+            is_expected = isinstance(error, OutOfTerm | Terminating)
+            self._count(record, "gone" if isinstance(error, Terminating) else "failed")
             record.schedule.failed(self._clock.monotonic())
-            if isinstance(error, OutOfTerm):
-                return  # whoever leads writes it
-            event(
-                log,
+            if is_expected:
+                return  # whoever leads writes it, or nobody needs it any more
+            self._seldom.event(
                 logging.WARNING,
                 "status not written",
+                error.status if isinstance(error, ApiError) else 0,
                 kind=record.subject.kind,
                 name=record.subject.name,
                 namespace=record.subject.namespace,

@@ -6,6 +6,12 @@ from dataclasses import dataclass
 
 #: Bookmarks come about every minute; a watch silent for longer is dead or blocked.
 STALE_S = 90.0
+#: A pulse is felt every few seconds; one missed for this long is no hiccup.
+MUTE_S = 10.0
+#: Who spoke this shortly before the pulse came back did so after the silence.
+_LATELY_S = 2.0
+#: The pulse among the sources; it is of no resource, so no resource has this name.
+PULSE = "API server"
 
 
 @dataclass(slots=True)
@@ -19,9 +25,15 @@ class _Source:
 class Freshness:
     """Kept by the watches, read by probes; every fact is one reference, so nobody locks."""
 
-    def __init__(self, stale_s: float = STALE_S) -> None:
+    def __init__(self, stale_s: float = STALE_S, mute_s: float = MUTE_S) -> None:
         self._stale_s = stale_s
+        self._mute_s = mute_s
         self._sources: dict[str, _Source] = {}
+        #: When the API server last answered anything at all; None while nobody asks it.
+        self._pulse_at: float | None = None
+        self._pulse_trouble = ""
+        #: What a source said before then may have been overtaken while we heard nothing.
+        self._trusted_from = float("-inf")
         #: Everything was listed and heard of when last looked at; by then something may be silent.
         self._well_until = float("-inf")
 
@@ -53,14 +65,52 @@ class Freshness:
         entry.trouble, entry.is_forbidden = why, True
         self._well_until = float("-inf")
 
+    def expect_pulse(self, now: float) -> None:
+        """Wait for the API server to answer again and again, whatever its watches say."""
+        self._well_until = float("-inf")
+        self._pulse_at = now
+
+    def pulse(self, now: float) -> float:
+        """Note that the API server answers; give how long it was mute, 0 when it was not.
+
+        After that no source is trusted before it has spoken again: its connection may be dead.
+        """
+        before, self._pulse_trouble = self._pulse_at, ""
+        mute_s = 0.0 if before is None else now - before
+        if mute_s <= self._mute_s:
+            self._pulse_at = now
+            return 0.0
+        self._well_until = float("-inf")
+        self._trusted_from = now - _LATELY_S
+        self._pulse_at = now
+        return mute_s
+
+    def no_pulse(self, why: str) -> None:
+        """Remember why the API server does not answer at the moment."""
+        self._pulse_trouble = why
+
+    def is_mute(self, now: float) -> bool:
+        """Ask whether the API server has not answered for too long."""
+        return self._pulse_at is not None and now - self._pulse_at > self._mute_s
+
+    def is_suspect(self, source: str) -> bool:
+        """Ask whether *source* has said nothing since the API server was mute."""
+        return self._sources[source].heard_at < self._trusted_from
+
     def silence(self, now: float) -> dict[str, float]:
         """Give the seconds since each source last spoke, for the metric."""
-        return {name: now - entry.heard_at for name, entry in self._sources.items()}
+        found = {name: now - entry.heard_at for name, entry in self._sources.items()}
+        return found if self._pulse_at is None else {**found, PULSE: now - self._pulse_at}
 
     def complaints(self, now: float) -> list[str]:
         """Say in sentences what is missing; nothing when the mirror can be trusted."""
         if now <= self._well_until:
             return []  # asked with every hook call
+        # Read first: it may come back while we look, and then the sources must be looked at too.
+        pulse_at = self._pulse_at
+        if pulse_at is not None and now - pulse_at > self._mute_s:
+            why = f" ({self._pulse_trouble})" if self._pulse_trouble else ""
+            return [f"{PULSE}: no answer for {now - pulse_at:.0f} s{why}; what we know is as old"]
         found = [
             sentence
             for name, entry in sorted(self._sources.items())
@@ -68,7 +118,8 @@ class Freshness:
         ]
         if self._sources and not found:
             oldest = min(entry.heard_at for entry in self._sources.values())
-            self._well_until = oldest + self._stale_s
+            until = oldest + self._stale_s
+            self._well_until = until if pulse_at is None else min(until, pulse_at + self._mute_s)
         return found
 
     def _complaint(self, name: str, entry: _Source, now: float) -> str:
@@ -78,4 +129,6 @@ class Freshness:
         if entry.is_forbidden:
             return f"{name}: changes are not heard{why}"
         silent_s = now - entry.heard_at
+        if entry.heard_at < self._trusted_from:
+            return f"{name}: not heard since the API server fell silent {silent_s:.0f} s ago{why}"
         return f"{name}: watch silent for {silent_s:.0f} s{why}" if silent_s > self._stale_s else ""

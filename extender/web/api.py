@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,13 +18,23 @@ from extender.reporting.journal import JournalLine
 Document = dict[str, Any]
 
 
-def plan(current: Plan, snapshot: Snapshot | None = None) -> Document:
-    """Give the whole plan; with its *snapshot*, pods are named where they go."""
+Since = Callable[[GangKey], float | None]
+
+
+def _never(key: GangKey) -> float | None:
+    return None
+
+
+def plan(current: Plan, snapshot: Snapshot | None = None, since: Since = _never) -> Document:
+    """Give the whole plan; with its *snapshot*, pods are named where they go.
+
+    *since* tells when a gang began to wait, to run, or to be over.
+    """
     return {
         "generation": current.generation,
         "queues": queues(current),
         "shares": [share(figures) for figures in current.shares.values()],
-        "gangs": gangs(current, snapshot),
+        "gangs": gangs(current, snapshot, since),
         "binds": _binds(current, snapshot) if snapshot else {},
         "evictions": [eviction(each) for each in current.evictions],
         "idle": amounts(current.idle.without(PODS)),
@@ -64,14 +74,17 @@ def share(figures: ShareFigures) -> Document:
     }
 
 
-def gangs(current: Plan, snapshot: Snapshot | None = None) -> list[Document]:
+def gangs(current: Plan, snapshot: Snapshot | None = None, since: Since = _never) -> list[Document]:
     """Give every gang's verdict."""
-    return [gang(verdict, current, snapshot) for verdict in current.verdicts.values()]
+    return [gang(verdict, current, snapshot, since) for verdict in current.verdicts.values()]
 
 
-def gang(verdict: Verdict, current: Plan, snapshot: Snapshot | None = None) -> Document:
-    """Give the verdict on one gang and where its members go."""
+def gang(
+    verdict: Verdict, current: Plan, snapshot: Snapshot | None = None, since: Since = _never
+) -> Document:
+    """Give the verdict on one gang, since when it waits or runs, and where its members go."""
     namespace, _, name = verdict.gang.partition("/")
+    began = since(verdict.gang)
     ticket = current.tickets.get(verdict.gang)
     return {
         "namespace": namespace,
@@ -83,6 +96,7 @@ def gang(verdict: Verdict, current: Plan, snapshot: Snapshot | None = None) -> D
         "verdict": verdict.standing.value,
         "reason": verdict.reason.value,
         "message": verdict.message,
+        "since": time(began) if began is not None else None,
         "share": round(verdict.share, 6),
         "placements": _named(verdict.gang, ticket.placements, snapshot) if ticket else {},
         "pipelined": _named(verdict.gang, ticket.pipelined, snapshot) if ticket else {},
@@ -109,16 +123,18 @@ def explanation(
     current: Plan,
     snapshot: Snapshot,
     *,
+    now: float,
     since: float | None,
-    lasted_s: float | None,
+    reason_since: float | None,
     story: Sequence[JournalLine],
 ) -> Document:
     """Give all there is to say about one gang."""
     return {
-        **gang(told.verdict, current, snapshot),
+        **gang(told.verdict, current, snapshot, lambda _: since),
         "priority": told.priority,
-        "since": time(since) if since is not None else None,
-        "lasted_s": round(lasted_s, 1) if lasted_s is not None else None,
+        "lasted_s": _lasted(since, now),
+        "reason_since": time(reason_since) if reason_since is not None else None,
+        "reason_lasted_s": _lasted(reason_since, now),
         "members_by_status": dict(told.members),
         "missing": told.missing,
         "queue_figures": queue(told.queue) if told.queue else None,
@@ -158,6 +174,10 @@ def amounts(resources: Resources) -> dict[str, str]:
 def time(epoch: float) -> str:
     """Write a time as Kubernetes does, with milliseconds."""
     return datetime.fromtimestamp(epoch, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+
+
+def _lasted(since: float | None, now: float) -> float | None:
+    return round(max(0.0, now - since), 1) if since is not None else None
 
 
 def _need(need: Shortfall) -> Document:

@@ -63,7 +63,7 @@ class Ops:
             return _json(api.plan(NO_PLAN))
         written, body = self._written
         if written is not last:
-            body = msgspec.json.encode(api.plan(last.plan, last.snapshot))
+            body = msgspec.json.encode(api.plan(last.plan, last.snapshot, self._journal.since))
             self._written = (last, body)
         return Response(body, mimetype="application/json")
 
@@ -75,7 +75,7 @@ class Ops:
     def gangs(self) -> ResponseReturnValue:
         """Give every gang's verdict."""
         last = self._journal.last
-        return _json(api.gangs(last.plan, last.snapshot) if last else [])
+        return _json(api.gangs(last.plan, last.snapshot, self._journal.since) if last else [])
 
     def gang(self, namespace: str, name: str) -> ResponseReturnValue:
         """Give all there is to say about one gang."""
@@ -85,11 +85,15 @@ class Ops:
         if last is None or told is None:
             message = f"there is no gang {key}; /api/v1/gangs lists those there are"
             return _json({"error": message, "story": api.lines(story)}, 404)
-        since = self._journal.since(key)
-        lasted_s = max(0.0, self._now() - since) if since is not None else None
         return _json(
             api.explanation(
-                told, last.plan, last.snapshot, since=since, lasted_s=lasted_s, story=story
+                told,
+                last.plan,
+                last.snapshot,
+                now=self._now(),
+                since=self._journal.since(key),
+                reason_since=self._journal.reason_since(key),
+                story=story,
             )
         )
 

@@ -88,7 +88,8 @@ class WatchSeries(_Scraped):
         """Give one series per resource we follow."""
         family = GaugeMetricFamily(
             "gang_extender_watch_silence_seconds",
-            "Seconds since the API server last said anything about a resource.",
+            "Seconds since the API server last said anything about a resource; of the resource"
+            " `API server`, since it last answered at all.",
             labels=["resource"],
         )
         for resource, seconds in sorted(self._silence().items()):

@@ -62,6 +62,19 @@ def test_a_person_reads_verdict_arithmetic_order_and_remedy(ops_url: str) -> Non
         assert words in said
 
 
+def test_a_wait_and_its_present_reason_have_times_of_their_own(
+    ops_url: str, journal: Journal
+) -> None:
+    behind = verdict("a/train", Reason.BEHIND_IN_ORDER, message="others go first", min_member=4)
+    journal.note(snapshot(TRAIN, now=NOW + 7), plan(behind))
+    told = json.loads(run("a/train", "--ops-url", ops_url, "-o", "json").output)
+    said = run("a/train", "--ops-url", ops_url).output
+
+    assert told["lasted_s"] > told["reason_lasted_s"]
+    assert "a/train  waiting for 90 s" in said
+    assert f"BehindInOrder for {told['reason_lasted_s']:.0f} s: others go first" in said
+
+
 def test_programs_read_the_same_as_json_or_yaml(ops_url: str) -> None:
     as_json = json.loads(run("a/train", "--ops-url", ops_url, "-o", "json").output)
     as_yaml = yaml.safe_load(run("a/train", "--ops-url", ops_url, "-o", "yaml").output)

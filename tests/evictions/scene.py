@@ -139,7 +139,11 @@ def verdict(
     **rest: Any,
 ) -> Verdict:
     if standing is None:
-        words = {Reason.RUNNING: Standing.RUNNING, Reason.ADMITTED: Standing.ADMITTED}
+        words = {
+            Reason.RUNNING: Standing.RUNNING,
+            Reason.ADMITTED: Standing.ADMITTED,
+            Reason.COMPLETED: Standing.FINISHED,
+        }
         standing = words.get(reason, Standing.WAITING)
     if phase is None:
         phase = Phase.RUNNING if standing is Standing.RUNNING else Phase.INQUEUE

@@ -14,6 +14,17 @@ from extender.ports import Mandate
 Answer = tuple[int, object]
 
 
+#: What the API server answers to whoever creates something in a namespace that is being deleted.
+TERMINATING: Answer = (
+    403,
+    {
+        "message": "unable to create new content in namespace a because it is being terminated",
+        "reason": "Forbidden",
+        "details": {"causes": [{"reason": "NamespaceTerminating"}]},
+    },
+)
+
+
 class Asked(NamedTuple):
     method: str
     path: str

@@ -68,6 +68,8 @@ class LoopbackServer:
         self.script: deque[int | str] = deque()
         #: The message of every scripted status.
         self.words = "scripted"
+        #: Why, as a word for programs.
+        self.cause = ""
         self.connections = 0
         self.port = 0
         #: The way of whoever is `connected`.
@@ -119,7 +121,7 @@ class LoopbackServer:
         if order == HANG_UP:
             return False
         status, body = (
-            (order, {"message": self.words})
+            (order, {"message": self.words, "details": {"causes": [{"reason": self.cause}]}})
             if isinstance(order, int) and order
             else (self._answer(request))
         )

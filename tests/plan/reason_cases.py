@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from extender.model.pod import Status
 from extender.model.queue import QueueState
 from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources
@@ -74,6 +75,16 @@ SENTENCES = [
         Reason.RUNNING,
         "2 of at least 2 members run; 1 beyond the minimum wait",
         lambda: small(waiting(3, least=2, on=["n1", "n1"]), cpu=2),
+    ),
+    Told(
+        Reason.COMPLETED,
+        "all 2 members have succeeded",
+        lambda: small(waiting(on=["n1", "n1"], each={"status": Status.SUCCEEDED})),
+    ),
+    Told(
+        Reason.COMPLETED,
+        "all 2 members have ended, 2 of them failed",
+        lambda: small(waiting(on=["n1", "n1"], each={"status": Status.FAILED})),
     ),
     Told(
         Reason.NOT_ENOUGH_MEMBERS,

@@ -84,7 +84,9 @@ def shown(before: Snapshot, key: str = "a/train", policy: Policy = policies.DEFA
     decided = make_plan(before, policy)
     told = explain(before, decided, policy, GangKey(key))
     assert told is not None
-    document = api.explanation(told, decided, before, since=None, lasted_s=None, story=())
+    document = api.explanation(
+        told, decided, before, now=0.0, since=None, reason_since=None, story=()
+    )
     console = Console(highlight=False, soft_wrap=True, width=200)
     with console.capture() as printed:
         console.print(page(document))

@@ -142,6 +142,29 @@ def test_the_default_queue_needs_no_object() -> None:
     assert verdict(cluster(nodes(1), [gang("a/train", 1, cpu=1)])).standing is Standing.ADMITTED
 
 
+@pytest.mark.parametrize("status", [Status.SUCCEEDED, Status.FAILED])
+def test_a_gang_whose_members_have_all_ended_does_not_run_any_more(status: Status) -> None:
+    over = gang("a/train", 2, on=["n1", "n1"], cpu=1, each={"status": status})
+    found = verdict(cluster(nodes(1), [over]))
+
+    assert (found.standing, found.phase) == (Standing.FINISHED, Phase.COMPLETED)
+
+
+def test_a_gang_that_ended_is_over_even_where_its_queue_is_gone() -> None:
+    each = {"status": Status.SUCCEEDED}
+    over = gang("a/train", 1, on=["n1"], cpu=1, queue="nowhere", each=each)
+
+    assert verdict(cluster(nodes(1), [over])).standing is Standing.FINISHED
+
+
+def test_a_member_made_anew_after_all_had_ended_waits() -> None:
+    ended = gang("a/train", 2, on=["n1", "n1"], cpu=1, each={"status": Status.FAILED})
+    again = gang("a/train", 3, cpu=1).pods[2]
+    anew = replace(ended, pods=(*ended.pods, again))
+
+    assert verdict(cluster(nodes(1), [anew])).standing is not Standing.FINISHED
+
+
 def test_an_invalid_gang_says_what_is_wrong_with_it() -> None:
     wrong = Problem(Reason.POD_GROUP_MISSING, "PodGroup a/train does not exist")
     spoilt = replace(gang("a/train", 1, cpu=1), problem=wrong)

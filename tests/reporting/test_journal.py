@@ -44,7 +44,40 @@ def test_a_change_tells_how_long_the_earlier_standing_lasted() -> None:
     assert [change.lasted_s for change in admitted] == [60]
     assert admitted[0].before is not None
     assert admitted[0].before.standing is Standing.WAITING
-    assert journal.since(TRAIN) == NOW + 20
+    assert journal.reason_since(TRAIN) == NOW + 20
+
+
+def test_whoever_does_not_run_waits_whatever_it_is_told_meanwhile() -> None:
+    journal = Journal()
+    for second, reason, standing in (
+        (0, Reason.NOT_ENOUGH_ROOM, None),
+        (5, Reason.BEHIND_IN_ORDER, None),
+        (6, Reason.ADMITTED, None),
+        (7, Reason.QUEUE_NOT_FOUND, Standing.INVALID),
+        (8, Reason.NOT_ENOUGH_ROOM, None),
+    ):
+        said = verdict("a/train", reason, standing)
+        journal.note(snapshot(WAITING, now=NOW + second), plan(said))
+
+        assert journal.since(TRAIN) == NOW - 40
+        assert journal.reason_since(TRAIN) == (NOW + second if second else NOW - 40)
+
+
+def test_a_gang_that_lost_members_begins_a_new_wait() -> None:
+    journal = Journal()
+    journal.note(snapshot(gang("train")), plan(verdict("a/train")))
+    again = verdict("a/train", Reason.NOT_ENOUGH_MEMBERS)
+    journal.note(snapshot(WAITING, now=NOW + 9), plan(again))
+
+    assert journal.since(TRAIN) == NOW + 9
+
+
+def test_what_is_gone_is_a_change_too_and_tells_how_long_it_lasted() -> None:
+    journal = Journal()
+    journal.note(snapshot(gang("train")), plan(verdict("a/train")))
+    (gone,) = journal.note(snapshot(now=NOW + 7), plan())
+
+    assert (gone.verdict.gang, gone.is_gone, gone.lasted_s) == (TRAIN, True, 7)
 
 
 def test_a_gang_that_already_ran_when_we_came_has_run_since_its_newest_member() -> None:

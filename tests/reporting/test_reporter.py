@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from extender.audit.everything import Audit
-from extender.errors import ApiError
+from extender.errors import ApiError, Terminating
 from extender.metrics import Metrics
 from extender.model.gang import Gang, Phase
 from extender.model.pod import PLACEHOLDER, PodUid, Status
@@ -173,6 +173,80 @@ def test_the_end_of_a_long_wait_is_told() -> None:
     assert desk.announcer.notices[1].message.startswith("runs after waiting 4")
 
 
+def test_a_wait_is_told_from_its_beginning_whatever_was_said_in_between() -> None:
+    desk = Desk()
+    desk.report((WAITS, NO_ROOM), wait_s=20)
+    desk.report((WAITS, verdict("a/train", Reason.ADMITTED)), wait_s=3)
+    desk.report((WAITS, BEHIND), wait_s=20)
+    desk.report((RUNS, RUNNING), wait_s=3)
+
+    assert desk.announcer.notices[-1].message.startswith("runs after waiting 4")
+
+
+def test_a_wait_that_an_extender_before_us_told_of_is_told_from_its_beginning() -> None:
+    before, after = Desk(), Desk()
+    before.report((WAITS, NO_ROOM), wait_s=2)
+    after.writer.statuses = before.writer.statuses
+    old = gang("train", 2, status=Status.PENDING, created=NOW - 100)
+    after.report((old, NO_ROOM), wait_s=5)
+    after.report((replace(RUNS, group=old.group), RUNNING), wait_s=3)
+
+    assert [each.message for each in after.announcer.notices] == ["runs after waiting 106 s"]
+
+
+def test_a_wait_that_ended_unseen_is_told_without_its_length() -> None:
+    before, after = Desk(), Desk()
+    before.report((WAITS, NO_ROOM), wait_s=2)
+    after.writer.statuses = before.writer.statuses
+    after.report((gang("train", 2, created=NOW - 100), RUNNING), wait_s=5)
+
+    assert [each.message for each in after.announcer.notices] == ["runs"]
+
+
+def test_a_gang_that_ends_stays_scheduled_and_nobody_is_told() -> None:
+    desk = Desk()
+    desk.report((RUNS, RUNNING), wait_s=3)
+    over = verdict("a/train", Reason.COMPLETED, phase=Phase.COMPLETED)
+    desk.report((gang("train", 2, created=NEW, status=Status.SUCCEEDED), over), wait_s=8)
+
+    status = desk.writer.of("train")[-1]
+    assert (status["phase"], status["running"], status["succeeded"]) == ("Completed", 0, 2)
+    assert [(each["type"], each["status"]) for each in status["conditions"]] == [
+        ("Unschedulable", "False"),
+        ("Scheduled", "True"),
+    ]
+    assert desk.announcer.notices == []
+
+
+def test_a_gang_has_a_line_in_the_log_for_every_step_of_its_life(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "extender.reporting.reporter")
+    desk = Desk()
+    desk.report((WAITS, NO_ROOM), wait_s=2)
+    desk.report((WAITS, BEHIND), wait_s=2)
+    desk.report((WAITS, verdict("a/train", Reason.ADMITTED)), wait_s=1)
+    desk.report((RUNS, RUNNING), wait_s=3)
+    desk.report((WAITS, NO_ROOM), wait_s=1)
+    desk.report((RUNS, RUNNING), wait_s=4)
+    over = gang("train", 2, created=NEW, status=Status.SUCCEEDED)
+    desk.report((over, verdict("a/train", Reason.COMPLETED)), wait_s=1)
+    desk.report()
+
+    told = [(each.message, each.facts) for each in caplog.records]  # type: ignore[attr-defined]
+    assert [sentence for sentence, _ in told] == [
+        "gang admitted",
+        "gang started",
+        "gang waits again",
+        "gang started",
+        "gang ended",
+    ]
+    assert all(facts["gang"] == "a/train" and facts["queue"] == "left" for _, facts in told)
+    lasted = [facts.get("waited_s", facts.get("ran_s")) for _, facts in told]
+    assert [round(each) for each in lasted] == [4, 5, 3, 1, 4]
+    assert (told[-1][1]["outcome"], told[-1][1]["succeeded"]) == ("completed", 2)
+
+
 def test_the_end_of_a_short_wait_is_not() -> None:
     desk = Desk()
     desk.report((WAITS, NO_ROOM), wait_s=2)
@@ -257,6 +331,17 @@ def test_a_write_that_fails_is_tried_again() -> None:
 
     assert desk.reasons() == ["NotEnoughRoom"]
     assert desk.metrics.status_writes.labels("PodGroup", "failed")._value.get() == 1
+
+
+def test_a_status_in_a_namespace_that_goes_away_is_no_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    desk = Desk()
+    desk.writer.failures = [Terminating("it is being terminated", status=403)]
+    desk.report((WAITS, NO_ROOM), wait_s=1)
+
+    assert desk.metrics.status_writes.labels("PodGroup", "gone")._value.get() == 1
+    assert caplog.records == []
 
 
 def test_a_pod_group_made_anew_under_its_old_name_gets_a_status_of_its_own() -> None:

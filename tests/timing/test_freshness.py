@@ -78,3 +78,58 @@ def test_the_cluster_measures_silence_by_its_own_clock() -> None:
     clock.time += 100
 
     assert made.readiness() == ["pods: watch silent for 100 s"]
+
+
+def followed(*names: str) -> Freshness:
+    """Sources that have all listed at 0, and a pulse felt then."""
+    freshness = Freshness(stale_s=90, mute_s=10)
+    freshness.expect_pulse(0.0)
+    for name in names:
+        freshness.expect(name, 0.0)
+        freshness.listed(name, 0.0)
+    return freshness
+
+
+def test_an_api_server_that_answers_nothing_is_named_long_before_its_watches_are_stale() -> None:
+    freshness = followed("pods")
+    freshness.no_pulse("timed out")
+
+    assert freshness.complaints(9.0) == []
+    assert freshness.complaints(11.0) == [
+        "API server: no answer for 11 s (timed out); what we know is as old"
+    ]
+    assert freshness.is_mute(11.0)
+
+
+def test_a_pulse_that_is_felt_again_and_again_is_no_news() -> None:
+    freshness = followed("pods")
+
+    assert [freshness.pulse(now) for now in (3.0, 6.0, 16.0)] == [0, 0, 0]
+    assert freshness.complaints(17.0) == []
+
+
+def test_after_a_silence_every_source_has_to_speak_again_before_it_is_trusted() -> None:
+    freshness = followed("nodes", "pods")
+    freshness.heard("nodes", 29.5)
+
+    assert freshness.pulse(30.0) == 30.0
+    assert not freshness.is_suspect("nodes")
+    assert freshness.complaints(31.0) == [
+        "pods: not heard since the API server fell silent 31 s ago"
+    ]
+
+    freshness.heard("pods", 32.0)
+    assert freshness.complaints(32.0) == []
+
+
+def test_what_is_not_installed_is_trusted_again_once_that_was_said_again() -> None:
+    freshness = followed("queues")
+    freshness.pulse(200.0)
+    assert freshness.complaints(200.0)
+
+    freshness.listed("queues", 201.0)
+    assert freshness.complaints(201.0) == []
+
+
+def test_the_silence_of_the_api_server_itself_is_measured_too() -> None:
+    assert followed("pods").silence(5.0) == {"pods": 5.0, "API server": 5.0}

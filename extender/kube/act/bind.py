@@ -17,7 +17,7 @@ from functools import partial
 
 import msgspec
 
-from extender.kube.api.client import message
+from extender.kube.api.client import is_terminating, message
 from extender.kube.api.connection import Exchange, Reply
 from extender.kube.api.pipeline import Pipeline, pod_path
 from extender.kube.api.rights import missing_right
@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 BOUND = BindOutcome(BindResult.BOUND)
 GONE = BindOutcome(BindResult.LOST, "the pod is gone, or another one by now")
 DELETING = BindOutcome(BindResult.LOST, "the pod is being deleted")
+NAMESPACE_GOES = BindOutcome(BindResult.FAILED, "the pod's namespace is being deleted")
 ELSEWHERE = BindOutcome(BindResult.LOST, "the pod is already on another node")
 GATED = BindOutcome(BindResult.FAILED, "the pod has scheduling gates")
 REFUSED = BindOutcome(BindResult.FAILED, "the API server refused the binding; see our log")
@@ -172,6 +173,8 @@ class PipelinedBinder:
             self._look(errand)
         elif reply.may_pass:
             self._again(errand, reply, self._repeat)
+        elif is_terminating(status, reply.body):
+            errand.finish(NAMESPACE_GOES)
         else:
             facts = {"pod": f"{order.namespace}/{order.name}", "node": order.node, **reply.facts()}
             event(log, logging.WARNING, "binding refused", **facts)

@@ -16,9 +16,9 @@ from uuid import uuid4
 
 from cachetools import LRUCache
 
-from extender.errors import ApiError, Gone, OutOfTerm
+from extender.errors import ApiError, Gone, OutOfTerm, Terminating
 from extender.kube.api.client import MERGE, Asks
-from extender.logs import event
+from extender.logs import Seldom, event
 from extender.metrics import Metrics
 from extender.model.dialect import VERSIONS
 from extender.ports import Notice, Subject
@@ -58,6 +58,7 @@ class ApiAnnouncer:
     ) -> None:
         self._access = access
         self._metrics = metrics
+        self._seldom = Seldom(log)
         self._pace = Pace(PER_S, BURST)
         self._stopping = threading.Event()
         self._wait = wait or self._stopping.wait
@@ -95,9 +96,14 @@ class ApiAnnouncer:
                 self.say(notice)
             except OutOfTerm:
                 self._count("dropped")
+            except (Gone, Terminating) as error:
+                # Its namespace is going or gone, and whoever deleted that knows.
+                self._count("gone")
+                event(log, logging.DEBUG, "event not written", why=str(error))
             except ApiError as error:
                 self._count("failed")
-                event(log, logging.WARNING, "event not written", why=str(error))
+                why, status = str(error), error.status
+                self._seldom.event(logging.WARNING, "event not written", status, why=why)
             except Exception:
                 self._count("failed")
                 log.exception("event not written")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future
 
-from extender.errors import ApiError, Gone, OutOfTerm
+from extender.errors import ApiError, Gone, OutOfTerm, Terminating
 from extender.kube.api.client import PacedCalls, is_another
 from extender.kube.api.pipeline import pod_path
 from extender.kube.decode import pods
@@ -122,6 +122,8 @@ class ApiEvictor(PacedCalls):
             )
         except Gone:
             return _GONE, True
+        except Terminating:
+            return _LEAVING, True  # like everybody in a namespace that is being deleted
         except OutOfTerm:
             raise
         except ApiError as error:

@@ -17,7 +17,7 @@ import msgspec
 
 from extender.kube.api.connection import Exchange, Reply
 from extender.kube.api.pipeline import MERGE_PATCH, Pipeline, pod_path
-from extender.logs import event
+from extender.logs import Seldom
 from extender.model.pod import PodUid
 from extender.ports import Mandate, OpenMandate, WakeOrder
 from extender.timing.clock import Pace
@@ -55,6 +55,7 @@ class PipelinedWaker:
         self._pace = Pace(per_s, burst, pipeline.loop.time)
         self._chance = chance
         self._moment = moment
+        self._seldom = Seldom(log)
         #: Orders that wait for their turn, or for the answer to an older one.
         self._queued: dict[PodUid, tuple[WakeOrder, int]] = {}
         self._under_way: set[PodUid] = set()
@@ -112,7 +113,8 @@ class PipelinedWaker:
             self._retry_later(order, term, attempt, reply)
         else:
             pod = f"{order.namespace}/{order.name}"
-            event(log, logging.WARNING, "pod not woken", pod=pod, **reply.facts())
+            facts = {"pod": pod, "answer": reply.answer}
+            self._seldom.event(logging.WARNING, "pod not woken", reply.status, **facts)
 
     def _retry_later(self, order: WakeOrder, term: int, attempt: int, reply: Reply) -> None:
         if reply.status == 401:

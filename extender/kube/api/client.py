@@ -12,7 +12,15 @@ from urllib.parse import urlencode
 import msgspec
 import urllib3
 
-from extender.errors import ApiError, ExtenderError, Forbidden, Gone, OutOfTerm, Unreachable
+from extender.errors import (
+    ApiError,
+    ExtenderError,
+    Forbidden,
+    Gone,
+    OutOfTerm,
+    Terminating,
+    Unreachable,
+)
 from extender.kube.api.kubeconfig import Endpoint, read
 from extender.kube.api.rights import MissingRights, missing_right
 from extender.leadership.term import InTerm
@@ -241,8 +249,13 @@ def refusal(method: str, path: str, status: int, body: bytes) -> ApiError:
     said = message(body)
     if status == 403 and (right := missing_right(said)):
         return Forbidden(f"{method} {path}: {status}: {right}", status=status)
-    kind = Gone if status == 404 else ApiError
+    kind = Gone if status == 404 else Terminating if is_terminating(status, body) else ApiError
     return kind(f"{method} {path}: {status}: {said}", status=status)
+
+
+def is_terminating(status: int, body: bytes) -> bool:
+    """Ask whether something was refused because its namespace is being deleted."""
+    return status == 403 and b'"NamespaceTerminating"' in body
 
 
 def is_another(error: ApiError) -> bool:

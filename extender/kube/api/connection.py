@@ -33,9 +33,14 @@ class Reply(NamedTuple):
         """
         return self.status >= 500 or self.status in (0, 401, 408, 429)
 
+    @property
+    def answer(self) -> str:
+        """Give the beginning of what was said, for a log."""
+        return self.body[:300].decode(errors="replace")
+
     def facts(self) -> dict[str, object]:
         """Give what a log should say of a refusal."""
-        return {"status": self.status, "answer": self.body[:300].decode(errors="replace")}
+        return {"status": self.status, "answer": self.answer}
 
 
 UNSENT = Reply(0, sent=False)

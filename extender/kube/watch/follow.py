@@ -21,6 +21,7 @@ from extender.errors import ApiError, ExtenderError, Gone, Unreachable
 from extender.kube.api.client import Access
 from extender.kube.decode.watched import Resource, resources
 from extender.kube.watch.progress import Heard, Mode, Progress, Request, Signal, Step, lines
+from extender.kube.watch.pulse import EVERY_S, Pulse
 from extender.logs import event
 from extender.ports import Clock
 from extender.timing.pause import Pause, spread
@@ -29,6 +30,8 @@ log = logging.getLogger(__name__)
 
 #: A watch that brings nothing, not even a bookmark, for this long is taken for dead.
 SILENCE_S = 75.0
+#: A watch answers at once that it begins; one that does not was sent into nowhere.
+OPENING_S = 20.0
 #: Watches end by themselves by then, so that load finds its way to new servers.
 WATCH_S = 540
 #: How often we look whether a resource that was not installed is there now.
@@ -61,8 +64,10 @@ class Watches:
         streaming: bool = True,
         absent_s: float = ABSENT_S,
         silence_s: float = SILENCE_S,
+        pulse_s: float = EVERY_S,
     ) -> None:
         self._cluster = cluster
+        self._pulse = Pulse(access, cluster.freshness, clock, self.reopen, every_s=pulse_s)
         self._followers = [
             Follower(resource, access, cluster, clock, streaming, absent_s, silence_s)
             for resource in resources(schedulers, node_labels, exempt)
@@ -73,9 +78,16 @@ class Watches:
         self._cluster.require_namespaces()
         for follower in self._followers:
             follower.start()
+        self._pulse.start()
+
+    def reopen(self) -> None:
+        """Hear that the API server was mute: begin every watch anew that has not spoken since."""
+        for follower in self._followers:
+            follower.reopen()
 
     def stop(self) -> None:
         """Hang up and wait for all threads to end."""
+        self._pulse.stop()
         for follower in self._followers:
             follower.stop()
         for follower in self._followers:
@@ -108,6 +120,10 @@ class Follower:
         #: In a row, and a list in between does not count.
         self._forbidden = 0
         self._stopping = threading.Event()
+        #: Ends whatever pause we are in.
+        self._hurry = threading.Event()
+        #: We hung up ourselves, so that the watch is begun anew.
+        self._is_reopening = False
         self._response: urllib3.BaseHTTPResponse | None = None
         self._was_listed = False
         self._thread = threading.Thread(
@@ -122,6 +138,19 @@ class Follower:
     def stop(self) -> None:
         """Hang up and end."""
         self._stopping.set()
+        self._hurry.set()
+        self._hang_up()
+
+    def reopen(self) -> None:
+        """Ask again at once, over another connection, unless the one we have is known to live."""
+        if not self._cluster.freshness.is_suspect(self._resource.name):
+            return
+        self._failures = 0
+        self._is_reopening = True
+        self._hurry.set()
+        self._hang_up()
+
+    def _hang_up(self) -> None:
         response = self._response
         if response is not None:
             with suppress(OSError, ValueError, RuntimeError):  # it was closed already
@@ -145,7 +174,10 @@ class Follower:
         try:
             self._follow()
         except ApiError as error:
-            if not self._stopping.is_set():
+            if self._is_reopening:
+                self._is_reopening = False
+                event(log, logging.INFO, "watch begun anew", resource=self._resource.name)
+            elif not self._stopping.is_set():
                 self._recover(error)
 
     def _follow(self) -> None:
@@ -163,15 +195,18 @@ class Follower:
         return self._progress.next_request(int(spread(WATCH_S, self._chance())))
 
     def _open(self, request: Request) -> urllib3.BaseHTTPResponse:
-        path = self._resource.path
-        response = self._access.open("GET", path, query=request.query, read_s=self._silence_s)
+        path, is_page = self._resource.path, request.mode is Mode.PAGE
+        read_s = self._silence_s if is_page else min(OPENING_S, self._silence_s)
+        response = self._access.open("GET", path, query=request.query, read_s=read_s)
         self._response = response
         if self._stopping.is_set():  # `stop` came before it could know of this response
             response.close()
             raise Unreachable("stopped")
         if response.status == 200:
             self._alive()
-            if request.mode is not Mode.PAGE:
+            self._is_reopening = False
+            if not is_page:
+                _wait_longer(response, self._silence_s)
                 self._forbidden = 0
                 self._cluster.freshness.followed(self._resource.name)
             return response
@@ -277,7 +312,7 @@ class Follower:
         self._cluster.replace(codec.kind, (), codec.dialect)
         self._cluster.freshness.listed(name, self._clock.monotonic())
         event(log, logging.DEBUG, "done without", resource=name, error=str(error))
-        self._stopping.wait(spread(self._absent_s, self._chance()))
+        self._pause(spread(self._absent_s, self._chance()))
 
     def _renew(self) -> None:
         try:
@@ -287,7 +322,12 @@ class Follower:
 
     def _wait_before_retry(self) -> None:
         self._failures += 1
-        self._stopping.wait(_PAUSE.after(self._failures, self._chance()))
+        self._pause(_PAUSE.after(self._failures, self._chance()))
+
+    def _pause(self, seconds: float) -> None:
+        self._hurry.wait(seconds)
+        if not self._stopping.is_set():
+            self._hurry.clear()
 
 
 class _Kind(msgspec.Struct):
@@ -306,6 +346,13 @@ def _kinds(body: bytes) -> set[str]:
         return {each.name for each in _decode_kinds(body).resources}
     except msgspec.DecodeError as error:
         raise ApiError(f"the answer is no list of kinds: {error}") from error
+
+
+def _wait_longer(response: urllib3.BaseHTTPResponse, seconds: float) -> None:
+    """Let an answer that has begun be silent for so long, which a bookmark interrupts."""
+    connection = response.connection
+    if isinstance(connection, urllib3.connection.HTTPConnection) and connection.sock is not None:
+        connection.sock.settimeout(seconds)
 
 
 def _body(response: urllib3.BaseHTTPResponse) -> bytes:

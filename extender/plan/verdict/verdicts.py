@@ -75,6 +75,8 @@ class Verdicts:
     def _why_not_considered(self, gang: Gang) -> Problem:
         if gang.problem is not None:
             return gang.problem
+        if has_ended(gang):
+            return Problem(Reason.COMPLETED, _ended(gang))
         if gang.queue not in self._session.queues:
             message = f"queue {gang.queue} does not exist; create it or name another"
             return Problem(Reason.QUEUE_NOT_FOUND, message)
@@ -93,6 +95,8 @@ class Verdicts:
         return _incomplete(gang)
 
     def _reason(self, gang: GangState) -> Problem:
+        if has_ended(gang.gang):
+            return Problem(Reason.COMPLETED, _ended(gang.gang))
         if _runs(gang.gang):
             return Problem(Reason.RUNNING, _running(gang.gang))
         if gang.gang.placeholders:
@@ -309,8 +313,23 @@ def _standing(gang: Gang, reason: Reason) -> Standing:
         return Standing.INVALID
     if reason is Reason.RUNNING:
         return Standing.RUNNING
+    if reason is Reason.COMPLETED:
+        return Standing.FINISHED
     may_start = reason in (Reason.ADMITTED, Reason.EXEMPT)
     return Standing.ADMITTED if may_start else Standing.WAITING
+
+
+def has_ended(gang: Gang) -> bool:
+    """Ask whether there were enough members, and none of them will do anything any more."""
+    by_status = gang.by_status
+    ended = sum(len(by_status.get(status, ())) for status in FINISHED_SET)
+    return 0 < ended == len(gang.pods) and ended >= gang.group.min_member
+
+
+def _ended(gang: Gang) -> str:
+    failed, number = len(gang.by_status.get(Status.FAILED, ())), len(gang.pods)
+    who = "its member has" if number == 1 else f"all {number} members have"
+    return f"{who} ended, {failed} of them failed" if failed else f"{who} succeeded"
 
 
 def _runs(gang: Gang) -> bool:

@@ -192,6 +192,18 @@ def test_a_right_that_we_lack_is_named_to_whoever_waits_and_remembered():
     run(story)
 
 
+def test_a_namespace_that_is_being_deleted_takes_no_binding_and_that_is_no_warning(caplog):
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+        server.cause = "NamespaceTerminating"
+        server.script.append(403)
+
+        assert await outcomes(binder, order("w-0")) == [bind.NAMESPACE_GOES]
+
+    run(story)
+    assert caplog.records == []
+
+
 def test_a_conflict_in_passing_is_tried_again():
     async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
         server.add_pod("w-0")

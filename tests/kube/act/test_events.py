@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
+import pytest
+
 from extender.kube.act.events import TALKATIVE, ApiAnnouncer
 from extender.kube.api.client import Access
 from extender.metrics import Metrics
 from extender.model.dialect import VOLCANO
 from extender.ports import Notice, Subject
 from tests.evictions.scene import NOW
-from tests.kube.api_double import ApiDouble
+from tests.kube.api_double import TERMINATING, Answer, ApiDouble
 
 EVENTS = "/api/v1/namespaces/a/events"
 TRAIN = Subject(kind="PodGroup", dialect=VOLCANO, namespace="a", name="train", uid="u1")
@@ -106,3 +108,33 @@ def test_announcing_does_not_wait_and_a_refusal_does_not_end_the_thread() -> Non
         metrics.status_writes.labels("Event", word)._value.get() for word in ("failed", "written")
     ]
     assert outcomes == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "answer", [TERMINATING, (404, {"message": 'namespaces "a" not found'})], ids=["going", "gone"]
+)
+def test_what_cannot_be_said_in_a_namespace_that_goes_away_is_counted_and_no_warning(
+    answer: Answer, caplog: pytest.LogCaptureFixture
+) -> None:
+    metrics = Metrics()
+    speaker = announcer(ApiDouble({f"POST {EVENTS}": [answer]}), metrics)
+    speaker.announce(NOTICE)
+    speaker.start()
+    speaker.finish()
+
+    assert metrics.status_writes.labels("Event", "gone")._value.get() == 1
+    assert caplog.records == []
+
+
+def test_a_hundred_events_refused_for_one_reason_are_one_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    metrics = Metrics()
+    speaker = announcer(ApiDouble({f"POST {EVENTS}": [(500, {"message": "no"})]}), metrics)
+    for number in range(100):
+        speaker.announce(replace(NOTICE, subject=replace(TRAIN, uid=f"u{number}")))
+    speaker.start()
+    speaker.finish()
+
+    assert metrics.status_writes.labels("Event", "failed")._value.get() == 100
+    assert [record.message for record in caplog.records] == ["event not written"]

@@ -10,7 +10,7 @@ from extender.kube.act.evict import ApiEvictor
 from extender.kube.api.client import Access
 from extender.model.pod import PodUid
 from extender.ports import EvictOrder, EvictOutcome, EvictResult
-from tests.kube.api_double import Answer, ApiDouble
+from tests.kube.api_double import TERMINATING, Answer, ApiDouble
 
 POD = "/api/v1/namespaces/a/pods/old-0"
 ORDER = EvictOrder(uid=PodUid("uid-0"), namespace="a", name="old-0", why="for a/needy")
@@ -134,3 +134,13 @@ def test_nobody_is_asked_any_more_once_we_are_stopping() -> None:
 
     assert evictor.evict([ORDER])[0].cancelled()
     assert api.asked == []
+
+
+def test_a_pod_whose_namespace_is_being_deleted_leaves_anyway(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    outcome, api, _ = evict(evict=[TERMINATING])
+
+    assert outcome.result is EvictResult.LEAVING
+    assert len(conditions(api)) == 1
+    assert caplog.records == []

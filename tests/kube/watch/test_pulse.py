@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from extender.kube.api.client import Access
+from extender.kube.api.kubeconfig import Endpoint
+from extender.kube.watch.pulse import PATH, Pulse
+from extender.timing.clock import SystemClock
+from extender.timing.freshness import Freshness
+from tests.kube import json_objects as make
+from tests.kube.watch.test_follow import LONG_S, watching
+from tests.kube.watched_api import GROUPS, PODS, WatchedApi
+
+
+@pytest.fixture
+def api() -> Iterator[WatchedApi]:
+    with WatchedApi() as made:
+        yield made
+
+
+@contextmanager
+def felt(access: Access, freshness: Freshness) -> Iterator[threading.Event]:
+    """A pulse that is taken quickly; gives the word that it came back."""
+    returned = threading.Event()
+    pulse = Pulse(
+        access,
+        freshness,
+        SystemClock(),
+        returned.set,
+        every_s=0.01,
+        again_s=0.01,
+        patience_s=0.05,
+    )
+    pulse.start()
+    try:
+        yield returned
+    finally:
+        pulse.stop()
+
+
+def until(holds: Callable[[], object]) -> None:
+    deadline, pause = time.monotonic() + LONG_S, threading.Event()
+    while not holds():
+        assert time.monotonic() < deadline, "it never came to be"
+        pause.wait(0.005)
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 500])
+def test_any_answer_is_a_sign_of_life(api: WatchedApi, status: int) -> None:
+    api.refusals[PATH] = [status] * 10_000
+    freshness = Freshness(mute_s=LONG_S)
+    with felt(api.access(), freshness) as returned:
+        until(lambda: len(api.asked(PATH)) > 3)
+
+    assert freshness.complaints(SystemClock().monotonic()) == []
+    assert not returned.is_set()
+
+
+def test_a_server_that_takes_calls_and_answers_none_is_named_with_the_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    freshness = Freshness(mute_s=0.2)
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as mute:
+        access = Access(Endpoint(host="127.0.0.1", port=mute.getsockname()[1]))
+        with felt(access, freshness):
+            until(lambda: "timed out" in " ".join(freshness.complaints(time.monotonic())))
+            until(lambda: "API server does not answer" in caplog.text)
+
+    assert sum(record.levelno == logging.ERROR for record in caplog.records) == 1
+
+
+def test_its_return_is_told_once(api: WatchedApi, caplog: pytest.LogCaptureFixture) -> None:
+    freshness = Freshness(mute_s=LONG_S)
+    with felt(api.access(), freshness) as returned:
+        until(lambda: len(api.asked(PATH)) > 1)
+        freshness.expect_pulse(time.monotonic() - 100)
+        assert returned.wait(LONG_S)
+        asked = len(api.asked(PATH))
+        until(lambda: len(api.asked(PATH)) > asked + 3)
+
+    assert caplog.text.count("API server answers again") == 1
+
+
+def test_after_a_silence_every_watch_is_begun_anew_where_it_was(api: WatchedApi) -> None:
+    with watching(api, pulse_s=0.01, absent_s=1000.0) as watched:
+        watched.ready()
+        before = {path: len(api.asked(path)) for path in (PODS, GROUPS)}
+        long_ago = time.monotonic() - 100
+        for name in watched.cluster.freshness.silence(0.0).keys() - {"API server"}:
+            watched.cluster.freshness.heard(name, long_ago)
+        watched.cluster.freshness.expect_pulse(long_ago)
+        # Also what is not installed is asked for again at once, and not after its long pause.
+        watched.until(lambda: all(len(api.asked(path)) > count for path, count in before.items()))
+        watched.ready()
+        api.put(PODS, make.pod("p"))
+        watched.until(lambda: watched.has_pod("p"))
+
+    assert len([query for query in api.asked(PODS) if "sendInitialEvents" in query]) == 1
+
+
+def test_a_watch_that_spoke_just_now_is_left_alone(api: WatchedApi) -> None:
+    with watching(api, pulse_s=0.01, absent_s=1000.0) as watched:
+        watched.ready()
+        before, freshness = len(api.asked(PODS)), watched.cluster.freshness
+        for name in freshness.silence(0.0).keys() - {"API server"}:
+            freshness.heard(name, time.monotonic() + LONG_S)
+        freshness.expect_pulse(time.monotonic() - 100)
+        asked = len(api.asked(PATH))
+        watched.until(lambda: len(api.asked(PATH)) > asked + 5)
+
+        assert watched.cluster.readiness() == []
+        assert len(api.asked(PODS)) == before
