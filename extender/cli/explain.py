@@ -10,7 +10,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from extender.cli.ask import ask, ops_url_option
+from extender.cli.ask import ask
+from extender.cli.reach.way import reached
+from extender.cli.reach.whereabouts import Whereabouts, reach_options
 from extender.cli.show import COLOURS, count, output_option, show
 from extender.errors import BadInput
 
@@ -22,9 +24,9 @@ _SHOWN = 5
 
 @click.command()
 @click.argument("gang", metavar="NAMESPACE/GANG")
-@ops_url_option
+@reach_options
 @output_option
-def explain(gang: str, ops_url: str, output: str) -> None:
+def explain(gang: str, where: Whereabouts, output: str) -> None:
     """Say why a gang waits, and what would let it start.
 
     Exit code 1 when there is no such gang.
@@ -32,7 +34,8 @@ def explain(gang: str, ops_url: str, output: str) -> None:
     namespace, slash, name = gang.partition("/")
     if not slash or not namespace or not name:
         raise BadInput(f"{gang!r} is not a gang; write it like team-a/train")
-    status, told = ask(ops_url, "gangs", namespace, name)
+    with reached(where) as address:
+        status, told = ask(address, "gangs", namespace, name)
     if status == 404:
         click.echo(f"gang-extender: {told['error']}", err=True)
         sys.exit(1)

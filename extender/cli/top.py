@@ -13,7 +13,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from extender.cli.ask import ask, ops_url_option
+from extender.cli.ask import Address, ask
+from extender.cli.reach.way import reached
+from extender.cli.reach.whereabouts import Whereabouts, reach_options
 from extender.cli.show import COLOURS
 from extender.errors import BadInput
 
@@ -26,36 +28,39 @@ _ORDER = {"invalid": 0, "waiting": 1, "admitted": 2, "running": 3}
 
 
 @click.command()
-@ops_url_option
+@reach_options
 @click.option("--once", is_flag=True, help="Print one picture and end.")
 @click.option(
     "--every-s", default=1.0, show_default=True, type=click.FloatRange(min=0.1), help="Seconds."
 )
 @click.option("--gangs", default=30, show_default=True, help="How many gangs to show.")
-def top(ops_url: str, once: bool, every_s: float, gangs: int) -> None:
+def top(where: Whereabouts, once: bool, every_s: float, gangs: int) -> None:
     """Show what queues deserve, use and want, and where gangs stand."""
     console = Console(highlight=False)
-    first = _look(ops_url)
+    with reached(where) as address:
+        first = picture(_look(address), gangs)
     if once:
-        console.print(picture(first, gangs))
+        console.print(first)
         return
-    with suppress(KeyboardInterrupt), Live(console=console, screen=True) as live:
-        for frame in frames(ops_url, gangs):
+    with suppress(KeyboardInterrupt), Live(first, console=console, screen=True) as live:
+        for frame in frames(where, gangs):
             live.update(frame)
             time.sleep(every_s)
 
 
-def frames(ops_url: str, gangs: int) -> Iterator[RenderableType]:
-    """Give one picture after the other; an extender that restarts does not end them."""
+def frames(where: Whereabouts, gangs: int) -> Iterator[RenderableType]:
+    """Give one picture after the other; an extender that restarts or moves does not end them."""
     while True:
         try:
-            yield picture(_look(ops_url), gangs)
+            with reached(where, quietly=True) as address:
+                while True:
+                    yield picture(_look(address), gangs)
         except BadInput as error:
             yield Text(str(error), style="red")
 
 
-def _look(ops_url: str) -> Document:
-    return dict(ask(ops_url, "plan")[1])
+def _look(address: Address) -> Document:
+    return dict(ask(address, "plan")[1])
 
 
 def picture(plan: Document, gangs: int = 30) -> RenderableType:
