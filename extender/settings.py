@@ -20,6 +20,8 @@ PREFIX = "GANG_EXTENDER_"
 PREFERENCES = ("nothing", "pack", "spread")
 LEASES = ("none", "own", "scheduler")
 UNLISTED = ("allow", "deny")
+#: Variables that no setting reads, but those commands that ask a running extender.
+COMMAND_LINE_VARIABLES = (f"{PREFIX}OPS_URL", f"{PREFIX}NAMESPACE")
 #: A label of DNS, as the API server wants it.
 _NAMESPACE = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -294,7 +296,7 @@ def variable(name: str) -> str:
 
 def check_environment(environment: Mapping[str, str]) -> None:
     """Refuse variables with our prefix that no setting reads."""
-    known = {variable(each.name) for each in fields(Settings)}
+    known = {variable(each.name) for each in fields(Settings)} | {*COMMAND_LINE_VARIABLES}
     for name in sorted(environment):
         if name.startswith(PREFIX) and name not in known:
             near = difflib.get_close_matches(name, known, n=1)

@@ -2,57 +2,139 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import socket
+import ssl
+import time
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-import click
 import msgspec
 import urllib3
 
 from extender.errors import BadInput
+from extender.settings import Settings
 
-DEFAULT_URL = "http://127.0.0.1:8889"
+DEFAULT_URL = f"http://{Settings().ops_listen}"
 _WAIT_S = 5.0
+#: Of the whole answer; a plan of ten thousand gangs takes a second.
+_ANSWER_S = 30.0
+#: A plan of ten thousand gangs has 10 MB, and the snapshot of a hundred thousand pods 350.
+_MOST_BYTES = 1 << 30
+_KNOCK_S = 0.5
 
 
-def ops_url_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give *command* the flag that says where the extender is."""
-    return click.option(
-        "--ops-url",
-        default=DEFAULT_URL,
-        show_default=True,
-        help="The operations port of the extender.",
-    )(command)
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where an extender is asked, and how a person calls that place."""
+
+    url: str
+    place: str = ""
+    #: The way there proves who answers, so that a certificate need not.
+    is_vouched_for: bool = False
+
+    def __str__(self) -> str:
+        return self.place or self.url
 
 
 def check(url: str, flag: str, example: str) -> str:
     """Give *url* without its last slash, or say what is wrong with it."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise BadInput(f"{flag} {url!r} is not a URL; write it like {example}")
+    wrong = BadInput(f"{flag} {url!r} is not a URL; write it like {example}")
+    try:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+            raise wrong
+    except ValueError as error:  # a port that is none, half of an IPv6 address
+        raise wrong from error
     return url.rstrip("/")
 
 
-def ask(url: str, *path: str) -> tuple[int, Any]:
-    """Give the status and the document at `/api/v1/PATH`; `BadInput` says where we looked."""
-    base = check(url, "--ops-url", DEFAULT_URL)
-    target = "/".join((base, "api/v1", *(quote(part, safe="") for part in path)))
+def is_open(url: str) -> bool:
+    """Ask whether anybody listens at *url*."""
+    parts = urlsplit(url)
     try:
-        with urllib3.PoolManager(retries=False, timeout=_WAIT_S) as http:
-            answer = http.request("GET", target)
-        document = msgspec.json.decode(answer.data)
+        with socket.create_connection((parts.hostname, parts.port or 80), _KNOCK_S):
+            return True
+    except OSError:
+        return False
+
+
+def ask(address: Address | str, *path: str) -> tuple[int, Any]:
+    """Give the status and the document at `/api/v1/PATH`; `BadInput` says where we looked.
+
+    The status is 200, or 404 with a document whose `error` is a sentence.
+    """
+    if isinstance(address, str):
+        address = Address(check(address, "--ops-url", DEFAULT_URL))
+    target = "/".join((address.url, "api/v1", *(quote(part, safe="") for part in path)))
+    try:
+        with _http(address) as http:
+            answer = http.request("GET", target, redirect=False, preload_content=False)
+            body = _body(answer, address)
     except urllib3.exceptions.SSLError as error:
-        raise BadInput(
-            f"what answers at {url} shows no certificate that is trusted here; let the variable"
-            " SSL_CERT_FILE name the file of its CA"
-        ) from error
+        raise BadInput(_about_tls(error, address)) from error
+    except urllib3.exceptions.LocationValueError as error:
+        raise BadInput(f"{address} is not a URL: {error}") from error
+    except urllib3.exceptions.ProtocolError as error:
+        raise BadInput(_about_protocol(error, address)) from error
     except urllib3.exceptions.HTTPError as error:
         raise BadInput(
-            f"no extender answers at {url}; forward its port, or name another with --ops-url"
+            f"no extender answers at {address}; forward its port, or name another with --ops-url"
         ) from error
-    except msgspec.DecodeError as error:
-        raise BadInput(f"what answers at {url} is not an extender") from error
-    if answer.status == 503 and isinstance(document, dict):
-        raise BadInput(f"the extender at {url} cannot tell: {document.get('error')}")
-    return answer.status, document
+    return answer.status, _document(answer.status, body, address)
+
+
+def _http(address: Address) -> urllib3.PoolManager:
+    if not address.is_vouched_for:
+        return urllib3.PoolManager(retries=False, timeout=_WAIT_S)
+    trusting = ssl.create_default_context()
+    trusting.check_hostname = False
+    trusting.verify_mode = ssl.CERT_NONE
+    return urllib3.PoolManager(retries=False, timeout=_WAIT_S, ssl_context=trusting)
+
+
+def _body(answer: urllib3.BaseHTTPResponse, address: Address) -> bytes:
+    """Read the answer, but not for ever: something else may listen there."""
+    body, until = bytearray(), time.monotonic() + _ANSWER_S
+    while chunk := answer.read1(1 << 20):
+        body += chunk
+        if len(body) > _MOST_BYTES or time.monotonic() > until:
+            raise BadInput(f"what answers at {address} does not come to an end")
+    return bytes(body)
+
+
+def _document(status: int, body: bytes, address: Address) -> Any:
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        found = None
+    if status == 200 and isinstance(found, dict | list):
+        return found
+    if isinstance(found, dict) and isinstance(found.get("error"), str):
+        if status == 404:
+            return found
+        if status == 503:
+            raise BadInput(f"the extender at {address} cannot tell: {found['error']}")
+    if isinstance(found, dict) and "Error" in found:
+        raise BadInput(
+            f"{address} is the port of the hooks; ask the operations port, {DEFAULT_URL} by default"
+        )
+    raise BadInput(f"what answers at {address} is not an extender")
+
+
+def _about_tls(error: urllib3.exceptions.SSLError, address: Address) -> str:
+    if isinstance(error.args[0] if error.args else None, ssl.SSLCertVerificationError):
+        return (
+            f"what answers at {address} shows no certificate that is trusted here; let the variable"
+            " SSL_CERT_FILE name the file of its CA"
+        )
+    return f"what answers at {address} does not speak TLS as we do; is it plain http?"
+
+
+def _about_protocol(error: Exception, address: Address) -> str:
+    if "reset" in str(error) or "aborted" in str(error) or "broken" in str(error).lower():
+        return (
+            f"no extender answers at {address}: the connection broke off; if it speaks TLS, write"
+            " https"
+        )
+    return f"what answers at {address} does not speak plain HTTP; if it speaks TLS, write https"

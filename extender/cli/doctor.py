@@ -9,7 +9,9 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from extender.cli.ask import ask, ops_url_option
+from extender.cli.ask import Address, ask
+from extender.cli.reach.way import reached
+from extender.cli.reach.whereabouts import Whereabouts, reach_options
 from extender.cli.show import count, output_option, show
 from extender.errors import BadInput
 
@@ -17,23 +19,24 @@ Document = dict[str, Any]
 
 
 @click.command()
-@ops_url_option
+@reach_options
 @output_option
-def doctor(ops_url: str, output: str) -> None:
+def doctor(where: Whereabouts, output: str) -> None:
     """Name queues, namespaces and policies that make no sense as they are written.
 
     Exit code 0 when there are none, 1 when there are, 2 when nobody can be asked.
     """
-    status, found = ask(ops_url, "findings")
-    if status != 200:
-        raise BadInput(_complaint(found, ops_url))
+    with reached(where) as address:
+        status, found = ask(address, "findings")
+        if status != 200:
+            raise BadInput(_complaint(found, address))
     show(found, output, lambda: Console(highlight=False, soft_wrap=True).print(page(found)))
     sys.exit(1 if found else 0)
 
 
-def _complaint(answer: Any, ops_url: str) -> str:
+def _complaint(answer: Any, address: Address) -> str:
     said = answer.get("error") if isinstance(answer, dict) else None
-    return str(said or f"what answers at {ops_url} knows no findings; is it of this version?")
+    return str(said or f"what answers at {address} knows no findings; is it of this version?")
 
 
 def page(found: list[Document]) -> Text:

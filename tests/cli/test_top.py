@@ -8,6 +8,9 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console, RenderableType
 
+from extender.cli.live.filters import Filter
+from extender.cli.printed.terminal import Terminal
+from extender.cli.reach.whereabouts import Whereabouts
 from extender.cli.top import frames, top
 from extender.model.pod import Status
 from extender.model.reason import Reason
@@ -112,7 +115,7 @@ def test_a_long_list_is_cut_and_counted(ops_url: str) -> None:
 
 
 def test_the_live_picture_follows_the_plan(ops_url: str, journal: Journal) -> None:
-    pictures = frames(ops_url, gangs=10)
+    pictures = frames(Whereabouts(ops_url=ops_url), Filter(), 10, Terminal())
     before = seen(next(pictures))
     journal.note(snapshot(), plan(generation=10))
     after = seen(next(pictures))
@@ -122,7 +125,7 @@ def test_the_live_picture_follows_the_plan(ops_url: str, journal: Journal) -> No
 
 
 def test_the_live_picture_survives_a_restart_of_the_extender() -> None:
-    pictures = frames("http://127.0.0.1:1", gangs=10)
+    pictures = frames(Whereabouts(ops_url="http://127.0.0.1:1"), Filter(), 10, Terminal())
 
     assert [seen(next(pictures)).strip() for _ in range(2)] == [
         "no extender answers at http://127.0.0.1:1; forward its port, or name another with"

@@ -1,0 +1,1 @@
+"""Where the extender is: where somebody says, or in the cluster that kubectl would ask."""
