@@ -111,6 +111,8 @@ def code(seen: Seen, caught: list[Caught]) -> int:
 def document(seen: Seen, caught: list[Caught]) -> Document:
     """Give it for a program."""
     return {
+        "apiVersion": "gang-extender.io/v1",
+        "kind": "Diagnosis",
         "found": [
             {
                 "name": each.trap.name,

@@ -74,6 +74,7 @@ def test_programs_read_the_same_as_json(bad: Path) -> None:
 
     assert result.exit_code == 1
     told = json.loads(result.stdout)
+    assert (told["apiVersion"], told["kind"]) == ("gang-extender.io/v1", "Diagnosis")
     assert told["not_looked_at"] == []
     assert [(each["name"], each["severity"]) for each in told["found"]] == [
         ("IgnorableBind", "trap"),

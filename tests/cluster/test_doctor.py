@@ -85,7 +85,8 @@ class Patient:
         return [each["name"] for each in told["found"]]
 
     def is_well(self) -> bool:
-        return self.ask() == (0, {"found": [], "not_looked_at": []})
+        code, told = self.ask()
+        return (code, told["found"], told["not_looked_at"]) == (0, [], [])
 
     def object(self, resource: str, name: str, namespace: str | None = None) -> Object:
         return self.plane.api.get(resource, name, namespace)
@@ -503,12 +504,12 @@ def _expired_files(patient: Patient) -> Iterator[None]:
     folder = patient.plane.folder / "spoilt"
     patient.made.shell.type(f"gang-extender certificates --directory {folder} --force")
     files = (
-        f"--tls-cert-file={folder / 'tls.crt'}",
-        f"--tls-private-key-file={folder / 'tls.key'}",
+        f"--tls-cert-file={folder / 'server.crt'}",
+        f"--tls-private-key-file={folder / 'server.key'}",
         f"--client-ca-file={folder / 'ca.crt'}",
     )
     with patient.plane.extender(*files, "--scheduler-name=nobodys") as extender:
-        (folder / "tls.crt").write_text("none")
+        (folder / "server.crt").write_text("none")
         with as_asked(patient, ops_url=extender.ops_url):
             yield
 

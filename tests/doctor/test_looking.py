@@ -366,6 +366,8 @@ def test_arguments_that_serve_refuses_are_refused(words: list[str], sentence: st
         (None, "cannot be read: No such file or directory"),
         (b"\xff\xfe", "is not text"),
         (b"a: [", "is not YAML: while parsing"),
+        (b"[" * 5000 + b"]" * 5000, "is not YAML: it is nested too deeply"),
+        (b"\x00\x01", "is not YAML: unacceptable character"),
         (b"", "is not a KubeSchedulerConfiguration"),
         (b"kind: Deployment", "is not a KubeSchedulerConfiguration"),
         (

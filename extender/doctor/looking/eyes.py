@@ -67,7 +67,7 @@ class Eyes:
             return None if answer is None else ABSENT
         try:
             found: Document = msgspec.json.decode(answer, type=dict)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             self.miss(what, f"what answers {path} is not a Kubernetes API server")
             return None
         return found

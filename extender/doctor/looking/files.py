@@ -27,10 +27,9 @@ def configuration(path: Path) -> Document:
         raise BadInput(f"--scheduler-config {path} is not text") from error
     try:
         document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise BadInput(
-            f"--scheduler-config {path} is not YAML: {' '.join(str(error).split())}"
-        ) from error
+    except (yaml.YAMLError, RecursionError) as error:
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise BadInput(f"--scheduler-config {path} is not YAML: {' '.join(why.split())}") from error
     return entries.check(document, f"--scheduler-config {path}")
 
 

@@ -147,7 +147,7 @@ def configurations(eyes: Eyes, found: list[Found]) -> Iterator[SchedulerConfig]:
         elif (text := mounted(eyes, each.pod, each.scheduler, path, home)) is not None:
             try:
                 document = entries.check(yaml.safe_load(text), where)
-            except (BadInput, yaml.YAMLError) as error:
+            except (BadInput, yaml.YAMLError, RecursionError) as error:
                 eyes.miss(where, " ".join(str(error).split()))
                 continue
             settings = each.installed.settings
