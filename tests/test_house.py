@@ -28,6 +28,7 @@ _OTHER_SOCKETS = {
     "server.py": "hands the listening socket over",
     "embedded.py": "listens, and asks our own operations port",
     "cli/ask.py": "asks our own operations port",
+    "doctor/looking/eyes.py": "knows how a request to the API server fails; kube/api sends it",
     "sim/scheduler.py": "asks our own hooks, in place of kube-scheduler",
 }
 

@@ -12,6 +12,8 @@ from urllib.parse import quote, urlsplit
 import msgspec
 import urllib3
 
+from extender.doctor.looking.eyes import ahead
+from extender.doctor.looking.pages import Page
 from extender.errors import BadInput
 from extender.settings import Settings
 
@@ -66,11 +68,18 @@ def ask(address: Address | str, *path: str) -> tuple[int, Any]:
     """
     if isinstance(address, str):
         address = Address(check(address, "--ops-url", DEFAULT_URL))
-    target = "/".join((address.url, "api/v1", *(quote(part, safe="") for part in path)))
+    answer = read(address, "/".join(("/api/v1", *(quote(part, safe="") for part in path))))
+    return answer.status, _document(answer.status, answer.body, address)
+
+
+def read(address: Address, path: str) -> Page:
+    """Give the page at *path* whatever it says; `BadInput` says where we looked."""
     try:
         with _http(address) as http:
-            answer = http.request("GET", target, redirect=False, preload_content=False)
-            body = _body(answer, address)
+            before = time.time()
+            answer = http.request("GET", address.url + path, redirect=False, preload_content=False)
+            ahead_s = ahead(answer.headers.get("date"), before, time.time())
+            return Page(answer.status, _body(answer, address), ahead_s)
     except urllib3.exceptions.SSLError as error:
         raise BadInput(_about_tls(error, address)) from error
     except urllib3.exceptions.LocationValueError as error:
@@ -81,7 +90,6 @@ def ask(address: Address | str, *path: str) -> tuple[int, Any]:
         raise BadInput(
             f"no extender answers at {address}; forward its port, or name another with --ops-url"
         ) from error
-    return answer.status, _document(answer.status, body, address)
 
 
 def _http(address: Address) -> urllib3.PoolManager:

@@ -1,50 +1,153 @@
-"""`gang-extender doctor`: what makes no sense as it is written, with the mend."""
+"""`gang-extender doctor`: every trap that is set, what it means, and the mend."""
 
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 from rich.text import Text
 
-from extender.cli.ask import Address, ask
+from extender.cli.ask import read
+from extender.cli.reach import kubeconfig
 from extender.cli.reach.way import reached
 from extender.cli.reach.whereabouts import Whereabouts, reach_options
 from extender.cli.show import count, output_option, show
+from extender.doctor.looking import files
+from extender.doctor.looking.everywhere import Wanted, look
+from extender.doctor.looking.pages import Read
+from extender.doctor.seen import Seen
+from extender.doctor.trap import Caught, Severity
+from extender.doctor.traps.everything import catch
 from extender.errors import BadInput
+from extender.kube.api.client import Access
 
 Document = dict[str, Any]
+_FILE = click.Path(path_type=Path)
+_COLOURS = {Severity.TRAP: "red", Severity.HINT: "yellow"}
 
 
 @click.command()
 @reach_options
+@click.option(
+    "--scheduler-config",
+    "scheduler_configs",
+    multiple=True,
+    type=_FILE,
+    metavar="FILE",
+    help="A KubeSchedulerConfiguration to look at: that of the cluster's own kube-scheduler is a"
+    " file of its nodes. Those that our manifests install are found. May be repeated.",
+)
+@click.option(
+    "--ca-file",
+    type=_FILE,
+    metavar="FILE",
+    help="A copy of the caFile of kube-scheduler, where that is not on this machine.",
+)
+@click.option(
+    "--cert-file",
+    type=_FILE,
+    metavar="FILE",
+    help="A copy of the certFile of kube-scheduler, where that is not on this machine.",
+)
+@click.option("--offline", is_flag=True, help="Look at no cluster: only at what other flags name.")
 @output_option
-def doctor(where: Whereabouts, output: str) -> None:
-    """Name queues, namespaces and policies that make no sense as they are written.
+def doctor(
+    where: Whereabouts,
+    scheduler_configs: tuple[Path, ...],
+    ca_file: Path | None,
+    cert_file: Path | None,
+    offline: bool,
+    output: str,
+) -> None:
+    """Name every trap that is set, in a live cluster and in kube-scheduler's configuration.
 
-    Exit code 0 when there are none, 1 when there are, 2 when nobody can be asked.
+    Nothing is changed. Exit code 0 when all was looked at and nothing but hints was found, 1 when
+    there are traps, 2 when there are none in what could be looked at, but not all could.
     """
-    with reached(where) as address:
-        status, found = ask(address, "findings")
-        if status != 200:
-            raise BadInput(_complaint(found, address))
-    show(found, output, lambda: Console(highlight=False, soft_wrap=True).print(page(found)))
-    sys.exit(1 if found else 0)
+    if offline and not (scheduler_configs or where.ops_url):
+        raise BadInput("--offline leaves nothing to look at; name --scheduler-config or --ops-url")
+    documents = [(path, files.configuration(path)) for path in scheduler_configs]
+    # A file by itself is looked at also where no cluster is known.
+    away = offline or bool(documents and not where.names_a_cluster and not kubeconfig.is_there())
+    with ExitStack() as ways:
+        seen = look(
+            Wanted(
+                access=None if away else partial(Access.load, where.kubeconfig, where.context),
+                namespace=where.namespace,
+                configurations=documents,
+                ca_file=ca_file,
+                cert_file=cert_file,
+                ops=None if away and not where.ops_url else partial(_way, ways, where),
+            )
+        )
+    if not (seen.is_cluster or seen.configurations or seen.said):
+        raise BadInput("; ".join(f"{each.what}: {each.why}" for each in seen.unseen))
+    caught = catch(seen)
+    show(
+        document(seen, caught),
+        output,
+        lambda: Console(highlight=False, soft_wrap=True).print(page(seen, caught)),
+    )
+    sys.exit(code(seen, caught))
 
 
-def _complaint(answer: Any, address: Address) -> str:
-    said = answer.get("error") if isinstance(answer, dict) else None
-    return str(said or f"what answers at {address} knows no findings; is it of this version?")
+def _way(ways: ExitStack, where: Whereabouts) -> tuple[Read, str]:
+    address = ways.enter_context(reached(where, quietly=True))
+    return partial(read, address), str(address)
 
 
-def page(found: list[Document]) -> Text:
-    """Write a line per finding."""
+def code(seen: Seen, caught: list[Caught]) -> int:
+    """Give the exit code: traps count more than what was not seen, and hints not at all."""
+    if any(each.trap.severity is Severity.TRAP for each in caught):
+        return 1
+    return 2 if seen.unseen else 0
+
+
+def document(seen: Seen, caught: list[Caught]) -> Document:
+    """Give it for a program."""
+    return {
+        "apiVersion": "gang-extender.io/v1",
+        "kind": "Diagnosis",
+        "found": [
+            {
+                "name": each.trap.name,
+                "severity": each.trap.severity.value,
+                "where": each.where,
+                "seen": each.seen,
+                "meaning": each.trap.meaning,
+                "mend": each.mend,
+            }
+            for each in caught
+        ],
+        "not_looked_at": [{"what": each.what, "why": each.why} for each in seen.unseen],
+    }
+
+
+def page(seen: Seen, caught: list[Caught]) -> Text:
+    """Write a paragraph for each trap, then what was not looked at."""
     text = Text()
-    for each in found:
-        text.append(f"{each['kind']}/{each['name']}", style="bold")
-        text.append(f"  {each['reason']}", style="red")
-        text.append(f"  {each['message']}\n")
-    said = f"{count(len(found), 'finding')}" if found else "nothing found: all means what it says"
-    return text.append(said, style="dim")
+    for each in caught:
+        text.append(each.trap.name, style=f"bold {_COLOURS[each.trap.severity]}")
+        hint = "hint, " if each.trap.severity is Severity.HINT else ""
+        text.append(f"  {hint}{each.where}\n", style="bold")
+        text.append(f"    seen   {each.seen}\n")
+        text.append(f"    means  {each.trap.meaning}\n")
+        text.append(f"    mend   {each.mend}\n")
+    for missed in seen.unseen:
+        text.append("not looked at", style="bold yellow")
+        text.append(f"  {missed.what}: {missed.why}\n")
+    return text.append(_sum(seen, caught), style="dim")
+
+
+def _sum(seen: Seen, caught: list[Caught]) -> str:
+    traps = sum(each.trap.severity is Severity.TRAP for each in caught)
+    said = [count(traps, "trap")] * bool(traps)
+    said += [count(len(caught) - traps, "hint")] * (len(caught) > traps)
+    if seen.unseen:
+        return f"{', '.join(said) or 'nothing found'}, but not everything could be looked at"
+    return ", ".join(said) or "nothing found: no trap that we know is set"

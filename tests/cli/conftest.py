@@ -33,6 +33,7 @@ def ops_url(journal: Journal, findings: list[Sequence[Finding] | None]) -> Itera
     app = Flask(__name__)
     ops = Ops(journal, lambda: policies.DEFAULT, lambda: NOW, lambda: findings[0])
     app.register_blueprint(ops.blueprint())
+    app.add_url_rule("/readyz", view_func=lambda: "ok\n")
     server = make_server("127.0.0.1", 0, app)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()

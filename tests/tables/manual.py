@@ -5,10 +5,17 @@ from __future__ import annotations
 from functools import partial
 
 from extender.model.reason import Reason
-from tests.tables import explained, reasons, rights, series, settings
+from tests.tables import explained, reasons, rights, series, settings, traps
 from tests.tables.parts import Writers
 
-PAGES = ("configuration.md", "operations.md", "reasons.md", "troubleshooting.md", "security.md")
+PAGES = (
+    "configuration.md",
+    "doctor.md",
+    "operations.md",
+    "reasons.md",
+    "troubleshooting.md",
+    "security.md",
+)
 
 WRITERS: Writers = {
     "settings": settings.settings,
@@ -17,5 +24,6 @@ WRITERS: Writers = {
     "happenings": reasons.happenings,
     "findings": reasons.findings,
     "rights": rights.rights,
+    "traps": traps.traps,
     **{f"explain {each.value}": partial(explained.of, each) for each in Reason},
 }

@@ -62,9 +62,9 @@ class Access:
         self._use(endpoint)
 
     @classmethod
-    def load(cls, kubeconfig: str | None = None) -> Access:
+    def load(cls, kubeconfig: str | None = None, context: str = "") -> Access:
         """Read the configuration of *kubeconfig*, $KUBECONFIG, the pod or ~/.kube/config."""
-        return cls(read(kubeconfig), reload=lambda: read(kubeconfig))
+        return cls(read(kubeconfig, context), reload=lambda: read(kubeconfig, context))
 
     def _use(self, endpoint: Endpoint) -> None:
         self.host = endpoint.host

@@ -34,8 +34,8 @@ class Endpoint:
     token: Callable[[], str | None] = lambda: None
 
 
-def read(kubeconfig: str | None = None) -> Endpoint:
-    """Find and read the configuration; `BadInput` says what is wrong with it."""
+def read(kubeconfig: str | None = None, context: str = "") -> Endpoint:
+    """Find and read the configuration, or its *context*; `BadInput` says what is wrong with it."""
     from kubernetes.client import Configuration  # 36 MB and 0.4 s: only for those who connect
 
     configuration = Configuration()
@@ -43,17 +43,17 @@ def read(kubeconfig: str | None = None) -> Endpoint:
     configuration.proxy = None
     token: Callable[[], str | None] = partial(_token, configuration)
     path = kubeconfig or os.environ.get("KUBECONFIG") or ""
-    if not path and os.environ.get("KUBERNETES_SERVICE_HOST"):
+    if not path and not context and os.environ.get("KUBERNETES_SERVICE_HOST"):
         _load_service_account(configuration)
         return _endpoint(configuration, "the service account of this pod", token)
     path = path or _HOME
-    _load_file(configuration, path)
-    user = _current_user(path)
+    _load_file(configuration, path, context)
+    user = _current_user(path, context)
     if "exec" in user and not (configuration.api_key or configuration.cert_file):
         # The client logs the program's failure and goes on without any credentials.
         raise BadInput(f"kubeconfig {path}: its exec plugin gave no credentials; run it by hand")
     if "tokenFile" in user:
-        token = partial(_reread_token, path)
+        token = partial(_reread_token, path, context)
     return _endpoint(configuration, f"kubeconfig {path}", token)
 
 
@@ -67,7 +67,7 @@ def _load_service_account(configuration: Any) -> None:
         raise BadInput(f"the service account of this pod cannot be used: {error}") from error
 
 
-def _load_file(configuration: Any, path: str) -> None:
+def _load_file(configuration: Any, path: str, context: str = "") -> None:
     from kubernetes.config import ConfigException, kube_config
 
     load: Any = kube_config.load_kube_config
@@ -76,7 +76,12 @@ def _load_file(configuration: Any, path: str) -> None:
             f"kubeconfig {path} does not exist; name one with --kubeconfig or KUBECONFIG"
         )
     try:
-        load(path, client_configuration=configuration, persist_config=False)
+        load(
+            path,
+            context=context or None,
+            client_configuration=configuration,
+            persist_config=False,
+        )
     except (ConfigException, OSError, yaml.YAMLError) as error:
         raise BadInput(f"kubeconfig {path} cannot be read: {_one_line(error)}") from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -88,12 +93,14 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _current_user(path: str) -> Mapping[str, Any]:
+def _current_user(path: str, context: str = "") -> Mapping[str, Any]:
     """Give the entry of the user whose credentials were loaded, as it is written."""
     from kubernetes.config import kube_config
 
     contexts: Any = kube_config.list_kube_config_contexts
-    name = contexts(path)[1]["context"].get("user")
+    all_of_them, current = contexts(path)
+    chosen = next((each for each in all_of_them if each["name"] == context), current)
+    name = chosen["context"].get("user")
     for part in map(os.path.expanduser, path.split(os.pathsep)):
         if os.path.exists(part):
             with open(part, encoding="utf-8") as file:
@@ -134,12 +141,12 @@ def _token(configuration: Any) -> str | None:
     return header.strip() if header else None
 
 
-def _reread_token(path: str) -> str | None:
+def _reread_token(path: str, context: str = "") -> str | None:
     """Read the whole kubeconfig again: the client itself never looks at a tokenFile twice."""
     from kubernetes.client import Configuration
 
     configuration = Configuration()
-    _load_file(configuration, path)
+    _load_file(configuration, path, context)
     return _token(configuration)
 
 

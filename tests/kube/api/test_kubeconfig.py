@@ -55,6 +55,27 @@ def test_ports_have_their_usual_defaults(tmp_path: Path, server: str, host: str,
     assert (endpoint.host, endpoint.port) == (host, port)
 
 
+def test_another_context_is_another_cluster_with_its_own_user(tmp_path: Path) -> None:
+    path = write(tmp_path / "k", {"token": "secret"})
+    document = yaml.safe_load(Path(path).read_text())
+    document["contexts"].append({"name": "there", "context": {"cluster": "d", "user": "v"}})
+    document["clusters"].append({"name": "d", "cluster": {"server": "http://there:8080"}})
+    (tmp_path / "token").write_text("of-a-file")
+    document["users"].append({"name": "v", "user": {"tokenFile": str(tmp_path / "token")}})
+    Path(path).write_text(yaml.safe_dump(document))
+
+    endpoint = kubeconfig.read(path, "there")
+    (tmp_path / "token").write_text("renewed")
+
+    assert (endpoint.host, endpoint.token()) == ("there", "Bearer renewed")
+    assert kubeconfig.read(path).host == "api"
+
+
+def test_a_context_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="nowhere"):
+        kubeconfig.read(write(tmp_path / "k"), "nowhere")
+
+
 def test_certificates_are_checked_unless_the_file_says_otherwise(tmp_path: Path) -> None:
     checked = kubeconfig.read(write(tmp_path / "k", server="https://api"))
     trusting = kubeconfig.read(

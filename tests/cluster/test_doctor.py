@@ -1,0 +1,672 @@
+"""`gang-extender doctor` on a real cluster: nothing where all is well, each trap where it is set.
+
+What runs is what our overlays apply. A trap is set by whoever would set it by mistake: in the
+objects that were applied, in the files of kube-scheduler, in the cluster around them. Afterwards
+all is as it was, and doctor says so.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+import yaml
+
+from extender.doctor.traps.everything import KNOWN
+from extender.tls.issuing import Authority
+
+from . import objects
+from .api import Object
+from .components import ApiServer, answers
+from .conftest import planes
+from .control_plane import ControlPlane
+from .extender_process import REPOSITORY, Extender
+from .installation import Installation, empty_cluster
+from .test_default_scheduler import Behind, behind  # noqa: F401 - a fixture
+from .users import EXTENDER_NAMESPACE
+from .waiting import wait_for
+
+CONFIG_FILE = "scheduler-config.yaml"
+DEPLOYMENTS = "deployments.apps/v1"
+CRDS = "customresourcedefinitions.apiextensions.k8s.io/v1"
+ROLES = "clusterroles.rbac.authorization.k8s.io/v1"
+POLICIES = "validatingadmissionpolicies.admissionregistration.k8s.io/v1"
+LEASES = "leases.coordination.k8s.io/v1"
+HINTS = {
+    "IgnorableFilter", "PreferUnasked", "KindLacksNewerFields", "NoAdmissionPolicies",
+    "ClockSkewHere",
+}  # fmt: skip
+NOBODY = "http://127.0.0.1:1"
+AN_HOUR_AGO = "import time; real = time.time; time.time = lambda: real() - 3600; "
+
+
+@dataclass
+class Patient:
+    """An installation, and how its administrator asks doctor about it."""
+
+    made: Installation
+    deployment: str
+    #: Flags beside those that say where the cluster and its extender are.
+    flags: list[str] = field(default_factory=list)
+    #: Run by Python before the command.
+    before: str = ""
+    ops_url: str = ""
+
+    @property
+    def plane(self) -> ControlPlane:
+        return self.made.plane
+
+    def ask(self) -> tuple[int, Object]:
+        """The exit code, and the answer as a program reads it."""
+        url = self.ops_url or self._leader()
+        program = f"{self.before}from extender.cli.main import main; main()"
+        command = [sys.executable, "-c", program, "doctor", "-o", "json", f"--ops-url={url}"]
+        command += [f"--kubeconfig={self.plane.kubeconfig()}", *self.flags]
+        ran = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120)
+        assert not ran.stderr, ran.stderr
+        return ran.returncode, json.loads(ran.stdout)
+
+    def _leader(self) -> str:
+        leader, _ = self.made.leader_and_standby()
+        return leader.container("extender").url({"port": "ops", "path": ""})
+
+    def names(self) -> list[str]:
+        _, told = self.ask()
+        return [each["name"] for each in told["found"]]
+
+    def is_well(self) -> bool:
+        code, told = self.ask()
+        return (code, told["found"], told["not_looked_at"]) == (0, [], [])
+
+    def object(self, resource: str, name: str, namespace: str | None = None) -> Object:
+        return self.plane.api.get(resource, name, namespace)
+
+
+Set: TypeAlias = Callable[[Patient], AbstractContextManager[object]]
+
+
+@pytest.fixture(scope="module")
+def pair(
+    control_plane_binaries: None,
+    controllers_binary: None,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> Iterator[Patient]:
+    with empty_cluster(tmp_path_factory.mktemp("pair")) as made, made.plane.scheduler():
+        request.config.stash[planes].append(made.plane)
+        made.shell.type("kubectl apply -k manifests/overlays/second-scheduler")
+        made.shell.type("kubectl apply -k manifests/admission")
+        made.leader_and_standby()
+        yield Patient(made, "gang-scheduler")
+
+
+@pytest.fixture(scope="module")
+def alone(behind: Behind) -> Patient:  # noqa: F811 - the fixture
+    behind.made.shell.type("kubectl apply -k manifests/admission")
+    file = behind.made.shell.home / CONFIG_FILE
+    file.write_text(behind.config)
+    return Patient(behind.made, "gang-extender", [f"--scheduler-config={file}"])
+
+
+# How a trap is set, for as long as a block lasts
+
+
+@contextmanager
+def changed(
+    patient: Patient,
+    resource: str,
+    name: str,
+    change: Callable[[Object], object],
+    namespace: str | None = None,
+) -> Iterator[None]:
+    """Change one object, and put it back as it was."""
+
+    def put(edit: Callable[[Object], object]) -> None:
+        def once() -> bool:
+            # Its status is written by others meanwhile.
+            current = patient.object(resource, name, namespace)
+            edit(current)
+            patient.plane.kubectl("replace", "--filename=-", stdin=json.dumps(current))
+            return True
+
+        wait_for(once, 30, f"{resource} {name} is changed")
+
+    before = copy.deepcopy(patient.object(resource, name, namespace))
+
+    def back(current: Object) -> None:
+        for part in set(before) | set(current):
+            if part not in ("metadata", "status"):
+                current[part] = before.get(part)
+        current["metadata"]["labels"] = before["metadata"].get("labels")
+
+    put(change)
+    try:
+        yield
+    finally:
+        put(back)
+
+
+def configured(change: Callable[[Object], object]) -> Set:
+    """Edit the ConfigMap of the second scheduler."""
+
+    def edit(found: Object) -> None:
+        document = yaml.safe_load(found["data"][CONFIG_FILE])
+        change(document)
+        found["data"][CONFIG_FILE] = yaml.safe_dump(document)
+
+    @contextmanager
+    def setting(patient: Patient) -> Iterator[None]:
+        (name,) = (
+            each["metadata"]["name"]
+            for each in patient.plane.api.list("configmaps", EXTENDER_NAMESPACE)
+            if CONFIG_FILE in each.get("data", {})
+        )
+        with changed(patient, "configmaps", name, edit, EXTENDER_NAMESPACE):
+            yield
+
+    return setting
+
+
+def entry(index: int, **changes: Any) -> Set:
+    """Edit one of its extenders: 0 filters, 1 binds; None takes a field away."""
+
+    def change(document: Object) -> None:
+        found = {**document["extenders"][index], **changes}
+        document["extenders"][index] = {k: v for k, v in found.items() if v is not None}
+
+    return configured(change)
+
+
+def deployed(change: Callable[[Object], object]) -> Set:
+    """Edit the Deployment, whose rollout is paused: pods stay as they are."""
+
+    @contextmanager
+    def setting(patient: Patient) -> Iterator[None]:
+        def edit(found: Object) -> None:
+            found["spec"]["paused"] = True
+            change(found)
+
+        with changed(patient, DEPLOYMENTS, patient.deployment, edit, EXTENDER_NAMESPACE):
+            yield
+
+    return setting
+
+
+def pod_of(deployment: Object) -> Object:
+    found: Object = deployment["spec"]["template"]["spec"]
+    return found
+
+
+def arguments(*words: str, without: tuple[str, ...] = ()) -> Set:
+    """Give the extender other arguments."""
+
+    def change(found: Object) -> None:
+        (container,) = (c for c in pod_of(found)["containers"] if c["name"] == "extender")
+        kept = (
+            [word for word in container["args"] if not word.startswith(without)]
+            if without
+            else (container["args"])
+        )
+        container["args"] = [*kept, *words]
+
+    return deployed(change)
+
+
+def resource(kind: str, name: str, change: Callable[[Object], object], namespace: str = "") -> Set:
+    """Edit any other object."""
+
+    @contextmanager
+    def setting(patient: Patient) -> Iterator[None]:
+        with changed(patient, kind, name, change, namespace or None):
+            yield
+
+    return setting
+
+
+def filed(change: Callable[[Object, Path], object]) -> Set:
+    """Edit the file of the cluster's own kube-scheduler."""
+
+    @contextmanager
+    def setting(patient: Patient) -> Iterator[None]:
+        file = patient.made.shell.home / CONFIG_FILE
+        before = file.read_text()
+        document = yaml.safe_load(before)
+        change(document, patient.made.shell.home)
+        file.write_text(yaml.safe_dump(document))
+        try:
+            yield
+        finally:
+            file.write_text(before)
+
+    return setting
+
+
+def in_tls(change: Callable[[Object, Path], object]) -> Set:
+    def change_all(document: Object, home: Path) -> None:
+        for each in document["extenders"]:
+            change(each["tlsConfig"], home)
+
+    return filed(change_all)
+
+
+@contextmanager
+def as_asked(patient: Patient, **changes: Any) -> Iterator[None]:
+    """Ask doctor in another way."""
+    before = {name: getattr(patient, name) for name in changes}
+    for name, value in changes.items():
+        setattr(patient, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(patient, name, value)
+
+
+# The traps
+
+
+def _split(document: Object) -> None:
+    document["extenders"][1]["filterVerb"] = "filter"
+
+
+def _another_binder(document: Object) -> None:
+    document["extenders"].append(document["extenders"][1])
+
+
+def _over_the_network(document: Object) -> None:
+    for each in document["extenders"]:
+        each["urlPrefix"] = "http://10.0.0.9:8888"
+
+
+def _another_lease(document: Object) -> None:
+    document["leaderElection"]["resourceName"] = "kube-scheduler"
+
+
+def _without_extenders(document: Object) -> None:
+    document["extenders"] = []
+
+
+def _without_bind(document: Object) -> None:
+    document["extenders"].pop()
+
+
+def _one_profile_more(document: Object) -> None:
+    document["profiles"].append({"schedulerName": "nobodys"})
+
+
+def _one_profile_less(document: Object) -> None:
+    document["profiles"].pop()
+
+
+def _native(found: Object) -> None:
+    (container,) = (c for c in pod_of(found)["containers"] if c["name"] == "kube-scheduler")
+    container["command"].append("--feature-gates=GenericWorkload=true,GangScheduling=true")
+
+
+def _without_eviction(role: Object) -> None:
+    role["rules"] = [rule for rule in role["rules"] if rule["resources"] != ["pods/eviction"]]
+
+
+def _version_not_served(crd: Object) -> None:
+    (read,) = crd["spec"]["versions"]
+    other = {**copy.deepcopy(read), "name": "v2", "storage": False}
+    read["served"] = False
+    crd["spec"]["versions"].append(other)
+
+
+def _without_field(name: str) -> Callable[[Object], None]:
+    def change(crd: Object) -> None:
+        schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        del schema["properties"]["spec"]["properties"][name]
+
+    return change
+
+
+def _select_nobody(service: Object) -> None:
+    service["spec"]["selector"]["nobody"] = "has-this"
+
+
+def _unlabelled(deployment: Object) -> None:
+    deployment["metadata"]["labels"] = {}
+
+
+def _by_itself(deployment: Object) -> None:
+    pod_of(deployment)["schedulerName"] = "gang-scheduler"
+
+
+def _secret(content: Callable[[Path], bytes]) -> Set:
+    """Put another certificate into the Secret of the hooks."""
+
+    @contextmanager
+    def setting(patient: Patient) -> Iterator[None]:
+        told = base64.b64encode(content(patient.made.shell.home)).decode()
+
+        def change(secret: Object) -> None:
+            secret["data"]["tls.crt"] = told
+
+        with changed(patient, "secrets", "gang-extender-tls", change, EXTENDER_NAMESPACE):
+            yield
+
+    return setting
+
+
+def _nearly_expired(_: Path) -> bytes:
+    then = datetime.now(UTC) - timedelta(days=360)
+    return Authority.new("old", 3650).for_server(["x"], 365, then).certificate
+
+
+def _strange_authority(tls: Object, home: Path) -> None:
+    (home / "strange.crt").write_bytes(Authority.new("strange", 10).pair.certificate)
+    tls["caFile"] = str(home / "strange.crt")
+
+
+def _strange_caller(tls: Object, home: Path) -> None:
+    pair = Authority.new("strange", 10).for_client("system:kube-scheduler", 10)
+    (home / "strange.crt").write_bytes(pair.certificate)
+    tls["certFile"] = str(home / "strange.crt")
+
+
+@contextmanager
+def _unready(patient: Patient, count: int) -> Iterator[None]:
+    """Have so many pods not ready, by what their kubelet says; the leader is the last."""
+    leader, standby = patient.made.leader_and_standby()
+    url = leader.container("extender").url({"port": "ops", "path": ""})
+    api = patient.plane.api
+
+    def tell(name: str, status: str) -> None:
+        pod = api.get("pods", name, EXTENDER_NAMESPACE)
+        told = [
+            {**each, "status": status} if each["type"] == "Ready" else each
+            for each in pod["status"]["conditions"]
+        ]
+        change = {"status": {"conditions": told}}
+        api.patch("pods", name, change, EXTENDER_NAMESPACE, subresource="status")
+
+    chosen = [standby.name, leader.name][:count]
+    for name in chosen:
+        tell(name, "False")
+    try:
+        with as_asked(patient, ops_url=url):
+            yield
+    finally:
+        for name in chosen:
+            tell(name, "True")
+
+
+@contextmanager
+def _scaled_down(patient: Patient) -> Iterator[None]:
+    leader, _ = patient.made.leader_and_standby()
+    url = leader.container("extender").url({"port": "ops", "path": ""})
+    about = (DEPLOYMENTS, patient.deployment)
+    patient.plane.api.patch(*about, {"spec": {"replicas": 1}}, EXTENDER_NAMESPACE)
+    try:
+        with as_asked(patient, ops_url=url):
+            yield
+    finally:
+        patient.plane.api.patch(*about, {"spec": {"replicas": 2}}, EXTENDER_NAMESPACE)
+        patient.made.leader_and_standby()
+
+
+@contextmanager
+def _another_deployment(patient: Patient) -> Iterator[None]:
+    """A second one beside the first; paused, so that it never runs here."""
+    api = patient.plane.api
+    found = api.get(DEPLOYMENTS, patient.deployment, EXTENDER_NAMESPACE)
+    metadata = {"name": "another", "namespace": EXTENDER_NAMESPACE}
+    spec = {**found["spec"], "paused": True}
+    labels = found["metadata"]["labels"]
+    api.create({**found, "metadata": {**metadata, "labels": labels}, "spec": spec, "status": {}})
+    try:
+        yield
+    finally:
+        api.delete(DEPLOYMENTS, "another", EXTENDER_NAMESPACE)
+
+
+@contextmanager
+def _deleted_kind(patient: Patient) -> Iterator[None]:
+    name = "podgroups.scheduling.volcano.sh"
+    patient.plane.kubectl("delete", "crd", name, "--timeout=60s")
+    try:
+        yield
+    finally:
+        patient.made.shell.type("kubectl apply -k manifests/crds")
+        patient.plane.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=60s")
+
+
+@contextmanager
+def _without_policy(patient: Patient) -> Iterator[None]:
+    patient.plane.api.delete(POLICIES, "gang-extender-queues")
+    try:
+        yield
+    finally:
+        patient.made.shell.type("kubectl apply -k manifests/admission")
+
+
+@contextmanager
+def _lease_of_tomorrow(patient: Patient) -> Iterator[None]:
+    then = (datetime.now(UTC) + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    lease = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "tomorrow", "namespace": EXTENDER_NAMESPACE},
+        "spec": {"holderIdentity": "x", "leaseDurationSeconds": 15, "renewTime": then},
+    }
+    patient.plane.api.create(lease)
+    try:
+        with arguments("--lease-name=tomorrow")(patient):
+            yield
+    finally:
+        patient.plane.api.delete(LEASES, "tomorrow", EXTENDER_NAMESPACE)
+
+
+@contextmanager
+def _not_installed(patient: Patient) -> Iterator[None]:
+    with deployed(_unlabelled)(patient), as_asked(patient, ops_url=NOBODY):
+        yield
+
+
+@contextmanager
+def _another_clock_here(patient: Patient) -> Iterator[None]:
+    with as_asked(patient, before=AN_HOUR_AGO):
+        yield
+
+
+class Unready(Extender):
+    """One of which no more is asked than that it answers."""
+
+    def is_ready(self) -> bool:
+        return answers(f"{self.ops_url}/healthz")
+
+
+@contextmanager
+def _without_rights(patient: Patient) -> Iterator[None]:
+    """An extender that may read nothing, and is never ready."""
+    kubeconfig = patient.plane.kubeconfig("deaf-extender")
+    extender = Unready("without-rights", patient.plane.logs, kubeconfig=kubeconfig)
+    patient.plane.programs.append(extender)
+    with extender, as_asked(patient, ops_url=extender.ops_url):
+        yield
+
+
+@contextmanager
+def _expired_files(patient: Patient) -> Iterator[None]:
+    """An extender whose certificate was replaced by one that cannot be used: it says so."""
+    folder = patient.plane.folder / "spoilt"
+    patient.made.shell.type(f"gang-extender certificates --directory {folder} --force")
+    files = (
+        f"--tls-cert-file={folder / 'server.crt'}",
+        f"--tls-private-key-file={folder / 'server.key'}",
+        f"--client-ca-file={folder / 'ca.crt'}",
+    )
+    with patient.plane.extender(*files, "--scheduler-name=nobodys") as extender:
+        (folder / "server.crt").write_text("none")
+        with as_asked(patient, ops_url=extender.ops_url):
+            yield
+
+
+#: On a second scheduler beside the extender.
+IN_A_PAIR: dict[str, Set] = {
+    "NotAsked": configured(_without_extenders),
+    "IgnorableBind": entry(1, ignorable=True),
+    "IgnorableFilter": entry(0, ignorable=True),
+    "BindTimeoutMissing": entry(1, httpTimeout=None),
+    "BindTimeoutShort": entry(1, httpTimeout="20s"),
+    "NodeCacheOff": entry(0, nodeCacheCapable=False),
+    "PlainHttp": configured(_over_the_network),
+    "OneEntry": configured(_split),
+    "TwoBinders": configured(_another_binder),
+    "NoBind": configured(_without_bind),
+    "NoFilter": entry(0, filterVerb=None),
+    "NoPreempt": entry(0, preemptVerb=None),
+    "OnlySomePods": entry(0, managedResources=[{"name": "example.com/gpu"}]),
+    "PreferUnasked": arguments("--prefer=pack"),
+    "LeaseMismatch": configured(_another_lease),
+    "ProfileUnserved": configured(_one_profile_more),
+    "NameWithoutProfile": configured(_one_profile_less),
+    "NotInstalled": _not_installed,
+    "BadSettings": arguments("--hold-s=long"),
+    "ScheduledByItself": deployed(_by_itself),
+    "NoStandby": _scaled_down,
+    "StandbyNotWarm": lambda patient: _unready(patient, 1),
+    "ExtenderSilent": lambda patient: _unready(patient, 2),
+    "TwoLeaders": arguments("--lease=none", without=("--lease",)),
+    "TwoExtenders": _another_deployment,
+    "ServiceLeadsNowhere": resource("services", "gang-extender", _select_nobody, "gang-system"),
+    "NobodyLeads": arguments("--lease-name=nobodys"),
+    "RightMissing": resource(ROLES, "gang-extender", _without_eviction),
+    "KindMissing": _deleted_kind,
+    "KindOfAnotherVersion": resource(CRDS, "podgroups.scheduling.volcano.sh", _version_not_served),
+    "KindLacksFields": resource(CRDS, "queues.scheduling.volcano.sh", _without_field("weight")),
+    "KindLacksNewerFields": resource(
+        CRDS, "queues.scheduling.volcano.sh", _without_field("deserved")
+    ),
+    "NoAdmissionPolicies": _without_policy,
+    "ClockSkew": _lease_of_tomorrow,
+    "ClockSkewHere": _another_clock_here,
+    "NativeGangs": deployed(_native),
+    "NotReady": _without_rights,
+    "Noted": _expired_files,
+}
+#: Behind the cluster's own scheduler.
+BEHIND: dict[str, Set] = {
+    "NoAuthority": in_tls(lambda tls, _: tls.pop("caFile")),
+    "NoClientCertificate": in_tls(lambda tls, _: (tls.pop("certFile"), tls.pop("keyFile"))),
+    "CertificateExpires": _secret(_nearly_expired),
+    "CertificateUntrusted": in_tls(_strange_authority),
+    "CertificateWrongName": in_tls(lambda tls, _: tls.update(serverName="another.example")),
+    "CallerRefused": in_tls(_strange_caller),
+    "CertificateUnreadable": _secret(lambda _: b"no certificate"),
+}
+
+
+def test_every_trap_that_we_know_is_set_somewhere_here() -> None:
+    known = [trap.name for traps in KNOWN.values() for trap in traps]
+
+    assert sorted([*IN_A_PAIR, *BEHIND]) == sorted(known)
+
+
+def test_nothing_is_named_where_our_overlay_runs_beside_the_scheduler(pair: Patient) -> None:
+    wait_for(pair.is_well, 60, "doctor finds nothing", seeing=pair.ask, every_s=1)
+
+
+def test_nothing_is_named_where_our_overlay_runs_behind_the_scheduler(alone: Patient) -> None:
+    wait_for(alone.is_well, 60, "doctor finds nothing", seeing=alone.ask, every_s=1)
+
+
+def is_named(patient: Patient, name: str, setting: Set) -> None:
+    expected = 0 if name in HINTS else 1
+
+    def answered() -> bool:
+        code, told = patient.ask()
+        assert name in [each["name"] for each in told["found"]], told
+        # Some cannot be set without another.
+        return code == expected or (code == 1 and name in HINTS)
+
+    with setting(patient):
+        wait_for(answered, 60, f"{name} is named", every_s=1)
+    wait_for(patient.is_well, 120, "all is as it was", seeing=patient.ask, every_s=1)
+
+
+@pytest.mark.parametrize("name", IN_A_PAIR)
+def test_a_trap_that_is_set_beside_the_scheduler_is_named(pair: Patient, name: str) -> None:
+    is_named(pair, name, IN_A_PAIR[name])
+
+
+@pytest.mark.parametrize("name", BEHIND)
+def test_a_trap_that_is_set_behind_the_scheduler_is_named(alone: Patient, name: str) -> None:
+    is_named(alone, name, BEHIND[name])
+
+
+def test_queues_that_promise_too_much_and_unknown_queues_are_named(pair: Patient) -> None:
+    api = pair.plane.api
+    greedy = {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "Queue",
+        "metadata": {"name": "greedy"},
+        "spec": {"weight": 1, "guarantee": {"resource": {"cpu": "100000"}}},
+    }
+    tenant = objects.namespace("astray", {"gang-extender.io/queues": "no-such-queue"})
+    api.create(greedy, tenant)
+    try:
+        wait_for(
+            lambda: (
+                {"Queue/greedy", "Namespace/astray"}
+                <= {each["where"] for each in pair.ask()[1]["found"]}
+            ),
+            60,
+            "both are named",
+            seeing=pair.ask,
+            every_s=1,
+        )
+        assert pair.ask()[0] == 1
+    finally:
+        api.delete(objects.QUEUES, "greedy")
+        api.delete("namespaces", "astray")
+
+
+def test_without_the_file_of_its_scheduler_the_look_is_called_incomplete(alone: Patient) -> None:
+    with as_asked(alone, flags=[]):
+        code, told = alone.ask()
+
+    assert code == 2
+    assert told["found"] == []
+    (missed,) = told["not_looked_at"]
+    assert "give it with --scheduler-config" in missed["why"]
+
+
+def test_who_may_not_look_is_told_which_rights_that_takes(pair: Patient) -> None:
+    kubeconfig = pair.plane.kubeconfig("deaf-extender")
+    command = [sys.executable, "-m", "extender", "doctor", "-o", "json"]
+    command += [f"--ops-url={NOBODY}", f"--kubeconfig={kubeconfig}"]
+    ran = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    told = json.loads(ran.stdout)
+
+    assert ran.returncode == 2, told
+    why = {each["what"]: each["why"] for each in told["not_looked_at"]}
+    assert why["Deployments of the extender"].endswith("may not list deployments.apps")
+    assert "may not list customresourcedefinitions" in why["CustomResourceDefinitions"]
+
+
+def test_an_api_server_with_native_gangs_is_named(
+    new_plane: Callable[..., ControlPlane], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ApiServer, "feature_gates", "GenericWorkload=true")
+    plane = new_plane()
+    command = [sys.executable, "-m", "extender", "doctor", "-o", "json"]
+    command += [f"--ops-url={NOBODY}", f"--kubeconfig={plane.kubeconfig()}"]
+    ran = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    found = {each["name"]: each["where"] for each in json.loads(ran.stdout)["found"]}
+
+    assert ran.returncode == 1
+    assert found["NativeGangs"] == "the API server"
+    assert "NotInstalled" in found

@@ -1,0 +1,1 @@
+"""Tests of every trap, and of the looking."""

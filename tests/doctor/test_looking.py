@@ -1,0 +1,467 @@
+"""The looking: what our overlays apply is read as it is meant, and what is hidden is said."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from extender.doctor.looking import files, pages
+from extender.doctor.looking.arguments import settings_of
+from extender.doctor.looking.eyes import ahead
+from extender.doctor.seen import Document, FindingSeen, Seen, Unseen
+from extender.doctor.traps.everything import catch
+from extender.errors import BadConfiguration, BadInput
+
+from .paper_cluster import (
+    CRDS,
+    DATE,
+    DEPLOYMENTS,
+    GONE,
+    HOME,
+    LEASE,
+    POLICIES,
+    REVIEWS,
+    SCHEDULERS,
+    PaperCluster,
+    listed,
+    paper_cluster,
+    pod,
+)
+from .scenes import AUTHORITY, CALLER, HERE, SERVER, SHOWN
+
+
+def names(seen: Seen) -> list[str]:
+    return [each.trap.name for each in catch(seen)]
+
+
+def deployment(cluster: PaperCluster) -> Document:
+    (found,) = cluster.held[DEPLOYMENTS]["items"]
+    told: Document = found
+    return told
+
+
+def containers(cluster: PaperCluster) -> dict[str, Document]:
+    spec = deployment(cluster)["spec"]["template"]["spec"]
+    return {each["name"]: each for each in spec["containers"]}
+
+
+def why(seen: Seen) -> dict[str, str]:
+    return dict(seen.unseen)
+
+
+def test_all_that_the_overlay_applies_is_seen_and_nothing_is_wrong_with_it() -> None:
+    seen = paper_cluster().seen()
+
+    assert seen.unseen == ()
+    assert names(seen) == []
+    (installed,) = seen.installed or ()
+    assert installed.settings is not None
+    assert installed.settings.lease == "scheduler"
+    assert installed.is_pair
+    assert [told.document["kind"] for told in seen.configurations] == ["KubeSchedulerConfiguration"]
+    assert [(lease.holder, HERE - lease.renewed) for lease in seen.leases] == [("a_1", 1.0)]
+    assert [each.name for each in seen.kinds or ()] == [
+        "podgroups.scheduling.volcano.sh",
+        "queues.scheduling.volcano.sh",
+    ]
+
+
+def test_nothing_is_written() -> None:
+    cluster = paper_cluster()
+    cluster.seen()
+
+    writes = {asked for asked in cluster.asked if not asked.startswith("GET ")}
+    assert writes == {f"POST {REVIEWS}"}
+
+
+# Behind the cluster's own scheduler
+
+
+@pytest.fixture
+def behind(tmp_path: Path) -> tuple[PaperCluster, Document]:
+    cluster = paper_cluster("default-scheduler")
+    held = {"tls.crt": SHOWN, "ca.crt": AUTHORITY.pair.certificate}
+    data = {name: base64.b64encode(content).decode() for name, content in held.items()}
+    cluster.held[f"{HOME}/secrets/gang-extender-tls"] = {"kind": "Secret", "data": data}
+    (tmp_path / "ca.crt").write_bytes(AUTHORITY.pair.certificate)
+    (tmp_path / "client.crt").write_bytes(CALLER)
+    tls = {
+        "caFile": str(tmp_path / "ca.crt"),
+        "certFile": str(tmp_path / "client.crt"),
+        "keyFile": str(tmp_path / "client.key"),
+        "serverName": SERVER,
+    }
+    common = {"urlPrefix": "https://10.0.0.7:8888", "tlsConfig": tls, "nodeCacheCapable": True}
+    served = ("default-scheduler", "gang-scheduler", "volcano", "kube-batch")
+    document = {
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"schedulerName": name} for name in served],
+        "extenders": [
+            {**common, "filterVerb": "filter", "preemptVerb": "preempt", "httpTimeout": "2s"},
+            {**common, "bindVerb": "bind", "httpTimeout": "45s"},
+        ],
+    }
+    return cluster, document
+
+
+def test_the_certificates_of_both_sides_are_compared(
+    behind: tuple[PaperCluster, Document], tmp_path: Path
+) -> None:
+    cluster, document = behind
+    seen = cluster.seen(configurations=[(Path("file"), document)])
+
+    assert (seen.unseen, names(seen)) == ((), [])
+    assert [hooks.certificate for hooks in seen.hooks] == [SHOWN]
+    assert {caller.server_name for caller in seen.callers} == {SERVER}
+    (tmp_path / "ca.crt").write_bytes(CALLER)
+    assert (
+        names(cluster.seen(configurations=[(Path("file"), document)]))
+        == ["CertificateUntrusted"] * 2
+    )
+
+
+def test_a_ca_of_another_machine_is_missed_until_a_copy_is_given(
+    behind: tuple[PaperCluster, Document], tmp_path: Path
+) -> None:
+    cluster, document = behind
+    for entry in document["extenders"]:
+        entry["tlsConfig"]["caFile"] = "/etc/kubernetes/gang-extender/ca.crt"
+    configurations = [(Path("file"), document)]
+
+    (missed,) = cluster.seen(configurations=configurations).unseen
+    assert missed.what == "caFile /etc/kubernetes/gang-extender/ca.crt of kube-scheduler"
+    assert "--ca-file" in missed.why
+    copied = cluster.seen(configurations=configurations, ca_file=tmp_path / "ca.crt")
+    assert (copied.unseen, names(copied)) == ((), [])
+
+
+def test_a_copy_that_is_not_there_is_bad_input(behind: tuple[PaperCluster, Document]) -> None:
+    cluster, document = behind
+    with pytest.raises(BadInput, match=r"--ca-file /nowhere cannot be read: No such file"):
+        cluster.seen(configurations=[(Path("file"), document)], ca_file=Path("/nowhere"))
+
+
+def test_data_in_the_configuration_is_read_instead_of_files(
+    behind: tuple[PaperCluster, Document],
+) -> None:
+    cluster, document = behind
+    for entry in document["extenders"]:
+        tls = entry["tlsConfig"]
+        tls["caData"] = base64.b64encode(AUTHORITY.pair.certificate).decode()
+        tls["caFile"] = "/nowhere"
+
+    seen = cluster.seen(configurations=[(Path("file"), document)])
+    assert (seen.unseen, names(seen)) == ((), [])
+
+
+def test_without_the_file_of_its_scheduler_that_is_said(
+    behind: tuple[PaperCluster, Document],
+) -> None:
+    (missed,) = behind[0].seen().unseen
+
+    assert missed.what.startswith("the configuration of the kube-scheduler that asks")
+    assert "--scheduler-config" in missed.why
+
+
+def test_a_secret_that_is_not_there_is_said(behind: tuple[PaperCluster, Document]) -> None:
+    cluster, document = behind
+    del cluster.held[f"{HOME}/secrets/gang-extender-tls"]
+    told = why(cluster.seen(configurations=[(Path("file"), document)]))
+
+    assert told["/tls/tls.crt of extender in gang-system"] == (
+        "secret gang-extender-tls in gang-system does not exist"
+    )
+
+
+# What is hidden, odd or gone
+
+
+@pytest.mark.parametrize(
+    ("path", "what"),
+    [
+        (DEPLOYMENTS, "Deployments of the extender"),
+        (f"{HOME}/pods", "pods in gang-system"),
+        (f"{HOME}/services", "Services in gang-system"),
+        (f"{LEASE}/gang-scheduler", "lease gang-scheduler in gang-system"),
+        (CRDS, "CustomResourceDefinitions"),
+        (POLICIES, "ValidatingAdmissionPolicies"),
+        (SCHEDULERS, "pods of kube-system"),
+        ("/metrics", "feature gates of the API server"),
+        (REVIEWS, "the rights of system:serviceaccount:gang-system:gang-extender"),
+        (
+            f"{HOME}/configmaps/gang-scheduler-config",
+            "/etc/gang-scheduler/scheduler-config.yaml of kube-scheduler in gang-system",
+        ),
+    ],
+)
+def test_what_one_may_not_see_is_said_and_makes_no_trap(path: str, what: str) -> None:
+    cluster = paper_cluster()
+    cluster.held[path] = 403
+    seen = cluster.seen()
+
+    assert why(seen)[what].startswith("eve may not list ")
+    assert names(seen) == []
+
+
+def test_an_api_server_that_is_gone_is_said_once() -> None:
+    cluster = paper_cluster()
+    cluster.held["/version"] = GONE
+
+    assert cluster.seen().unseen == (Unseen("the cluster", str(GONE)),)
+
+
+@pytest.mark.parametrize("answer", ["<html>", "[]", ""])
+def test_what_is_no_api_server_is_not_looked_at(answer: str) -> None:
+    cluster = PaperCluster({"/version": answer})
+    (missed,) = cluster.seen().unseen
+
+    assert "is not a Kubernetes API server" in missed.why
+
+
+def test_a_configmap_that_is_gone_or_odd_is_said() -> None:
+    path = f"{HOME}/configmaps/gang-scheduler-config"
+    for held, expected in (
+        (404, "configmap gang-scheduler-config in gang-system does not exist"),
+        ({"kind": "ConfigMap", "data": {"a": ""}}, "has no scheduler-config.yaml"),
+        (_config("kind: Pod"), "is not a KubeSchedulerConfiguration"),
+        (_config("a: [b"), "while parsing"),
+        (_config("kind: KubeSchedulerConfiguration\nextenders: 7"), "extenders is not a list"),
+    ):
+        cluster = paper_cluster()
+        cluster.held[path] = held
+        seen = cluster.seen()
+        assert any(expected in each.why for each in seen.unseen), (held, seen.unseen)
+        assert seen.configurations == ()
+
+
+def _config(text: str) -> Document:
+    return {"kind": "ConfigMap", "data": {"scheduler-config.yaml": text}}
+
+
+def test_settings_that_would_not_start_are_a_trap_with_their_own_sentence() -> None:
+    cluster = paper_cluster()
+    containers(cluster)["extender"]["args"].append("--hold-s=long")
+    caught = catch(cluster.seen())
+
+    assert [(each.trap.name, each.seen) for each in caught] == [
+        ("BadSettings", "--hold-s 'long' is not a number")
+    ]
+
+
+def test_a_pod_that_is_on_its_way_out_does_not_count() -> None:
+    cluster = paper_cluster()
+    leaving = cluster.held[f"{HOME}/pods"]["items"][1]
+    leaving["metadata"]["deletionTimestamp"] = "2026-11-16T11:00:00Z"
+
+    assert names(cluster.seen()) == ["StandbyNotWarm"]
+
+
+def test_a_missing_right_is_named_with_the_command_that_shows_it() -> None:
+    cluster = paper_cluster()
+    cluster.denied.add("create pods/eviction")
+    (caught,) = catch(cluster.seen())
+
+    assert caught.trap.name == "RightMissing"
+    assert caught.seen == "it may not create pods/eviction"
+    assert (
+        "kubectl auth can-i create pods --subresource=eviction"
+        " --as=system:serviceaccount:gang-system:gang-extender" in caught.mend
+    )
+
+
+def test_rights_to_a_kind_that_is_not_installed_are_not_asked_for() -> None:
+    cluster = paper_cluster()
+    cluster.denied |= {"get podgroups", "patch queues/status"}
+    cluster.held[CRDS] = listed()
+
+    assert names(cluster.seen()) == ["KindMissing", "KindMissing"]
+
+
+def test_the_gates_of_kubeadms_scheduler_are_read_from_its_command() -> None:
+    cluster = paper_cluster()
+    command = ["kube-scheduler", "--feature-gates=A=true,GenericWorkload=true", "-v=2"]
+    static = pod("kube-scheduler-n1", {"component": "kube-scheduler"})
+    cluster.held[SCHEDULERS] = listed({**static, "spec": {"containers": [{"command": command}]}})
+    (caught,) = catch(cluster.seen())
+
+    assert (caught.trap.name, caught.where) == (
+        "NativeGangs",
+        "pod/kube-scheduler-n1 in kube-system",
+    )
+
+
+def test_the_gates_of_the_api_server_are_read_from_its_series() -> None:
+    cluster = paper_cluster()
+    cluster.held["/metrics"] += 'kubernetes_feature_enabled{name="GenericWorkload",stage=""} 1\n'
+
+    assert names(cluster.seen()) == ["NativeGangs"]
+
+
+def test_only_the_namespace_that_was_named_is_looked_at() -> None:
+    cluster = paper_cluster()
+    path = "/apis/apps/v1/namespaces/elsewhere/deployments"
+    cluster.held[path] = listed()
+
+    assert names(cluster.seen(namespace="elsewhere")) == ["NotInstalled"]
+    assert f"GET {path}" in cluster.asked
+
+
+def test_a_deployment_with_our_label_that_serves_nothing_is_not_ours() -> None:
+    cluster = paper_cluster()
+    containers(cluster)["extender"]["args"] = ["top"]
+
+    assert cluster.seen().installed == ()
+
+
+# Arguments
+
+
+def settings(*words: str, env: list[Document] | None = None) -> Any:
+    return settings_of({"command": ["gang-extender"], "args": ["serve", *words], "env": env or []})
+
+
+def test_arguments_and_variables_are_read_as_serve_reads_them() -> None:
+    told = settings(
+        "--hold-s", "40", "--bind-timeout-s=60", "--dry-run",
+        "--scheduler-name=a", "--scheduler-name", "b",
+        env=[
+            {"name": "GANG_EXTENDER_HOLD_S", "value": "50"},
+            {"name": "GANG_EXTENDER_PREFER", "value": "pack"},
+            {"name": "GANG_EXTENDER_EXEMPT_NAMESPACE", "value": "one two"},
+            {"name": "GANG_EXTENDER_POD_NAME", "valueFrom": {"fieldRef": {}}},
+            {"name": "UNRELATED", "value": "x"},
+        ],
+    )  # fmt: skip
+
+    assert (told.hold_s, told.bind_timeout_s, told.dry_run) == (40.0, 60.0, True)
+    assert (told.scheduler_name, told.exempt_namespace) == (("a", "b"), ("one", "two"))
+    assert told.prefer == "pack"
+    assert told.pod_name
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--hold"], "`serve` has no --hold"),
+        (["--hold-s"], "--hold-s needs a value"),
+        (["--max-holds=1.5"], "--max-holds '1.5' is not a number"),
+        (["--prefer=most"], "--prefer 'most' is not one of nothing, pack, spread"),
+    ],
+)
+def test_arguments_that_serve_refuses_are_refused(words: list[str], sentence: str) -> None:
+    with pytest.raises(BadConfiguration, match=sentence):
+        settings(*words)
+
+
+# Files
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "cannot be read: No such file or directory"),
+        (b"\xff\xfe", "is not text"),
+        (b"a: [", "is not YAML: while parsing"),
+        (b"[" * 5000 + b"]" * 5000, "is not YAML: it is nested too deeply"),
+        (b"\x00\x01", "is not YAML: unacceptable character"),
+        (b"", "is not a KubeSchedulerConfiguration"),
+        (b"kind: Deployment", "is not a KubeSchedulerConfiguration"),
+        (
+            b"kind: KubeSchedulerConfiguration\nextenders: [1]",
+            "not a list of objects",
+        ),
+        (
+            b"kind: KubeSchedulerConfiguration\nextenders: [{httpTimeout: soon}]",
+            r"extenders\[0\]: 'soon' is not a duration; write it like 45s",
+        ),
+        (
+            b"kind: KubeSchedulerConfiguration\nextenders: [{urlPrefix: 'http://[::1'}]",
+            r"extenders\[0\]: ",
+        ),
+    ],
+)
+def test_a_file_that_is_no_configuration_is_refused_in_a_sentence(
+    tmp_path: Path, content: bytes | None, sentence: str
+) -> None:
+    file = tmp_path / "config.yaml"
+    if content is not None:
+        file.write_bytes(content)
+
+    with pytest.raises(BadInput, match=sentence):
+        files.configuration(file)
+
+
+def test_a_directory_is_no_configuration(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="Is a directory"):
+        files.configuration(tmp_path)
+
+
+def test_the_configuration_that_we_print_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump({"kind": "KubeSchedulerConfiguration"}))
+
+    assert files.configuration(file) == {"kind": "KubeSchedulerConfiguration"}
+
+
+# The operations port
+
+
+def told(readyz: pages.Page, findings: pages.Page) -> pages.Told:
+    return pages.ask({"/readyz": readyz, "/api/v1/findings": findings}.__getitem__, "there")
+
+
+def test_what_the_extender_says_is_read_line_by_line() -> None:
+    finding = b'[{"kind":"Queue","name":"q","reason":"R","message":"m"}]'
+    found = told(pages.Page(200, b"ok\nbinds: late\n", 3.0), pages.Page(200, finding))
+
+    assert found.said == ("there", True, ("binds: late",))
+    assert found.findings == (FindingSeen("Queue", "q", "R", "m"),)
+    assert found.ahead_s == 3.0
+
+
+def test_one_that_is_not_ready_and_cannot_tell_is_heard_all_the_same() -> None:
+    found = told(
+        pages.Page(503, b"pods: first list not complete\n"),
+        pages.Page(503, b'{"error": "the first plan is being made"}'),
+    )
+
+    assert found.said == ("there", False, ("pods: first list not complete",))
+
+
+@pytest.mark.parametrize(
+    ("readyz", "findings", "sentence"),
+    [
+        ((503, b"standby: b leads\n"), (503, b"{}"), "standby: b leads; ask there"),
+        ((404, b"nothing here"), (404, b""), "what answers at there is not an extender"),
+        ((200, b""), (200, b"[]"), "what answers at there is not an extender"),
+        ((200, b"ok\n"), (404, b"<html>"), "knows no findings"),
+        ((200, b"ok\n"), (200, b'{"a": 1}'), "knows no findings"),
+        ((200, b"ok\n"), (503, b'{"error": "not yet"}'), "cannot tell: not yet"),
+    ],
+)
+def test_who_leads_nothing_or_is_no_extender_is_not_believed(
+    readyz: tuple[int, bytes], findings: tuple[int, bytes], sentence: str
+) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        told(pages.Page(*readyz), pages.Page(*findings))
+
+
+# Clocks
+
+
+@pytest.mark.parametrize(("here_s", "certain_s"), [(0, 0.0), (0.9, 0.0), (-60, 58.0), (60, -59.0)])
+def test_a_clock_is_ahead_or_behind_only_as_far_as_whole_seconds_and_the_way_tell(
+    here_s: float, certain_s: float
+) -> None:
+    before = HERE + here_s
+
+    assert ahead(DATE, before, before + 2) == certain_s
+
+
+@pytest.mark.parametrize("date", [None, "", "yesterday"])
+def test_who_does_not_tell_the_time_is_not_judged_by_it(date: str | None) -> None:
+    assert ahead(date, 0.0, 1.0) is None

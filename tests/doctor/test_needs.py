@@ -1,0 +1,50 @@
+"""The rights that doctor asks for are those that our manifests grant, each once."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.doctor import needs
+from extender.doctor.needs import NeededRight
+from tests.cluster.rights import (
+    AMONG_OUR_PODS,
+    BEHIND_A_SERVICE,
+    BESIDE_A_SCHEDULER,
+    EVERYWHERE,
+    Right,
+)
+
+from .scenes import INSTALLED, kind
+
+HOME = "gang-system"
+
+
+def as_needed(right: Right) -> list[NeededRight]:
+    names = right.names or ("",)
+    return [
+        NeededRight(right.group, right.resource, right.verb, right.namespace, name)
+        for name in names
+    ]
+
+
+@pytest.mark.parametrize(
+    ("granted", "needed"),
+    [
+        (EVERYWHERE, needs.EVERYWHERE),
+        (AMONG_OUR_PODS, needs.among_our_pods(HOME)),
+        (BEHIND_A_SERVICE, needs.of_own_lease(HOME)),
+        (BESIDE_A_SCHEDULER, needs.of_schedulers_lease(HOME, "gang-scheduler")),
+    ],
+    ids=["everywhere", "among our pods", "own lease", "lease of the scheduler"],
+)
+def test_what_is_needed_is_what_is_granted(
+    granted: tuple[Right, ...], needed: tuple[NeededRight, ...]
+) -> None:
+    assert sorted(needed) == sorted(each for right in granted for each in as_needed(right))
+
+
+def test_a_status_is_patched_by_itself_or_with_the_object_but_never_both() -> None:
+    for has_status, expected in ((True, "podgroups/status"), (False, "podgroups")):
+        found = needs.needed(INSTALLED, [kind("podgroups", has_status=has_status)])
+        patched = [each.resource for each in found if each.group and each.verb == "patch"]
+        assert patched == [expected]
