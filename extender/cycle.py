@@ -187,6 +187,7 @@ class Cycle:
         with self._metrics.cycle_seconds.labels("report").time():
             self._dispatch.carry_out(snapshot, plan)
             self._reporter.report(snapshot, plan)
+        self._metrics.last_cycle.set(self._clock.now())
 
 
 def rest_until(started: float, ended: float) -> float:

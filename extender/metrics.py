@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+import platform
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
 from prometheus_client.context_managers import Timer
+from prometheus_client.metrics import MetricWrapperBase
+
+from extender import __version__
+
+# Else every counter and histogram has a second series with the time of its birth, which nobody
+# asks for: one that begins anew tells so itself.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _HOOK_SECONDS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 2)
 _WAIT_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400)
 _HOLD_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 30, 45)
+_BUILD = ("version", "python")
+CYCLE_STEPS = ("snapshot", "plan", "publish", "report")
+_API_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15)
 
 
 class Metrics:
@@ -55,7 +75,7 @@ class Metrics:
         self.wakes = counter("gang_extender_wakes_total", "Wake-ups ordered for parked pods.")
         self.cycle_seconds = histogram(
             "gang_extender_cycle_seconds",
-            "Duration of one cycle by step: snapshot, plan, publish.",
+            "Duration of one cycle by step: snapshot, plan, publish, report.",
             ["step"],
             buckets=_HOOK_SECONDS,
         )
@@ -63,7 +83,18 @@ class Metrics:
             "gang_extender_policy_refused",
             "1 while the policy file cannot be used and the last good one is in force.",
         )
-        self.ready = gauge("gang_extender_ready", "1 while the mirror can be trusted.")
+        self.last_cycle = gauge(
+            "gang_extender_last_cycle_timestamp_seconds",
+            "When the last cycle that went well ended, in seconds since 1970; 0 before the first.",
+        )
+        self.ready = gauge(
+            "gang_extender_ready",
+            "1 while we answer: we lead, the mirror can be trusted and there is a plan.",
+        )
+        self.warm = gauge(
+            "gang_extender_warm",
+            "1 while we could lead: the mirror of the cluster can be trusted.",
+        )
         self.leader = gauge(
             "gang_extender_leader",
             "1 while we may act: while we hold the lease, and always without one (--lease).",
@@ -97,6 +128,13 @@ class Metrics:
             ["queue"],
             buckets=_WAIT_SECONDS,
         )
+        self.start_seconds = histogram(
+            "gang_extender_start_seconds",
+            "How long gangs took from creation (of the PodGroup or the first pod, whichever came"
+            " last) until minMember were bound, by queue.",
+            ["queue"],
+            buckets=_WAIT_SECONDS,
+        )
         self.status_writes = counter(
             "gang_extender_status_writes_total",
             "Writes of status and events by kind (PodGroup, Queue, Event) and outcome: written,"
@@ -124,6 +162,37 @@ class Metrics:
             " names its file.",
             ["setting"],
         )
+        self.api_requests = counter(
+            "gang_extender_api_requests_total",
+            "Requests to the API server by verb, resource and code: 2xx to 5xx, or none where no"
+            " answer came.",
+            ["verb", "resource", "code"],
+        )
+        self.api_seconds = histogram(
+            "gang_extender_api_seconds",
+            "How long the API server took to answer; of a list or watch, to begin to.",
+            ["verb", "resource"],
+            buckets=_API_SECONDS,
+        )
+        self.relists = counter(
+            "gang_extender_relists_total",
+            "Lists of a resource from the beginning, the first one counted too.",
+            ["resource"],
+        )
+        self.watch_ends = counter(
+            "gang_extender_watch_ends_total",
+            "Watches that ended, by cause: ended (in time, by itself), expired (our version is too"
+            " old), broken (what came could not be used), failed (cut off, refused or silent).",
+            ["resource", "cause"],
+        )
+        build_info = gauge(
+            "gang_extender_build_info", "1; which version runs, on which Python.", _BUILD
+        )
+        build_info.labels(__version__, platform.python_version()).set(1)
+        expect(self.leader_changes, ("got",), ("lost",))
+        expect(self.cycle_seconds, *((step,) for step in CYCLE_STEPS))
+        ProcessCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
 
     def time_action(self, action: str) -> Timer:
         """Time what runs inside as one action of a cycle."""
@@ -131,5 +200,15 @@ class Metrics:
 
     def forget_queue(self, name: str) -> None:
         """Drop the series of a queue that is gone, so that their number stays bounded."""
-        with suppress(KeyError):
-            self.admission_seconds.remove(name)
+        for series in (self.admission_seconds, self.start_seconds):
+            with suppress(KeyError):
+                series.remove(name)
+
+
+def expect(series: MetricWrapperBase, *outcomes: Iterable[str]) -> None:
+    """Let *outcomes*, one or more values of labels each, be there as 0 before the first of them.
+
+    Of a series that begins with 1 Prometheus cannot tell that it grew.
+    """
+    for labels in outcomes:
+        series.labels(*labels)

@@ -22,7 +22,7 @@ from extender.evictions.reprieves import Reprieves, covering
 from extender.evictions.safety import Victim
 from extender.evictions.sets import VictimSet
 from extender.logs import event
-from extender.metrics import Metrics
+from extender.metrics import Metrics, expect
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
 from extender.model.reason import Happening
@@ -40,6 +40,9 @@ BLOCKED = Pause(30.0, 600.0)
 REFUSED = Pause(5.0, 300.0)
 #: A victim that was let go and is not seen to leave by then is taken for one that stays.
 UNSEEN_S = 60.0
+#: What `gang_extender_evictions_total` counts.
+ACTIONS = ("reclaim", "preempt")
+OUTCOMES = ("evicted", "blocked", "failed", "refused", "dry-run")
 #: Without asking anybody, the same set is reported again after this long.
 DRY_RUN_S = 3600.0
 
@@ -64,6 +67,7 @@ class Dispatch:
         self._metrics = metrics
         self._clock = clock
         self._listeners: list[Callable[[], None]] = []
+        expect(metrics.evictions, *((action, word) for action in ACTIONS for word in OUTCOMES))
         self._reprieves = reprieves or Reprieves()
         self._dry_run = dry_run
         self._sets: dict[GangKey, VictimSet] = {}

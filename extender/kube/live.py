@@ -17,6 +17,7 @@ from extender.kube.act.undo import CautiousUndo
 from extender.kube.act.wake import PipelinedWaker
 from extender.kube.api.client import Access, ActingAccess
 from extender.kube.api.pipeline import Pipeline
+from extender.kube.api.tally import ApiTally
 from extender.kube.decode.pods import to_pod
 from extender.kube.watch.follow import Watches
 from extender.metrics import Metrics
@@ -38,6 +39,7 @@ def live_cluster(
     """
     schedulers, exempt = frozenset(settings.scheduler_name), frozenset(settings.exempt_namespace)
     access = Access.load(settings.kubeconfig or None)
+    access.tally = ApiTally(metrics)
     pipeline = Pipeline(access, loop)
     # Connections of its own: a thousand wake-ups must not stand in front of a bind.
     wake_ups = Pipeline(access, loop, size=4)

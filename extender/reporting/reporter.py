@@ -17,14 +17,14 @@ from typing import Any
 
 from extender.errors import ApiError, OutOfTerm, Terminating
 from extender.logs import Seldom, event
-from extender.metrics import Metrics
+from extender.metrics import Metrics, expect
 from extender.model.gang import SHADOW, Gang, GangKey
 from extender.model.queue import QueueState
 from extender.model.reason import Happening
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan, Standing, Verdict
 from extender.ports import Announcer, Clock, Notice, StatusWriter, Subject
-from extender.reporting import contents
+from extender.reporting import contents, starts
 from extender.reporting.contents import Content
 from extender.reporting.findings import Findings
 from extender.reporting.journal import Change, Journal, Pass
@@ -77,6 +77,9 @@ class Reporter:
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="report", daemon=True)
+        outcomes = ("written", "failed", "gone")
+        kinds = ("PodGroup", "Queue")
+        expect(metrics.status_writes, *((kind, word) for kind in kinds for word in outcomes))
 
     def start(self) -> None:
         """Begin to write."""
@@ -90,11 +93,15 @@ class Reporter:
 
     def report(self, snapshot: Snapshot, plan: Plan) -> None:
         """Take a pass in; called by the planning thread, which it does not hold up."""
-        for change in self._journal.note(snapshot, plan):
-            self._observe(change)
+        before = self._journal.last
+        changes = self._journal.note(snapshot, plan)
+        for change in changes:
+            if change.verdict.queue in plan.queues:
+                self._observe(change)
             passed = milestone(change, snapshot.gangs.get(change.verdict.gang), self._started)
             if passed is not None:
                 event(log, logging.INFO, passed.sentence, **passed.facts, cycle=plan.generation)
+        starts.observe(self._metrics, before, snapshot, plan, changes)
         self._wake.set()
 
     def _observe(self, change: Change) -> None:

@@ -26,6 +26,14 @@ _BY_REASON = {
     "WRONG_VERSION_NUMBER": "not_tls",
     "UNSUPPORTED_PROTOCOL": "old_tls",
 }
+#: Every word of `reason_of`.
+REASONS = frozenset(
+    {
+        *_BY_VERIFY_CODE.values(),
+        *_BY_REASON.values(),
+        *("name", "bad_certificate", "caller_refused_us", "other"),
+    }
+)
 
 
 class NameNotAllowed(ssl.SSLError):

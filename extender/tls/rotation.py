@@ -16,13 +16,13 @@ from typing import TypeAlias
 
 from extender.errors import BadConfiguration
 from extender.logs import event
-from extender.metrics import Metrics
+from extender.metrics import Metrics, expect
 from extender.settings import Settings
 from extender.timing.clock import timestamp
 from extender.tls import files
 from extender.tls.contexts import ChangingContext, build, changing
 from extender.tls.files import Checked, Files, NamedFile
-from extender.tls.guard import Guard
+from extender.tls.guard import REASONS, Guard
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +89,7 @@ class Certificates:
             expiry = metrics.certificate_expiry.labels(file.flag.removeprefix("--"))
             expiry.set_function(lambda file=file: self.expiries()[file])  # type: ignore[misc]
         if self.guard is not None:
+            expect(metrics.tls_refused, *((reason,) for reason in REASONS))
             self.guard.on_refused(lambda reason: metrics.tls_refused.labels(reason).inc())
 
     def in_force(self) -> ssl.SSLContext:

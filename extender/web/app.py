@@ -47,6 +47,9 @@ def create_app(
     while it is not us; *notes* says what should be mended although we go on.
     """
     metrics.policy_refused.set_function(lambda: bool(policies.problem))
+    # Asked at every scrape: probes may ask for /warmz alone.
+    metrics.ready.set_function(lambda: not readiness())
+    metrics.warm.set_function(lambda: not warmth())
     metrics.registry.register(PlanSeries(lambda: None if standby() else journal.last))
     metrics.registry.register(FindingSeries(lambda: None if standby() else findings()))
     metrics.registry.register(WatchSeries(silence))
@@ -64,7 +67,6 @@ def create_app(
     def readyz() -> ResponseReturnValue:
         """Say whether the mirror can be trusted, and if not, what is missing."""
         missing = readiness()
-        metrics.ready.set(0 if missing else 1)
         lines = (*(missing or ["ok"]), *policies.notes(), *notes())
         text = "".join(f"{line}\n" for line in lines)
         return Response(text, status=503 if missing else 200, mimetype="text/plain")

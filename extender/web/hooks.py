@@ -16,11 +16,13 @@ from msgspec.structs import replace
 from extender.errors import ExtenderError, NotReady
 from extender.gate import Gate
 from extender.holds.barrier import Barrier
+from extender.holds.machine.cause import Cause
 from extender.holds.machine.messages import CallId, TakeAnswer
 from extender.logs import event
-from extender.metrics import Metrics
+from extender.metrics import Metrics, expect
 from extender.model.gang import Membership
 from extender.model.pod import Pod, PodUid
+from extender.model.reason import Reason
 from extender.ports import BindOrder, Clock, Whose
 from extender.web import wire
 
@@ -32,6 +34,15 @@ PodReader: TypeAlias = Callable[[bytes], tuple[Pod, Membership]]
 Readiness: TypeAlias = Callable[[], list[str]]
 
 VERBS = ("filter", "prioritize", "preempt", "bind")
+
+#: Every outcome we count, by verb; filter also refuses for a reason.
+OUTCOMES = (
+    *(("filter", word) for word in ("passed", "steered", "error")),
+    *(("filter", reason.value) for reason in Reason),
+    *(("prioritize", word) for word in ("passed", "error")),
+    *(("preempt", word) for word in ("passed", "vetoed", "error")),
+    *(("bind", word) for word in ("bound", "refused")),
+)
 
 #: How long a good answer about our readiness is believed; what it depends on takes seconds.
 _READY_S = 0.05
@@ -67,6 +78,8 @@ class Hooks:
         self._warned = False
         # Looking a series up costs more than counting, and there are few.
         self._counter = cache(metrics.hook_answers.labels)
+        expect(metrics.hook_answers, *OUTCOMES)
+        expect(metrics.hold_seconds, *((cause.word,) for cause in Cause))
         self._seconds = {verb: metrics.hook_seconds.labels(verb) for verb in VERBS}
         self._answers = {
             "filter": self._filter,

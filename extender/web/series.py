@@ -16,8 +16,10 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from extender.audit.finding import Finding
-from extender.model.gang import Phase
-from extender.model.resources import CPU, MEMORY, PODS, Resources
+from extender.model.gang import Gang, Phase
+from extender.model.pod import Status
+from extender.model.reason import Reason
+from extender.model.resources import CPU, MEMORY, NOTHING, PODS, Resources, total
 from extender.plan.decision import Plan, QueueFigures, Standing, Verdict
 from extender.reporting.journal import Pass
 
@@ -26,6 +28,13 @@ MOST_GANGS = 500
 MOST_QUEUES = 500
 
 _STUCK = (Standing.WAITING, Standing.INVALID)
+#: Reasons of gangs that could start if there were room, or if it were their turn.
+_FOR_ROOM = (
+    Reason.NOT_ENOUGH_ROOM,
+    Reason.BEHIND_IN_ORDER,
+    Reason.WAITING_FOR_VICTIMS,
+    Reason.BACKING_OFF,
+)
 _AMOUNTS = (
     ("deserved", "deserved", "What the queue deserves"),
     ("allocated", "allocated", "What the gangs of the queue use"),
@@ -56,6 +65,7 @@ class PlanSeries(_Scraped):
         yield from _volcano_amounts(queues)
         yield from _pod_groups(last, {figures.name for figures in queues})
         yield _gangs(last.plan)
+        yield from _waits(last, {figures.name: figures for figures in queues})
         yield from _unscheduled(last)
 
 
@@ -181,6 +191,48 @@ def _gangs(plan: Plan) -> GaugeMetricFamily:
     for (standing, reason), count in counts.items():
         family.add_metric([standing.value, reason.value], count)
     return family
+
+
+def _waits(last: Pass, queues: Mapping[str, QueueFigures]) -> Iterator[GaugeMetricFamily]:
+    oldest = GaugeMetricFamily(
+        "gang_extender_oldest_waiting_seconds",
+        "How long the gang of the queue that has waited longest waits, since its first pod that"
+        " waits was made; 0 when none does.",
+        labels=["queue"],
+    )
+    starved = GaugeMetricFamily(
+        "gang_extender_starved_seconds",
+        "The same of gangs that wait for room, are complete and would keep their queue within what"
+        " it deserves: room is owed to them.",
+        labels=["queue"],
+    )
+    longest, longest_owed = dict.fromkeys(queues, 0.0), dict.fromkeys(queues, 0.0)
+    for verdict in last.plan.verdicts.values():
+        figures, gang = queues.get(verdict.queue), last.snapshot.gangs.get(verdict.gang)
+        if verdict.standing is not Standing.WAITING or figures is None or gang is None:
+            continue
+        age_s = max(0.0, last.snapshot.now - _waits_since(gang))
+        longest[figures.name] = max(longest[figures.name], age_s)
+        if verdict.reason in _FOR_ROOM and _is_owed_room(gang, figures):
+            longest_owed[figures.name] = max(longest_owed[figures.name], age_s)
+    for queue in queues:
+        oldest.add_metric([queue], longest[queue])
+        starved.add_metric([queue], longest_owed[queue])
+    yield from (oldest, starved)
+
+
+def _waits_since(gang: Gang) -> float:
+    waiting = [pod.created for pod in gang.pods if pod.status is Status.PENDING]
+    return max(gang.group.created, min(waiting, default=0.0))
+
+
+def _is_owed_room(gang: Gang, figures: QueueFigures) -> bool:
+    lacking = gang.group.min_member - gang.ready
+    waiting = [pod.requests for pod in gang.pods if pod.status is Status.PENDING]
+    wanted = total(waiting[:lacking]) if lacking > 0 else NOTHING
+    after = figures.allocated + wanted
+    within = all(after.amount(name) <= due for name, due in figures.deserved.items())
+    return bool(wanted) and bool(figures.deserved) and within
 
 
 def _unscheduled(last: Pass) -> Iterator[GaugeMetricFamily]:

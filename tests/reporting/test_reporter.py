@@ -432,10 +432,11 @@ def test_a_busy_queue_is_not_written_with_every_bind() -> None:
 def test_the_time_to_admission_is_observed_once_per_wait() -> None:
     desk = Desk()
     waits = gang("train", 2, status=Status.PENDING, created=NOW)
-    desk.report((waits, NO_ROOM), wait_s=30)
+    queues = {"left": figures(1)}
+    desk.report((waits, NO_ROOM), wait_s=30, queues=queues)
     for said in (verdict("a/train", Reason.ADMITTED), RUNNING):
-        desk.report((waits, said))
-    desk.report((gang("pod:web", 1, dialect=""), verdict("a/pod:web")))
+        desk.report((waits, said), queues=queues)
+    desk.report((gang("pod:web", 1, dialect=""), verdict("a/pod:web")), queues=queues)
 
     observed = desk.metrics.admission_seconds.labels("left")
     assert observed._sum.get() == pytest.approx(30)

@@ -21,6 +21,25 @@ def findings(world: World) -> list[tuple[str, str, str]] | None:
     return [(each["kind"], each["name"], each["reason"]) for each in reply.get_json()]
 
 
+def test_whether_we_answer_is_told_to_whoever_scrapes_though_nobody_probes() -> None:
+    with World() as world:
+        world.node("node-0")
+
+        eventually(lambda: metric(world, "gang_extender_ready") == 1)
+        assert metric(world, "gang_extender_warm") == 1
+        eventually(lambda: metric(world, "gang_extender_last_cycle_timestamp_seconds") > 0)
+
+
+def test_every_outcome_is_there_before_the_first_call() -> None:
+    with World() as world:
+        text = world.runtime.pages.test_client().get("/metrics").text
+
+    assert 'gang_extender_hook_answers_total{outcome="NotEnoughRoom",verb="filter"} 0.0' in text
+    assert 'gang_extender_hold_seconds_count{cause="peer_gone"} 0.0' in text
+    assert 'gang_extender_status_writes_total{kind="Queue",outcome="failed"} 0.0' in text
+    assert 'gang_extender_evictions_total{action="preempt",outcome="failed"} 0.0' in text
+
+
 def test_what_has_no_effect_in_the_policy_file_is_told_by_the_probe(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text(

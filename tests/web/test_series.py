@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -16,7 +17,7 @@ from extender.model.resources import Resources
 from extender.plan.decision import Plan, QueueFigures
 from extender.reporting.journal import Pass
 from extender.web.series import MOST_GANGS, FindingSeries, PlanSeries
-from tests.evictions.scene import gang, plan, snapshot, verdict
+from tests.evictions.scene import NOW, gang, plan, pod, snapshot, verdict
 
 FIGURES = QueueFigures(
     name="left",
@@ -108,6 +109,39 @@ def test_however_many_gangs_wait_the_series_stay_bounded() -> None:
     assert seen["volcano_unschedule_job_count",] == MOST_GANGS + 100
 
 
+def waits(**reason: object) -> tuple[float, float]:
+    """How long the queue `left` has a gang waiting, and how long one to which room is owed."""
+    waiting = gang("late", [pod("late-0", Status.PENDING, created=NOW - 700)], created=NOW - 900)
+    figures = replace(FIGURES, **reason.pop("figures", {}))  # type: ignore[arg-type]
+    said = verdict("a/late", **reason)  # type: ignore[arg-type]
+    registry = CollectorRegistry()
+    decided = plan(said, queues={"left": figures})
+    registry.register(PlanSeries(lambda: Pass(snapshot(waiting), decided)))
+    oldest, starved = (
+        registry.get_sample_value(f"gang_extender_{name}_seconds", {"queue": "left"})
+        for name in ("oldest_waiting", "starved")
+    )
+    assert oldest is not None
+    assert starved is not None
+    return oldest, starved
+
+
+def test_the_oldest_wait_of_a_queue_is_told_and_whether_room_is_owed() -> None:
+    within = {"deserved": Resources({"cpu": 4000}), "allocated": Resources({"cpu": 3000})}
+    full = {"deserved": Resources({"cpu": 4000}), "allocated": Resources({"cpu": 3500})}
+
+    assert waits(reason=Reason.NOT_ENOUGH_ROOM, figures=within) == (700, 700)
+    assert waits(reason=Reason.NOT_ENOUGH_ROOM, figures=full) == (700, 0)
+    assert waits(reason=Reason.NOT_ENOUGH_MEMBERS, figures=within) == (700, 0)
+    assert waits(reason=Reason.RUNNING, figures=within) == (0, 0)
+
+
+def test_a_queue_that_deserves_nothing_is_owed_nothing() -> None:
+    nothing = {"deserved": Resources({}), "allocated": Resources({})}
+
+    assert waits(reason=Reason.BEHIND_IN_ORDER, figures=nothing) == (700, 0)
+
+
 def test_there_is_nothing_before_the_first_plan_and_no_clash_with_the_other_series() -> None:
     metrics = Metrics()
     metrics.registry.register(PlanSeries(lambda: None))
@@ -124,7 +158,7 @@ def test_every_series_is_explained_in_the_manual() -> None:
     metrics = Metrics()
     metrics.registry.register(PlanSeries(lambda: Pass(snapshot(RUNS, WAITS), DECIDED)))
     manual = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
-    explained = set(re.findall(r"(?:gang_extender|volcano)_\w+", manual))
+    explained = set(re.findall(r"(?:gang_extender|volcano|process|python)_\w+", manual))
     names = [family.name for family in metrics.registry.collect()]
 
     assert [name for name in names if not {name, f"{name}_total"} & explained] == []

@@ -19,7 +19,7 @@ from cachetools import LRUCache
 from extender.errors import ApiError, Gone, OutOfTerm, Terminating
 from extender.kube.api.client import MERGE, Asks
 from extender.logs import Seldom, event
-from extender.metrics import Metrics
+from extender.metrics import Metrics, expect
 from extender.model.dialect import VERSIONS
 from extender.ports import Notice, Subject
 from extender.timing.clock import Pace, timestamp
@@ -59,6 +59,10 @@ class ApiAnnouncer:
         self._access = access
         self._metrics = metrics
         self._seldom = Seldom(log)
+        expect(
+            metrics.status_writes,
+            *(("Event", it) for it in ("written", "failed", "gone", "dropped")),
+        )
         self._pace = Pace(PER_S, BURST)
         self._stopping = threading.Event()
         self._wait = wait or self._stopping.wait

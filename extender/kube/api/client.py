@@ -23,6 +23,7 @@ from extender.errors import (
 )
 from extender.kube.api.kubeconfig import Endpoint, read
 from extender.kube.api.rights import MissingRights, missing_right
+from extender.kube.api.tally import Tallies, Unheeded, call_of
 from extender.leadership.term import InTerm
 from extender.ports import Mandate, OpenMandate
 from extender.timing.clock import Pace
@@ -55,6 +56,7 @@ class Access:
     def __init__(self, endpoint: Endpoint, *, reload: Callable[[], Endpoint] | None = None) -> None:
         #: Filled by everybody who asks here, over whichever connection.
         self.missing_rights = MissingRights()
+        self.tally: Tallies = Unheeded()
         self._reload = reload
         self._lock = threading.Lock()
         self._reading = threading.Lock()
@@ -164,8 +166,9 @@ class Access:
         if authorization:
             headers["authorization"] = authorization
         target = f"{self.prefix}{path}" + (f"?{urlencode(query)}" if query else "")
+        call, began = call_of(method, path, query), time.monotonic()
         try:
-            return self._pool.urlopen(
+            response = self._pool.urlopen(
                 method,
                 target,
                 body=data if data is None or mandate is None else _last_look(data, mandate),
@@ -176,7 +179,10 @@ class Access:
                 timeout=urllib3.Timeout(connect=min(_CONNECT_S, read_s), read=read_s),
             )
         except urllib3.exceptions.HTTPError as error:
+            self.tally.asked(*call, 0, time.monotonic() - began)
             raise Unreachable(f"{method} {path}: no answer from the API server: {error}") from error
+        self.tally.asked(*call, response.status, time.monotonic() - began)
+        return response
 
 
 class Asks(Protocol):

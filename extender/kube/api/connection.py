@@ -71,16 +71,20 @@ class Connection(asyncio.Protocol):
         *,
         silence_s: float,
         forbidden: Callable[[bytes], object] = lambda body: None,
+        asked: Callable[[bytes, int, float], object] = lambda request, status, took_s: None,
     ) -> None:
-        """*forbidden* is told of every 403, whoever asked."""
+        """*forbidden* is told of every 403, whoever asked; *asked* of every request, in the end."""
         self._loop = loop
         self._connect = connect
         self._silence_s = silence_s
         self._forbidden = forbidden
+        self._asked = asked
         self._transport: asyncio.WriteTransport | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._unsent: deque[Exchange] = deque()
         self._unanswered: deque[Exchange] = deque()
+        #: When each of those was written.
+        self._written_at: deque[float] = deque()
         self._parser: Any = None
         self._body: list[bytes] = []
         self._progress_at = 0.0
@@ -117,6 +121,8 @@ class Connection(asyncio.Protocol):
         except OSError:
             # Cleared first: whoever is told may send again, and that must start a new attempt.
             self._connecting = None
+            for exchange in self._unsent:
+                self._asked(exchange.request, 0, 0.0)
             self._give_back(self._unsent, UNSENT)
         else:
             self._connecting = None
@@ -136,6 +142,7 @@ class Connection(asyncio.Protocol):
             self._progress_at = self._loop.time()
         transport.write(b"".join([exchange.request for exchange in wanted]))
         self._unanswered.extend(wanted)
+        self._written_at.extend([self._loop.time()] * len(wanted))
         if self._watch is None:
             self._watch = self._loop.call_later(self._silence_s, self._check_silence)
 
@@ -180,6 +187,9 @@ class Connection(asyncio.Protocol):
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
+        self._written_at.clear()
+        for exchange in self._unanswered:
+            self._asked(exchange.request, 0, 0.0)
         self._give_back(self._unanswered, UNANSWERED)
 
     # httptools
@@ -198,9 +208,11 @@ class Connection(asyncio.Protocol):
             # Nobody asked: Go's server says "408 Request Timeout" before it closes an idle one.
             return
         exchange = self._unanswered.popleft()
+        took_s = self._progress_at - self._written_at.popleft()
         if not parser.should_keep_alive() and self._transport is not None:
             self._transport.close()
         status = parser.get_status_code()
+        self._asked(exchange.request, status, took_s)
         if status == 403:
             self._forbidden(body)
         _tell(exchange, Reply(status, body))

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from extender.kube.api.client import MERGE, Access
 from extender.kube.api.connection import Connection, Exchange, Reply
+from extender.kube.api.tally import call_of
 from extender.logs import event
 from extender.model.dialect import VERSIONS
 
@@ -45,7 +46,13 @@ class Pipeline:
         self.loop = loop
         self._access = access
         self._connections = [
-            Connection(loop, self._connect, silence_s=silence_s, forbidden=access.forbidden)
+            Connection(
+                loop,
+                self._connect,
+                silence_s=silence_s,
+                forbidden=access.forbidden,
+                asked=self._asked,
+            )
             for _ in range(size)
         ]
         self._authorization: str | None = None
@@ -114,6 +121,11 @@ class Pipeline:
             self._reached(False, str(error))
             raise
         self._reached(True)
+
+    def _asked(self, request: bytes, status: int, took_s: float) -> None:
+        method, target, _ = request.split(b" ", 2)
+        path = target.decode("ascii").removeprefix(self._access.prefix)
+        self._access.tally.asked(*call_of(method.decode("ascii"), path), status, took_s)
 
     def _reached(self, reachable: bool, why: str = "") -> None:
         if reachable is self._reachable:

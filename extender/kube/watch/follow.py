@@ -196,6 +196,8 @@ class Follower:
 
     def _open(self, request: Request) -> urllib3.BaseHTTPResponse:
         path, is_page = self._resource.path, request.mode is Mode.PAGE
+        if request.mode is not Mode.WATCH and "continue" not in request.query:
+            self._access.tally.listed(self._resource.name)
         read_s = self._silence_s if is_page else min(OPENING_S, self._silence_s)
         response = self._access.open("GET", path, query=request.query, read_s=read_s)
         self._response = response
@@ -262,12 +264,20 @@ class Follower:
                 self._cluster.apply(each)
             elif each in (Signal.EXPIRED, Signal.BROKEN):
                 event(log, logging.INFO, each.value, resource=self._resource.name)
+                self._watch_ended("expired" if each is Signal.EXPIRED else "broken")
                 break
             self._failures = 0
+        else:
+            self._watch_ended("ended")
         if self._progress.is_listed and time.monotonic() - began < _HASTE_S:
             self._wait_before_retry()
 
+    def _watch_ended(self, cause: str) -> None:
+        self._access.tally.watch_ended(self._resource.name, cause)
+
     def _recover(self, error: ApiError) -> None:
+        if self._progress.is_listed:
+            self._watch_ended("expired" if error.status == 410 else "failed")
         step = self._progress.refused(error.status) if error.status else Step.RETRY
         if step in (Step.RELIST, Step.PAGES):
             event(log, logging.INFO, step.value, resource=self._resource.name)

@@ -1,0 +1,62 @@
+"""Series are there before anything happens, and no more of them than somebody asks for."""
+
+from __future__ import annotations
+
+import platform
+
+from prometheus_client import generate_latest
+
+from extender import __version__
+from extender.evictions.dispatch import ACTIONS, OUTCOMES
+from extender.metrics import Metrics, expect
+
+
+def scraped(metrics: Metrics) -> str:
+    return generate_latest(metrics.registry).decode()
+
+
+def test_no_series_tells_the_time_of_its_birth() -> None:
+    metrics = Metrics()
+    metrics.wakes.inc()
+    metrics.start_seconds.labels("left").observe(1)
+
+    assert "_created" not in scraped(metrics)
+
+
+def test_an_outcome_that_is_expected_is_there_as_zero() -> None:
+    metrics = Metrics()
+    expect(metrics.evictions, *((action, word) for action in ACTIONS for word in OUTCOMES))
+
+    assert 'gang_extender_evictions_total{action="reclaim",outcome="blocked"} 0.0' in scraped(
+        metrics
+    )
+
+
+def test_changes_of_leadership_and_steps_of_a_cycle_are_there_from_the_start() -> None:
+    text = scraped(Metrics())
+
+    assert 'gang_extender_leader_changes_total{change="lost"} 0.0' in text
+    assert 'gang_extender_cycle_seconds_count{step="plan"} 0.0' in text
+    assert "gang_extender_last_cycle_timestamp_seconds 0.0" in text
+
+
+def test_the_version_the_process_and_its_garbage_are_told() -> None:
+    text = scraped(Metrics())
+    labels = f'python="{platform.python_version()}",version="{__version__}"'
+
+    assert f"gang_extender_build_info{{{labels}}} 1.0" in text
+    assert "\nprocess_resident_memory_bytes " in text
+    assert 'python_gc_collections_total{generation="2"}' in text
+
+
+def test_a_queue_that_is_forgotten_leaves_no_series_behind() -> None:
+    metrics = Metrics()
+    for name in ("left", "right"):
+        metrics.admission_seconds.labels(name).observe(1)
+        metrics.start_seconds.labels(name).observe(1)
+
+    metrics.forget_queue("left")
+    metrics.forget_queue("never-seen")
+
+    assert 'queue="left"' not in scraped(metrics)
+    assert 'gang_extender_start_seconds_count{queue="right"} 1.0' in scraped(metrics)
