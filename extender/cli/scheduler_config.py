@@ -185,13 +185,24 @@ def scheduler_config(
                 "filterVerb": "filter",
                 "preemptVerb": "preempt",
                 **prioritize,
-                "httpTimeout": f"{filter_timeout_s:g}s",
+                "httpTimeout": _duration(filter_timeout_s, "--filter-timeout-s"),
             },
-            {**slow, "bindVerb": "bind", "httpTimeout": f"{bind_timeout_s:g}s"},
+            {
+                **slow,
+                "bindVerb": "bind",
+                "httpTimeout": _duration(bind_timeout_s, "--bind-timeout-s"),
+            },
         ],
     }
     head = _HEAD if about.tuned else _HEAD + _UNTOUCHED
     click.echo(head + yaml.safe_dump(configuration, sort_keys=False), nl=False)
+
+
+def _duration(seconds: float, flag: str) -> str:
+    """Write a duration as Go reads it: without an exponent, and to the nanosecond."""
+    if not 1e-9 <= seconds < 1e9:
+        raise BadInput(f"{flag} is {seconds:g}; write seconds, more than 0 and less than 1e9")
+    return f"{seconds:.9f}".rstrip("0").rstrip(".") + "s"
 
 
 def _tls(url: str, about: Usual) -> dict[str, Any]:

@@ -25,6 +25,28 @@ def test_binds_have_an_entry_of_their_own_with_the_long_timeout() -> None:
     assert quick["urlPrefix"] == slow["urlPrefix"] == "http://127.0.0.1:9"
 
 
+@pytest.mark.parametrize(
+    ("seconds", "written"),
+    [("1e6", "1000000s"), ("0.00001", "0.00001s"), ("2.50", "2.5s"), ("100", "100s")],
+)
+def test_a_timeout_is_written_as_kube_scheduler_reads_durations(seconds: str, written: str) -> None:
+    quick, slow = printed(f"--filter-timeout-s={seconds}", f"--bind-timeout-s={seconds}")[
+        "extenders"
+    ]
+
+    assert (quick["httpTimeout"], slow["httpTimeout"]) == (written, written)
+
+
+@pytest.mark.parametrize("flag", ["--filter-timeout-s", "--bind-timeout-s"])
+@pytest.mark.parametrize("seconds", ["0", "-3", "inf", "nan", "1e-12", "1e12"])
+def test_a_timeout_that_is_none_is_refused(flag: str, seconds: str) -> None:
+    result = CliRunner().invoke(main, ["scheduler-config", f"{flag}={seconds}"])
+
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert flag in result.stderr
+
+
 def test_no_entry_is_ignorable_and_all_are_node_cache_capable() -> None:
     for entry in printed()["extenders"]:
         assert entry["ignorable"] is False

@@ -11,6 +11,8 @@ from extender.errors import BadConfiguration
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _STEP = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)")
 _DURATION = re.compile(rf"(?:{_STEP.pattern})+")
+#: Sums and products of what is larger, or of no number at all, say nothing about anybody's turn.
+_LARGEST = 1e12
 _WORDS = {"true": True, "false": False}
 
 
@@ -31,9 +33,12 @@ class Arguments:
         """Read a number, also one that is written as a text."""
         value = self._values.get(name, default)
         try:
-            return float(value) if not isinstance(value, bool) else self._refuse(name, "a number")
-        except (TypeError, ValueError):
+            number = float(value) if not isinstance(value, bool) else self._refuse(name, "a number")
+        except (TypeError, ValueError, OverflowError):
             return self._refuse(name, "a number")
+        if not -_LARGEST <= number <= _LARGEST:
+            return self._refuse(name, "a number of ordinary size")
+        return number
 
     def flag(self, name: str, *, default: bool) -> bool:
         """Read true or false."""
@@ -60,4 +65,5 @@ def seconds(text: str) -> float | None:
     """Read a Go duration; None when it is none."""
     if not _DURATION.fullmatch(text):
         return None
-    return sum(float(number) * _SECONDS[unit] for number, unit in _STEP.findall(text))
+    length = sum(float(number) * _SECONDS[unit] for number, unit in _STEP.findall(text))
+    return length if length <= _LARGEST else None
