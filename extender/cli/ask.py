@@ -5,7 +5,9 @@ from __future__ import annotations
 import socket
 import ssl
 import time
+from contextlib import closing
 from dataclasses import dataclass
+from http.client import BadStatusLine, RemoteDisconnected
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -70,7 +72,8 @@ def ask(address: Address | str, *path: str) -> tuple[int, Any]:
     try:
         with _http(address) as http:
             answer = http.request("GET", target, redirect=False, preload_content=False)
-            body = _body(answer, address)
+            with closing(answer):
+                body = _body(answer, address)
     except urllib3.exceptions.SSLError as error:
         raise BadInput(_about_tls(error, address)) from error
     except urllib3.exceptions.LocationValueError as error:
@@ -132,9 +135,9 @@ def _about_tls(error: urllib3.exceptions.SSLError, address: Address) -> str:
 
 
 def _about_protocol(error: Exception, address: Address) -> str:
-    if "reset" in str(error) or "aborted" in str(error) or "broken" in str(error).lower():
-        return (
-            f"no extender answers at {address}: the connection broke off; if it speaks TLS, write"
-            " https"
-        )
-    return f"what answers at {address} does not speak plain HTTP; if it speaks TLS, write https"
+    cause = error.args[1] if len(error.args) > 1 else None
+    if isinstance(cause, BadStatusLine) and not isinstance(cause, RemoteDisconnected):
+        return f"what answers at {address} does not speak plain HTTP; if it speaks TLS, write https"
+    return (
+        f"no extender answers at {address}: the connection broke off; if it speaks TLS, write https"
+    )

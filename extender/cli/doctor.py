@@ -9,11 +9,10 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from extender.cli.ask import Address, ask
+from extender.cli.live.answers import findings
 from extender.cli.reach.way import reached
 from extender.cli.reach.whereabouts import Whereabouts, reach_options
 from extender.cli.show import count, output_option, show
-from extender.errors import BadInput
 
 Document = dict[str, Any]
 
@@ -27,16 +26,9 @@ def doctor(where: Whereabouts, output: str) -> None:
     Exit code 0 when there are none, 1 when there are, 2 when nobody can be asked.
     """
     with reached(where) as address:
-        status, found = ask(address, "findings")
-        if status != 200:
-            raise BadInput(_complaint(found, address))
+        found = findings(address)
     show(found, output, lambda: Console(highlight=False, soft_wrap=True).print(page(found)))
     sys.exit(1 if found else 0)
-
-
-def _complaint(answer: Any, address: Address) -> str:
-    said = answer.get("error") if isinstance(answer, dict) else None
-    return str(said or f"what answers at {address} knows no findings; is it of this version?")
 
 
 def page(found: list[Document]) -> Text:
