@@ -27,8 +27,8 @@ _USUAL = Settings()
 _URL = f"http://{_USUAL.listen}"
 #: Where kubeadm keeps what its kube-scheduler reads, and a folder of ours beside it.
 FOLDER = "/etc/kubernetes/gang-extender"
-#: A name of DNS, as the API server wants a pod to write it.
-_SCHEDULER = re.compile("[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+#: Whatever a profile of kube-scheduler may be called.
+_SCHEDULER = re.compile("[A-Za-z0-9]([-._A-Za-z0-9]{0,251}[A-Za-z0-9])?")
 _SECOND, _DEFAULT = "second-scheduler", "default-scheduler"
 
 
@@ -147,7 +147,7 @@ def scheduler_config(
     if not all(map(_SCHEDULER.fullmatch, about.scheduler_names)):
         raise BadInput(
             f"--scheduler-name {' '.join(map(repr, about.scheduler_names))}: a name is made of"
-            " a-z, 0-9, - and ., as pods write it"
+            " letters, digits, -, _ and ., as pods write it"
         )
     if not about.url:
         raise BadInput(
