@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from extender import logs
+from extender.cli.typed.seconds import Seconds
 from extender.embedded import Embedded
 from extender.sim.scheduler import SimScheduler
 from extender.sim.story import CPUS, Story
@@ -16,7 +17,11 @@ from extender.sim.story import CPUS, Story
 
 @click.command()
 @click.option(
-    "--pace", default=1.0, show_default=True, help="Seconds to read a sentence before the next."
+    "--pace",
+    default=1.0,
+    show_default=True,
+    type=Seconds(min=0, max=3600),
+    help="Seconds to read a sentence before the next.",
 )
 def demo(pace: float) -> None:
     """Watch a gang being held and then started, without any cluster."""

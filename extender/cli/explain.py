@@ -10,13 +10,13 @@ from rich.text import Text
 
 from extender.cli.live.answers import explanation
 from extender.cli.live.completion import gang_names
-from extender.cli.live.names import named, namespace_option
 from extender.cli.printed.columns import Columns
 from extender.cli.printed.documents import document
 from extender.cli.printed.terminal import Terminal, cell
 from extender.cli.reach.way import reached
 from extender.cli.reach.whereabouts import Whereabouts, reach_options
 from extender.cli.show import COLOURS, count, show, wide_output_option
+from extender.cli.typed.names import named, namespace_option
 
 Document = dict[str, Any]
 
@@ -85,8 +85,10 @@ def _head(told: Document) -> Text:
     text.append_text(cell(f"{told['namespace']}/{told['name']}", style="bold"))
     text.append(f"  {told['verdict']}", style=COLOURS.get(told["verdict"], ""))
     if told["lasted_s"] is not None:
-        # Who is admitted has stopped waiting as far as we can do anything about it.
-        word = "after" if told["verdict"] == "admitted" else "for"
+        # Who is admitted has stopped waiting as far as we can do anything about it. An extender
+        # that does not tell the reason's own time counts from the admission.
+        waited = told["verdict"] == "admitted" and "reason_lasted_s" in told
+        word = "after" if waited else "for"
         text.append(f" {word} {_duration(told['lasted_s'])}", style="dim")
     text.append("\n").append_text(cell(told["reason"]))
     lasted_s, reason_s = told["lasted_s"], told.get("reason_lasted_s")
@@ -104,6 +106,8 @@ def _facts(told: Document) -> Columns:
     table.add("queue", told["queue"] + (f", weight {figures['weight']}" if figures else ""))
     for word in ("deserved", "allocated", "requested", "borrowed") if figures else ():
         table.add(f"  {word}", _amounts(figures[word]))
+    for each in told.get("schedulers", ()):
+        table.add("scheduler", f"{each['name']}, {each['words']}")
     share = told["share_figures"]
     if share:
         table.add("namespace", f"{share['namespace']}, of that queue")

@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from extender import __version__
-from extender.cli.printed.terminal import end_of_pipe
+from extender.cli.printed.terminal import clean, end_of_pipe
 from extender.errors import ApiError, BadInput, ExtenderError
 
 #: Each is imported when it is asked for: a shell that completes a word has no time for all of them.
@@ -73,20 +74,40 @@ class _Group(click.Group):
             rest.setdefault("prog_name", "kubectl gang")
         return super().main(*words, **rest)
 
+    def make_context(self, *words: Any, **rest: Any) -> click.Context:
+        """Read what was typed before the word."""
+        with _one_sentence():
+            return super().make_context(*words, **rest)
+
     def invoke(self, ctx: click.Context) -> object:
-        """Run a word; what went wrong is one line."""
-        try:
+        """Run a word."""
+        with _one_sentence():
             done = super().invoke(ctx)
             sys.stdout.flush()
-        except BrokenPipeError:
-            end_of_pipe()
-        except KeyboardInterrupt:
-            sys.exit(130)
-        except ExtenderError as error:
-            said = " ".join(str(error).split())
-            click.echo(f"gang-extender: {said}", err=True)
-            sys.exit(2 if isinstance(error, BadInput | ApiError) else 1)
-        return done
+            return done
+
+
+@contextmanager
+def _one_sentence() -> Iterator[None]:
+    """End with a line and a code that say what was wrong, whoever noticed it."""
+    try:
+        yield
+    except BrokenPipeError:
+        end_of_pipe()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except click.exceptions.NoArgsIsHelpError:
+        raise
+    except click.UsageError as error:
+        help_ = f"; see {error.ctx.command_path} --help" if error.ctx else ""
+        _end(2, f"{error.format_message().rstrip('.')}{help_}")
+    except ExtenderError as error:
+        _end(2 if isinstance(error, BadInput | ApiError) else 1, str(error))
+
+
+def _end(code: int, sentence: str) -> NoReturn:
+    click.echo(f"gang-extender: {clean(' '.join(sentence.split()))}", err=True)
+    sys.exit(code)
 
 
 @click.group(

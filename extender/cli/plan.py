@@ -145,7 +145,7 @@ def _head(snapshot: Snapshot, plan: Plan) -> Text:
     said = [(standing, number) for standing, number in counts.items() if number]
     for place, (standing, number) in enumerate(said):
         head.append(", " if place else "", style="not bold")
-        head.append(f"{number} {standing.value}", style=COLOURS[standing.value])
+        head.append(f"{number} {standing.value}", style=COLOURS.get(standing.value, ""))
     return head
 
 
@@ -195,7 +195,7 @@ def _gangs(plan: Plan) -> Columns:
             key,
             verdict.queue,
             f"{verdict.members}/{verdict.min_member}",
-            Text(verdict.standing.value, style=COLOURS[verdict.standing.value]),
+            Text(verdict.standing.value, style=COLOURS.get(verdict.standing.value, "")),
             verdict.reason.value,
             _why(verdict, plan.tickets.get(key)),
         )

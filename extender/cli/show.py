@@ -10,7 +10,13 @@ import click
 import yaml
 
 #: By verdict.
-COLOURS = {"running": "green", "admitted": "bold green", "waiting": "yellow", "invalid": "red"}
+COLOURS = {
+    "running": "green",
+    "admitted": "bold green",
+    "waiting": "yellow",
+    "invalid": "red",
+    "finished": "dim",
+}
 
 
 def output_option(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,8 +13,6 @@ from rich.live import Live
 from rich.text import Text
 
 from extender.cli.live import answers
-from extender.cli.live.filters import Filter, filter_options, wanted
-from extender.cli.live.names import all_namespaces_option, checked, namespace_option
 from extender.cli.live.queues import brief, counted, share
 from extender.cli.printed.columns import Columns
 from extender.cli.printed.documents import document
@@ -22,6 +20,9 @@ from extender.cli.printed.terminal import Terminal, cell
 from extender.cli.reach.way import reached
 from extender.cli.reach.whereabouts import Whereabouts, reach_options
 from extender.cli.show import COLOURS, output_option, show
+from extender.cli.typed.filters import Filter, filter_options, wanted
+from extender.cli.typed.names import all_namespaces_option, checked, namespace_option
+from extender.cli.typed.seconds import Seconds
 from extender.errors import BadInput
 
 Document = dict[str, Any]
@@ -39,9 +40,7 @@ _SCREENFUL = 30
 @reach_options
 @output_option
 @click.option("--once", is_flag=True, help="Print one picture and end, as in a pipe.")
-@click.option(
-    "--every-s", default=1.0, show_default=True, type=click.FloatRange(min=0.1), help="Seconds."
-)
+@click.option("--every-s", default=1.0, show_default=True, type=Seconds(min=0.1), help="Seconds.")
 @click.option(
     "--gangs",
     type=click.IntRange(min=0),
@@ -106,9 +105,17 @@ def _lines(plan: Document, gangs: int | None, terminal: Terminal) -> Iterator[Te
     yield from _idle(plan)
     yield Text()
     yield from _gangs(plan["gangs"][:gangs]).lines(terminal, width)
+    for each in _mute(plan):
+        yield cell(f"scheduler {each['name']}: {each['complaint']}", style="red")
     hidden = len(plan["gangs"]) - len(plan["gangs"][:gangs])
     if hidden:
         yield Text(f"and {hidden} more gangs", style="dim")
+
+
+def _mute(plan: Document) -> list[Document]:
+    """Name the schedulers that somebody waits for in vain."""
+    missed = ("silent", "elsewhere")
+    return [each for each in plan.get("schedulers", ()) if each["voice"] in missed]
 
 
 def _queues(plan: Document) -> Columns:

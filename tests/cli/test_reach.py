@@ -241,6 +241,23 @@ def test_loopback_is_asked_where_the_cluster_has_none_and_that_is_said(
     assert result.stderr.endswith(f"; asking {ops_url} instead\n")
 
 
+def test_in_the_pod_of_the_extender_loopback_is_asked_without_a_word(
+    nobody_on_loopback: Callable[[str], None],
+    ops_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    nobody_on_loopback(ops_url)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    result = explain()
+
+    assert result.exit_code == 0
+    assert result.stderr == ""
+
+
 def test_whoever_names_a_cluster_hears_of_no_other(
     nobody_on_loopback: Callable[[str], None], ops_url: str, kubectl: FakeKubectl
 ) -> None:

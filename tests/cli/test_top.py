@@ -8,10 +8,10 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console, RenderableType
 
-from extender.cli.live.filters import Filter
 from extender.cli.printed.terminal import Terminal
 from extender.cli.reach.whereabouts import Whereabouts
 from extender.cli.top import frames, top
+from extender.cli.typed.filters import Filter
 from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from extender.cli.ask import Address, ask
-from extender.cli.live.names import Named
 from extender.cli.printed.documents import ADDED_LATER, KINDS, PARTS, Document, Fields
+from extender.cli.typed.names import Named
 from extender.errors import BadInput
 
 
@@ -17,7 +17,7 @@ def plan(address: Address) -> Document:
     if status != 200 or not _has(found, KINDS["Picture"]):
         raise _stranger(address)
     for key, part in (("gangs", "gang"), ("queues", "queue"), ("shares", "share")):
-        if not all(_has(each, PARTS[part]) for each in found[key]):
+        if not _are(found[key], part):
             raise _stranger(address)
     return dict(found)
 
@@ -35,10 +35,22 @@ def explanation(address: Address, meant: Named) -> Document | None:
     return None
 
 
+def findings(address: Address) -> list[Document]:
+    """Give what makes no sense as it is written."""
+    status, found = ask(address, "findings")
+    if status != 200 or not _are(found, "finding"):
+        raise _stranger(address)
+    return list(found)
+
+
 def _explained(found: Any, address: Address) -> Document:
     if not _has(found, KINDS["Explanation"]):
         raise _stranger(address)
     return dict(found)
+
+
+def _are(found: Any, part: str) -> bool:
+    return isinstance(found, list) and all(_has(each, PARTS[part]) for each in found)
 
 
 def _has(found: Any, fields: Fields) -> bool:

@@ -8,14 +8,14 @@ import click
 from rich.text import Text
 
 from extender.cli.live import answers
-from extender.cli.live.filters import filter_options, wanted
-from extender.cli.live.names import all_namespaces_option, checked, in_use, namespace_option
 from extender.cli.printed.columns import Columns
 from extender.cli.printed.documents import document
 from extender.cli.printed.terminal import Terminal
 from extender.cli.reach.way import reached
 from extender.cli.reach.whereabouts import Whereabouts, reach_options
 from extender.cli.show import COLOURS, show, wide_output_option
+from extender.cli.typed.filters import filter_options, wanted
+from extender.cli.typed.names import all_namespaces_option, checked, in_use, namespace_option
 
 Document = dict[str, Any]
 

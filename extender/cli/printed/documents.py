@@ -25,9 +25,10 @@ _GANG = {
     "min_member": "how many members start at once",
     "members": "how many exist",
     "phase": "`Pending`, `Inqueue` or `Running`, as in the PodGroup's status",
-    "verdict": "`running`, `admitted`, `waiting` or `invalid`",
+    "verdict": "`running`, `admitted`, `waiting`, `invalid` or `finished`",
     "reason": "one word of [the list](reasons.md)",
     "message": "the same in a sentence",
+    "since": "when it began to wait, to run or to be over, or null",
     "share": "its dominant share, a part of one",
     "placements": "nodes by pod, for those that may be bound",
     "pipelined": "nodes by pod, for those whose room is still being made",
@@ -72,12 +73,14 @@ _PLAN = {
     "evictions": "who is asked to leave",
     "idle": "what nobody uses",
     "kept": "what of that is kept for somebody",
+    "schedulers": "what we hear of the kube-scheduler behind each scheduler name",
 }
 _EXPLANATION = {
     **_GANG,
     "priority": "of its PriorityClass",
-    "since": "when it came to stand so",
-    "lasted_s": "how many seconds that is",
+    "lasted_s": "how many seconds ago that was, or null",
+    "reason_since": "when it came to stand so for this reason, or null",
+    "reason_lasted_s": "how many seconds ago that was, or null",
     "members_by_status": "how many of its pods are Pending, Running and so on",
     "missing": "how many members do not exist yet",
     "queue_figures": "its queue, as in QueueList",
@@ -88,6 +91,7 @@ _EXPLANATION = {
     "victims": "who is asked to leave for it",
     "protected": "how many pods are left alone, by why",
     "kept": "idle room that is kept for others",
+    "schedulers": "what we hear of the kube-scheduler that should place it",
     "would_start_with": "changes that were tried and would let it start",
     "story": "what happened so far: at, cycle, word and text",
 }
@@ -118,8 +122,8 @@ PARTS: Mapping[str, Fields] = MappingProxyType(
         "finding": _FINDING,
     }
 )
-#: Fields that came after 0.1: an extender that does not give them yet is an extender all the same.
-ADDED_LATER: frozenset[str] = frozenset()
+#: Fields that came after the first ones: an extender that does not give them is one all the same.
+ADDED_LATER = frozenset({"since", "reason_since", "reason_lasted_s", "schedulers"})
 
 
 def document(kind: str, fields: Document) -> Document:

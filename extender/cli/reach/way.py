@@ -53,6 +53,7 @@ def _in_the_cluster(where: Whereabouts, quietly: bool) -> tuple[Kubectl, leader.
                 f"no extender was found: {error}; and nobody listens at {DEFAULT_URL}; name the"
                 " cluster with --kubeconfig or --context, or the port with --ops-url"
             ) from error
-        if kubeconfig.is_there() and not quietly:
+        # In a pod loopback is where one looks first, and nobody has to be told.
+        if kubeconfig.is_written() and not quietly:
             click.echo(f"gang-extender: {error}; asking {DEFAULT_URL} instead", err=True)
         return None

@@ -19,7 +19,7 @@ Document = dict[str, Any]
 Command: TypeAlias = Callable[..., Any]
 
 #: Those that wait come first.
-_ORDER = {"invalid": 0, "waiting": 1, "admitted": 2, "running": 3}
+_ORDER = {"invalid": 0, "waiting": 1, "admitted": 2, "running": 3, "finished": 4}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
