@@ -14,6 +14,8 @@ from extender.settings import is_loopback
 
 #: What an entry without a name of its own, or a file without profiles, is for.
 DEFAULT_PROFILE = "default-scheduler"
+#: Those of the web, where many are at home.
+_COMMON_PORTS = (80, 443)
 _UNITS = {
     "ns": 1e-9,
     "us": 1e-6,
@@ -77,16 +79,24 @@ class Entry:
 
     @property
     def server(self) -> str:
-        """Name whom it asks, the same for entries that ask the same."""
+        """Give host and port as they are written."""
         return urlsplit(self.url).netloc
+
+    def asks_the_same_as(self, other: Entry) -> bool:
+        """Ask whether both lead to one extender, by whatever name: an uncommon port tells."""
+        port = urlsplit(self.url).port
+        same_port = port is not None and port == urlsplit(other.url).port
+        return self.server == other.server or (same_port and port not in _COMMON_PORTS)
 
 
 def entries(configuration: Document) -> list[Entry]:
-    """Give those that ask us: who binds, and whoever has the same address; without a binder all."""
+    """Give those that ask us: who binds, and whoever asks the same; without a binder all."""
     told = configuration.get("extenders") or []
     found = [Entry(index, each) for index, each in enumerate(told)]
-    servers = {each.server for each in found if each.has("bind")}
-    return [each for each in found if not servers or each.server in servers]
+    binders = [each for each in found if each.has("bind")]
+    if not binders:
+        return found
+    return [each for each in found if any(map(each.asks_the_same_as, binders))]
 
 
 def profiles(configuration: Document) -> list[str]:
@@ -118,7 +128,7 @@ def check(document: object, where: str) -> Document:
             )
     for each in (Entry(index, told) for index, told in enumerate(document.get("extenders") or [])):
         try:
-            _ = each.timeout_s, each.host, each.server
+            _ = each.timeout_s, each.host, urlsplit(each.url).port
         except (BadInput, ValueError) as error:
             raise BadInput(f"{where}: {each.place}: {error}") from error
     return document

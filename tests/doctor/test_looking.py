@@ -15,6 +15,7 @@ from extender.doctor.looking.eyes import ahead
 from extender.doctor.seen import Document, FindingSeen, Seen, Unseen
 from extender.doctor.traps.everything import catch
 from extender.errors import BadConfiguration, BadInput
+from extender.settings import Settings
 
 from .paper_cluster import (
     CRDS,
@@ -332,7 +333,10 @@ def test_arguments_and_variables_are_read_as_serve_reads_them() -> None:
             {"name": "GANG_EXTENDER_HOLD_S", "value": "50"},
             {"name": "GANG_EXTENDER_PREFER", "value": "pack"},
             {"name": "GANG_EXTENDER_EXEMPT_NAMESPACE", "value": "one two"},
-            {"name": "GANG_EXTENDER_POD_NAME", "valueFrom": {"fieldRef": {}}},
+            {
+                "name": "GANG_EXTENDER_POD_NAME",
+                "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}},
+            },
             {"name": "UNRELATED", "value": "x"},
         ],
     )  # fmt: skip
@@ -341,6 +345,25 @@ def test_arguments_and_variables_are_read_as_serve_reads_them() -> None:
     assert (told.scheduler_name, told.exempt_namespace) == (("a", "b"), ("one", "two"))
     assert told.prefer == "pack"
     assert told.pod_name
+
+
+def test_what_only_the_pod_is_told_stays_at_its_default_and_other_variables_count() -> None:
+    told = settings_of(
+        {
+            "args": ["serve", "--listen=$(POD_IP):8888", "--lease-namespace=$(HOME)",
+                     "--lease=own", "--hold-s=$(HOLD)"],
+            "env": [
+                {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+                {"name": "HOME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
+                {"name": "HOLD", "value": "12"},
+                {"name": "GANG_EXTENDER_LOG_LEVEL", "valueFrom": {"configMapKeyRef": {}}},
+            ],
+        },
+        "gang-system",
+    )  # fmt: skip
+
+    assert (told.listen, told.log_level) == (Settings().listen, "info")
+    assert (told.lease_namespace, told.hold_s) == ("gang-system", 12.0)
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,21 @@ def test_an_extender_of_somebody_else_is_left_alone() -> None:
     assert names(configured(change)) == []
 
 
+@pytest.mark.parametrize("filters_at", ["http://localhost:8888", "http://[::1]:8888/v1"])
+def test_an_entry_that_has_another_word_for_the_same_port_is_ours(filters_at: str) -> None:
+    assert names(entry(0, urlPrefix=filters_at)) == []
+    assert names(entry(0, urlPrefix=filters_at, nodeCacheCapable=False)) == ["NodeCacheOff"]
+
+
+def test_the_usual_ports_of_the_web_do_not_make_an_entry_ours() -> None:
+    def change(told: dict[str, list[dict[str, object]]]) -> None:
+        for each in told["extenders"]:
+            each["urlPrefix"] = "http://127.0.0.1"
+        told["extenders"].append({"urlPrefix": "http://gpu.example", "filterVerb": "f"})
+
+    assert names(configured(change)) == []
+
+
 def test_a_file_without_profiles_is_for_the_default_scheduler() -> None:
     def change(told: dict[str, object]) -> None:
         del told["profiles"]

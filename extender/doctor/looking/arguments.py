@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeAlias
 
 from extender.doctor.seen import Document
 from extender.errors import BadConfiguration
 from extender.settings import Settings, flag, variable
 
 _DEFAULTS: dict[str, Any] = {each.name: each.default for each in fields(Settings)}
-#: What only the pod itself knows, as the downward API gives it.
-_TOLD_THERE = "(told to the pod)"
+#: Stands for the name of a pod, which each has for itself.
+_SOME_NAME = "some-pod"
+#: A variable in an argument.
+_REFERENCE = re.compile(r"\$\(([^)]+)\)")
+
+#: By name; None is what only the pod is told.
+Variables: TypeAlias = Mapping[str, str | None]
 
 
 def words_of(container: Document) -> list[str]:
@@ -23,30 +29,26 @@ def words_of(container: Document) -> list[str]:
 def settings_of(container: Document, home: str = "") -> Settings:
     """Read flags and variables as `serve` in the namespace *home* does, or would refuse to."""
     words = words_of(container)
-    given = {**_by_variable(container, home), **_by_flag(words[words.index("serve") + 1 :])}
-    return Settings(**given)
-
-
-def _by_variable(container: Document, home: str) -> dict[str, Any]:
     told = {str(each.get("name")): _told(each, home) for each in container.get("env") or ()}
-    return {
-        name: _value(name, told[variable(name)].split(), variable(name))
-        for name in _DEFAULTS
-        if told.get(variable(name))
-    }
+    flags = _by_flag(words[words.index("serve") + 1 :], told)
+    return Settings(**{**_by_variable(told), **flags})
 
 
-def _told(each: Document, home: str) -> str:
-    """Give the value of a variable; a pod in *home* is told where it is."""
+def _told(each: Document, home: str) -> str | None:
+    """Give the value of a variable; None when only the pod itself is told it."""
     source = each.get("valueFrom")
     if not source:
         return str(each.get("value") or "")
-    if (source.get("fieldRef") or {}).get("fieldPath") == "metadata.namespace":
-        return home
-    return _TOLD_THERE
+    path = str((source.get("fieldRef") or {}).get("fieldPath"))
+    return {"metadata.namespace": home, "metadata.name": _SOME_NAME}.get(path)
 
 
-def _by_flag(words: Sequence[str]) -> dict[str, Any]:
+def _by_variable(told: Variables) -> dict[str, Any]:
+    given = ((name, told.get(variable(name))) for name in _DEFAULTS)
+    return {name: _value(name, text.split(), variable(name)) for name, text in given if text}
+
+
+def _by_flag(words: Sequence[str], told: Variables) -> dict[str, Any]:
     names = {flag(name): name for name in _DEFAULTS}
     given: dict[str, list[str]] = {}
     rest = list(words)
@@ -59,8 +61,17 @@ def _by_flag(words: Sequence[str]) -> dict[str, Any]:
             if not rest:
                 raise BadConfiguration(f"{word} needs a value")
             value = rest.pop(0)
-        given.setdefault(name, []).append(value)
+        if (filled := _filled_in(value, told)) is not None:
+            given.setdefault(name, []).append(filled)
     return {name: _value(name, values, flag(name)) for name, values in given.items()}
+
+
+def _filled_in(text: str, told: Variables) -> str | None:
+    """Put variables in as Kubernetes does; None when one is not known here."""
+    used = _REFERENCE.findall(text)
+    if any(name in told and told[name] is None for name in used):
+        return None
+    return _REFERENCE.sub(lambda found: told.get(found[1]) or found[0], text)
 
 
 def _value(name: str, texts: Sequence[str], said: str) -> Any:
