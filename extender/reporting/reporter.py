@@ -40,6 +40,8 @@ IDLE_S = 5.0
 #: may come much faster than anybody reads, and hooks need the processor more.
 REST_S = 0.1
 REST = 4.0
+#: A gang that is older than this when we first see it started before our time.
+UNSEEN_S = 60.0
 _STUCK = (Standing.WAITING, Standing.INVALID)
 _STARTED = (Standing.RUNNING, Standing.FINISHED)
 
@@ -93,12 +95,14 @@ class Reporter:
 
     def report(self, snapshot: Snapshot, plan: Plan) -> None:
         """Take a pass in; called by the planning thread, which it does not hold up."""
+        # Who begins to lead sees thousands for the first time that have run for long.
+        ours_since = max(self._started, snapshot.now - UNSEEN_S)
         before = self._journal.last
         changes = self._journal.note(snapshot, plan)
         for change in changes:
             if change.verdict.queue in plan.queues:
                 self._observe(change)
-            passed = milestone(change, snapshot.gangs.get(change.verdict.gang), self._started)
+            passed = milestone(change, snapshot.gangs.get(change.verdict.gang), ours_since)
             if passed is not None:
                 event(log, logging.INFO, passed.sentence, **passed.facts, cycle=plan.generation)
         starts.observe(self._metrics, before, snapshot, plan, changes)

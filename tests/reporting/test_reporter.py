@@ -247,6 +247,20 @@ def test_a_gang_has_a_line_in_the_log_for_every_step_of_its_life(
     assert (told[-1][1]["outcome"], told[-1][1]["succeeded"]) == ("completed", 2)
 
 
+def test_who_begins_to_lead_has_no_line_for_what_started_under_another(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "extender.reporting.reporter")
+    desk = Desk()
+    desk.settle(200)
+    young = gang("young", created=desk.clock.now() - 1)
+    desk.report((RUNS, RUNNING), (young, verdict("a/young")))
+
+    assert [each.facts["gang"] for each in caplog.records] == [  # type: ignore[attr-defined]
+        "a/young"
+    ]
+
+
 def test_the_end_of_a_short_wait_is_not() -> None:
     desk = Desk()
     desk.report((WAITS, NO_ROOM), wait_s=2)
