@@ -46,7 +46,7 @@ def test_a_timeout_that_is_none_is_refused_in_one_line(flag: str, seconds: str) 
 
     assert result.exit_code == 2
     assert result.stdout == ""
-    assert f"{flag} is {float(seconds):g}; " in result.stderr
+    assert flag in result.stderr
     assert len(result.stderr.splitlines()) == 1
 
 

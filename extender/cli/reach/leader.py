@@ -85,7 +85,7 @@ def _elsewhere(kubectl: Kubectl) -> str:
 def _items(body: bytes) -> list[Object]:
     try:
         return list(msgspec.json.decode(body)["items"])
-    except (msgspec.DecodeError, KeyError, TypeError) as error:
+    except (msgspec.DecodeError, KeyError, TypeError, RecursionError) as error:
         raise BadInput("kubectl reached something that is no API server") from error
 
 
