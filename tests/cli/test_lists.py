@@ -181,7 +181,7 @@ def screen(ops_url: str, columns: int, *words: str, **variables: str) -> tuple[i
 
 
 @pytest.mark.parametrize("columns", [50, 200])
-@pytest.mark.parametrize("words", [["gangs", "-A"], ["top", "--once"], ["queues"]])
+@pytest.mark.parametrize("words", [["gangs", "-A"], ["top", "--once"], ["queues"]], ids=" ".join)
 def test_a_terminal_of_any_width_loses_nothing(
     ops_url: str, columns: int, words: list[str]
 ) -> None:
