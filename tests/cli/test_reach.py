@@ -200,6 +200,16 @@ def test_what_kubectl_complains_of_is_one_line(
     assert "E1" not in result.output
 
 
+def test_a_kubeconfig_that_is_not_there_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    result = explain(f"--kubeconfig={tmp_path}/none")
+
+    assert result.exit_code == 2
+    assert result.output == f"gang-extender: kubeconfig {tmp_path}/none does not exist\n"
+
+
 def test_an_api_server_that_is_none_is_named(kubectl: FakeKubectl) -> None:
     kubectl.answer("<html>")
 
@@ -276,8 +286,9 @@ def test_nothing_anywhere_is_one_sentence_with_the_mend(
 
     assert result.exit_code == 2
     assert result.output == (
-        "gang-extender: no extender was found: there is no kubeconfig; and nobody listens at"
-        f" {NOBODY}; name the cluster with --kubeconfig or --context, or the port with --ops-url\n"
+        "gang-extender: no extender was found: there is no kubeconfig by $KUBECONFIG or at"
+        f" ~/.kube/config; and nobody listens at {NOBODY}; name the cluster with --kubeconfig or"
+        " --context, or the port with --ops-url\n"
     )
 
 
