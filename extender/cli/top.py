@@ -19,9 +19,9 @@ from extender.cli.printed.documents import document
 from extender.cli.printed.terminal import Terminal, cell
 from extender.cli.reach.way import reached
 from extender.cli.reach.whereabouts import Whereabouts, reach_options
-from extender.cli.show import COLOURS, output_option, show
+from extender.cli.show import COLOURS, show, wide_output_option
 from extender.cli.typed.filters import Filter, filter_options, wanted
-from extender.cli.typed.names import all_namespaces_option, checked, namespace_option
+from extender.cli.typed.names import all_namespaces_option, checked
 from extender.cli.typed.seconds import Seconds
 from extender.errors import BadInput
 
@@ -34,11 +34,13 @@ _SCREENFUL = 30
 
 
 @click.command()
-@namespace_option
+@click.option(
+    "-n", "--namespace", default="", metavar="NAMESPACE", help="Only gangs of this namespace."
+)
 @all_namespaces_option
 @filter_options
 @reach_options
-@output_option
+@wide_output_option
 @click.option("--once", is_flag=True, help="Print one picture and end, as in a pipe.")
 @click.option("--every-s", default=1.0, show_default=True, type=Seconds(min=0.1), help="Seconds.")
 @click.option(
@@ -58,32 +60,39 @@ def top(
 ) -> None:
     """Show what queues deserve, use and want, and where gangs stand.
 
-    Gangs of every namespace, unless one is named. Into a pipe one picture is printed, whole.
+    Gangs of every namespace, unless one is named. Into a pipe one picture is printed, with all of
+    them. -o wide leaves out nothing of what is kept for whom.
     """
     choose = wanted("" if all_namespaces else checked(namespace), **choice)
-    terminal = Terminal()
+    terminal, is_wide = Terminal(), output == "wide"
     most = gangs if gangs is not None or not terminal.is_terminal else _SCREENFUL
     with reached(where) as address:
         first = _look(address, choose)
-    if once or output != "table" or not terminal.is_terminal:
-        picture = document("Picture", first)
-        show(picture, output, lambda: terminal.lay_out(*_lines(first, most, terminal)))
+    if once or output in ("json", "yaml") or not terminal.is_terminal:
+        lines = _lines(first, most, terminal, is_wide=is_wide)
+        show(document("Picture", first), output, lambda: terminal.lay_out(*lines))
         return
     with suppress(KeyboardInterrupt), Live(console=terminal, screen=True) as live:
-        for frame in frames(where, choose, most, terminal):
+        for frame in frames(where, choose, most, terminal, is_wide=is_wide):
             live.update(frame)
             time.sleep(every_s)
 
 
 def frames(
-    where: Whereabouts, choose: Filter, gangs: int | None, terminal: Terminal
+    where: Whereabouts,
+    choose: Filter,
+    gangs: int | None,
+    terminal: Terminal,
+    *,
+    is_wide: bool = False,
 ) -> Iterator[RenderableType]:
     """Give one picture after the other; an extender that restarts or moves does not end them."""
     while True:
         try:
             with reached(where, quietly=True) as address:
                 while True:
-                    yield Group(*_lines(_look(address, choose), gangs, terminal))
+                    seen = _look(address, choose)
+                    yield Group(*_lines(seen, gangs, terminal, is_wide=is_wide))
         except BadInput as error:
             yield cell(error, style="red")
 
@@ -94,7 +103,9 @@ def _look(address: Any, choose: Filter) -> Document:
     return {**plan, "queues": counted(plan), "gangs": choose.of(plan["gangs"])}
 
 
-def _lines(plan: Document, gangs: int | None, terminal: Terminal) -> Iterator[Text]:
+def _lines(
+    plan: Document, gangs: int | None, terminal: Terminal, *, is_wide: bool
+) -> Iterator[Text]:
     """Lay the plan out as tables."""
     width = terminal.columns
     yield from _queues(plan).lines(terminal, width)
@@ -102,7 +113,7 @@ def _lines(plan: Document, gangs: int | None, terminal: Terminal) -> Iterator[Te
     if plan["shares"]:
         yield from _shares(plan).lines(terminal, width)
         yield Text()
-    yield from _idle(plan)
+    yield from _idle(plan, len(plan["kept"]) if is_wide else _KEPT)
     yield Text()
     yield from _gangs(plan["gangs"][:gangs]).lines(terminal, width)
     for each in _mute(plan):
@@ -154,12 +165,12 @@ def _shares(plan: Document) -> Columns:
     return table
 
 
-def _idle(plan: Document) -> Iterator[Text]:
+def _idle(plan: Document, most: int) -> Iterator[Text]:
     """Say what is idle, and what of it is kept for whom; nobody who waits can use the rest."""
     yield cell(f"idle: {brief(plan['idle'])}")
-    for each in plan["kept"][:_KEPT]:
+    for each in plan["kept"][:most]:
         yield cell(f"  {brief(each['amounts'])} {each['why']}", style="dim")
-    hidden = len(plan["kept"]) - _KEPT
+    hidden = len(plan["kept"]) - most
     if hidden > 0:
         yield Text(f"  and {hidden} more", style="dim")
 

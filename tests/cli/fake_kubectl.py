@@ -16,6 +16,7 @@ case "$*" in
   *get*) kind=get ;;
   *) kind=port-forward ;;
 esac
+if [ -e {scene}/silent ]; then exec sleep 600; fi
 if [ -e {scene}/$kind.refused ]; then cat {scene}/$kind.refused >&2; exit 1; fi
 if [ $kind = get ]; then
   case "$*" in
@@ -63,6 +64,10 @@ class FakeKubectl:
     def refuse(self, kind: str, said: str) -> None:
         """Let `get` or `port-forward` fail."""
         (self._scene / f"{kind}.refused").write_text(said)
+
+    def be_silent(self) -> None:
+        """Never answer, as when a login is waited for."""
+        (self._scene / "silent").touch()
 
     def asked(self) -> list[str]:
         """Give the words it was called with, each time."""

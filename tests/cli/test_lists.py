@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -181,7 +182,7 @@ def screen(ops_url: str, columns: int, *words: str, **variables: str) -> tuple[i
 
 
 @pytest.mark.parametrize("columns", [50, 200])
-@pytest.mark.parametrize("words", [["gangs", "-A"], ["top", "--once"], ["queues"]])
+@pytest.mark.parametrize("words", [["gangs", "-A"], ["top", "--once"], ["queues"]], ids=" ".join)
 def test_a_terminal_of_any_width_loses_nothing(
     ops_url: str, columns: int, words: list[str]
 ) -> None:
@@ -201,3 +202,25 @@ def test_colours_are_for_terminals_and_not_where_nobody_wants_them(ops_url: str)
 
     assert "\x1b[33m" in coloured
     assert "\x1b[33m" not in plain
+
+
+def test_the_live_picture_ends_with_ctrl_c_and_gives_the_screen_back(ops_url: str) -> None:
+    ours, theirs = pty.openpty()
+    words = [sys.executable, "-m", "extender", "top", "--ops-url", ops_url]
+    environment = {**os.environ, "COLUMNS": "120", "LINES": "40", "TERM": "xterm"}
+    with subprocess.Popen(words, cwd=ROOT, env=environment, stdin=theirs, stdout=theirs) as ran:
+        os.close(theirs)
+        told = b""
+        while b"queues, cycle 9" not in told:
+            told += os.read(ours, 4096)
+        ran.send_signal(signal.SIGINT)
+        try:
+            while chunk := os.read(ours, 4096):
+                told += chunk
+        except OSError:  # so Linux says that the other end is closed
+            pass
+        finally:
+            os.close(ours)
+
+    assert ran.returncode == 0
+    assert told.count(b"\x1b[?1049h") == told.count(b"\x1b[?1049l") == 1

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from extender.cli import ask as asking
 from extender.cli.main import main
-from extender.cli.reach import kubeconfig, way
+from extender.cli.reach import kubeconfig, kubectl as kubectl_module, way
 from extender.cli.reach.leader import choose
 from extender.cli.reach.way import reached
 from extender.cli.reach.whereabouts import Whereabouts
@@ -200,10 +200,32 @@ def test_what_kubectl_complains_of_is_one_line(
     assert "E1" not in result.output
 
 
+def test_a_kubeconfig_that_is_not_there_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    result = explain(f"--kubeconfig={tmp_path}/none")
+
+    assert result.exit_code == 2
+    assert result.output == f"gang-extender: kubeconfig {tmp_path}/none does not exist\n"
+
+
 def test_an_api_server_that_is_none_is_named(kubectl: FakeKubectl) -> None:
     kubectl.answer("<html>")
 
     assert "something that is no API server" in explain().output
+
+
+def test_a_kubectl_that_waits_for_somebody_is_not_waited_for_without_end(
+    kubectl: FakeKubectl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubectl_module, "_COMMAND_S", 0.2)
+    kubectl.be_silent()
+
+    result = explain()
+
+    assert result.exit_code == 2
+    assert "kubectl did not answer within 0.2 s; if it wants you to log in, do so" in result.output
 
 
 def test_without_kubectl_the_sentence_says_what_it_is_for(
@@ -276,8 +298,9 @@ def test_nothing_anywhere_is_one_sentence_with_the_mend(
 
     assert result.exit_code == 2
     assert result.output == (
-        "gang-extender: no extender was found: there is no kubeconfig; and nobody listens at"
-        f" {NOBODY}; name the cluster with --kubeconfig or --context, or the port with --ops-url\n"
+        "gang-extender: no extender was found: there is no kubeconfig by $KUBECONFIG or at"
+        f" ~/.kube/config; and nobody listens at {NOBODY}; name the cluster with --kubeconfig or"
+        " --context, or the port with --ops-url\n"
     )
 
 

@@ -103,7 +103,18 @@ def pod(name: str, *, leads: bool = False) -> Object:
         labels["gang-extender.io/leader"] = "true"
     made = objects.pod(name, EXTENDER_NAMESPACE, nodeName="kubelet")
     made["metadata"]["labels"] = labels
-    made["spec"]["containers"][0]["ports"] = [{"name": "ops", "containerPort": 8889}]
+    # As our manifests have it, for the namespace takes no others.
+    made["spec"]["securityContext"] = {
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    made["spec"]["containers"][0] |= {
+        "ports": [{"name": "ops", "containerPort": 8889}],
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
     return made
 
 

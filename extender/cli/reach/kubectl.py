@@ -53,7 +53,11 @@ class Kubectl:
                 command, capture_output=True, timeout=_COMMAND_S, check=False
             )
         except subprocess.TimeoutExpired as error:
-            raise BadInput(f"kubectl did not end within {_COMMAND_S:.0f} s") from error
+            # What it asks of a person is not seen here.
+            raise BadInput(
+                f"kubectl did not answer within {_COMMAND_S:g} s; if it wants you to log in, do so"
+                " first, with `kubectl get pods`"
+            ) from error
         except OSError as error:
             raise BadInput(f"kubectl cannot be run: {error.strerror}") from error
         if ran.returncode != 0:

@@ -42,7 +42,9 @@ def _in_the_cluster(where: Whereabouts, quietly: bool) -> tuple[Kubectl, leader.
     kubectl = Kubectl(where.kubeconfig, where.context)
     try:
         if not kubeconfig.is_there(where.kubeconfig):
-            raise BadInput("there is no kubeconfig")
+            named = f"kubeconfig {where.kubeconfig} does not exist"
+            unnamed = "there is no kubeconfig by $KUBECONFIG or at ~/.kube/config"
+            raise BadInput(named if where.kubeconfig else unnamed)
         return kubectl, leader.find(kubectl, where.home)
     except BadInput as error:
         # Whoever named a cluster does not want to hear of another one.

@@ -42,7 +42,7 @@ _KINDS = {
 _SUFFIXES = (".json", ".yaml", ".yml")
 _CHUNK = 1 << 20
 #: A hundred thousand pods are about a gigabyte of YAML.
-_MOST_BYTES = 4 << 30
+_MOST_BYTES = 2 << 30
 #: By API group and kind.
 _Codecs: TypeAlias = Mapping[tuple[str, str], Codec[Any]]
 #: Where amounts stand, by kind; `*` goes through a list.
