@@ -670,7 +670,10 @@ def test_who_may_not_look_is_told_which_rights_that_takes(pair: Patient) -> None
 def test_an_api_server_with_native_gangs_is_named(
     new_plane: Callable[..., ControlPlane], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ApiServer, "feature_gates", "GenericWorkload=true")
+    usual = ApiServer.command
+    # It watches that group itself and is not ready before it serves it.
+    native = ("--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1alpha2")
+    monkeypatch.setattr(ApiServer, "command", lambda self: [*usual(self), *native])
     plane = new_plane()
     code, told = typed(
         "doctor", "-o", "json", f"--ops-url={NOBODY}", f"--kubeconfig={plane.kubeconfig()}"
