@@ -18,7 +18,7 @@ from extender.cache.cluster import Cluster
 from extender.cache.inflight import Stage
 from extender.cycle import Cycle, Published
 from extender.gate import Gate
-from extender.holds.barrier import Barrier
+from extender.holds.barrier import Barrier, Observer
 from extender.holds.looptimer import Rounds
 from extender.holds.machine.book import Book
 from extender.holds.machine.limits import Limits
@@ -72,6 +72,7 @@ class System:
     def __init__(
         self, time: VirtualTime, api: ApiServer, policy: Policy = policies.DEFAULT
     ) -> None:
+        self.metrics = Metrics()
         self._policy = policy
         self._time = time
         self._api = api
@@ -92,7 +93,7 @@ class System:
             undo=self,
             timer=time,
             clock=time,
-            observer=Notebook(),
+            observer=self._observer(),
         )
         listen(cluster, ledger, self._barrier)
         arrivals.on_incomplete(self._barrier.still_incomplete)
@@ -104,13 +105,17 @@ class System:
             dispatch=self,
             reporter=self,
             clock=time,
-            metrics=Metrics(),
+            metrics=self.metrics,
             readiness=list,
         )
         Rounds(time, ledger.look_after, every_s=LOOK_S).start()
         self._pass: Stepwise | None = None
         #: Passes that were made to their end.
         self.passes = 0
+
+    def _observer(self) -> Observer:
+        """Give whoever is told what the barrier does."""
+        return Notebook()
 
     # ── told ──────────────────────────────────────────────────────────────────────────────
 
