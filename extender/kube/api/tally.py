@@ -6,6 +6,7 @@ Labels come from closed lists, whatever the paths are: what is on none of them i
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Protocol
 
 from extender.metrics import Metrics, expect
@@ -67,14 +68,17 @@ class ApiTally:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
+        # Looking a series up costs more than counting, and there are few.
+        self._requests = cache(metrics.api_requests.labels)
+        self._seconds = cache(metrics.api_seconds.labels)
         expect(metrics.api_requests, *((*call, code) for call in CALLS for code in CODES))
 
     def asked(self, verb: str, resource: str, status: int, took_s: float) -> None:
         """Count a request."""
         code = f"{status // 100}xx" if status else "none"
-        self._metrics.api_requests.labels(verb, resource, code).inc()
+        self._requests(verb, resource, code).inc()
         if status:
-            self._metrics.api_seconds.labels(verb, resource).observe(took_s)
+            self._seconds(verb, resource).observe(took_s)
 
     def listed(self, resource: str) -> None:
         """Count a list, and let the ends of the watch that follows be there from the start."""
