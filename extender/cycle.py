@@ -118,6 +118,7 @@ class Cycle:
     def start(self) -> None:
         """Begin."""
         self._cluster.on_change(self._changed.set)
+        self._cluster.hearing.on_change(lambda _: self.poke())
         self._thread.start()
 
     def stop(self) -> None:

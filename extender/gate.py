@@ -19,6 +19,10 @@ from extender.preemption import Preemption
 from extender.promises.arrivals import Arrivals
 from extender.promises.ledger import Ledger
 
+#: Verdicts that another look at the gang may change at once: more of it is here than the plan saw,
+#: or kube-scheduler asks of which nothing was heard.
+_UNDECIDED = frozenset({Reason.NOT_ENOUGH_MEMBERS, Reason.SCHEDULER_SILENT})
+
 #: kube-scheduler's scale for extenders goes from 0 to 10.
 TOP_SCORE = 10
 
@@ -62,6 +66,16 @@ class Gate:
         else:
             self._ledger.refused(pod.uid)
         return answer
+
+    def heard(self, pod: Pod) -> None:
+        """Note that kube-scheduler asks about *pod*, whatever is answered."""
+        self._cluster.hearing.asked(pod)
+
+    def heard_bind(self, uid: PodUid) -> None:
+        """Note that it wants a pod bound; of one that the watch has not shown, filter told us."""
+        pod = self._cluster.pod(uid)
+        if pod is not None:
+            self._cluster.hearing.asked(pod)
 
     def asks_nobody(self, uid: PodUid, namespace: str) -> bool | None:
         """Ask whether a pod's node is kube-scheduler's decision alone; None when we cannot tell.
@@ -157,7 +171,7 @@ class Gate:
     def _is_undecided(self, key: GangKey) -> bool:
         """Ask whether no plan has looked at the gang as a whole yet."""
         verdict = self._plan().verdicts.get(key)
-        return verdict is None or verdict.reason is Reason.NOT_ENOUGH_MEMBERS
+        return verdict is None or verdict.reason in _UNDECIDED
 
     def _why(self, key: GangKey, min_member: int) -> Reason:
         """Name the reason of a member without a place; it may be newer than the plan."""

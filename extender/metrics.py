@@ -72,6 +72,23 @@ class Metrics:
             "When kube-scheduler really gives up binds, if that is sooner than --bind-timeout-s;"
             " else 0. Mend its httpTimeout.",
         )
+        self.last_hook = gauge(
+            "gang_extender_last_hook_timestamp_seconds",
+            "When kube-scheduler last called a hook for a pod of this name, in seconds since"
+            " 1970; 0 when it has not since we lead.",
+            ["scheduler"],
+        )
+        self.unheard_pods = gauge(
+            "gang_extender_unheard_pods",
+            "Pods, by their scheduler's name, for which kube-scheduler should have come longer than"
+            " --ticket-s ago, new ones and those we woke, while it gives no sign at all; else 0.",
+            ["scheduler"],
+        )
+        self.rivals = gauge(
+            "gang_extender_rivals",
+            "Other extenders that woke pods of our scheduler names in the last ten minutes; alert"
+            " on any: two that act undo each other's work.",
+        )
         self.wakes = counter("gang_extender_wakes_total", "Wake-ups ordered for parked pods.")
         self.cycle_seconds = histogram(
             "gang_extender_cycle_seconds",

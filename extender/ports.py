@@ -100,6 +100,9 @@ class WakeOrder:
     name: str
     gang: GangKey | None = None
     node: str = ""
+    #: In place of what kube-scheduler last said of the pod (its condition PodScheduled), so that
+    #: it says it again; empty to leave that as it is.
+    refusal: str = ""
 
 
 class Waker(Protocol):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -20,8 +21,15 @@ PREFIX = "GANG_EXTENDER_"
 PREFERENCES = ("nothing", "pack", "spread")
 LEASES = ("none", "own", "scheduler")
 UNLISTED = ("allow", "deny")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+#: Seconds that may be none at all: what they say how long to do is then not done.
+_MAY_BE_NONE = frozenset({"take_back_s", "arrival_grace_s", "min_run_s", "stuck_s"})
 #: A label of DNS, as the API server wants it.
 _NAMESPACE = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+#: Whatever a profile of kube-scheduler may be called.
+_SCHEDULER = re.compile("[A-Za-z0-9]([-._A-Za-z0-9]{0,251}[A-Za-z0-9])?")
+#: What may stand in front of a port: a name or an address, one of IPv6 in brackets.
+_HOST = re.compile(r"[-._A-Za-z0-9]+|\[[:.0-9A-Fa-f]+(%[-._A-Za-z0-9]+)?\]")
 
 
 def setting(default: Any, why: str) -> Any:
@@ -187,6 +195,8 @@ class Settings:
     log_level: str = setting("info", "debug, info, warning or error.")
 
     def __post_init__(self) -> None:
+        self._check_numbers()
+        self._check_names()
         host, port = address(self.listen, "--listen")
         if port == address(self.ops_listen, "--ops-listen")[1]:
             raise BadConfiguration(
@@ -214,6 +224,36 @@ class Settings:
                 f" {self.hold_s:g}; make it at least {self.hold_s + 15:g}"
             )
         self._check_tls(host)
+
+    def _check_numbers(self) -> None:
+        for each in fields(self):
+            if isinstance(each.default, float):
+                check_seconds(
+                    getattr(self, each.name), flag(each.name), may_be_none=each.name in _MAY_BE_NONE
+                )
+        if self.max_holds < 1:
+            raise BadConfiguration(
+                f"--max-holds {self.max_holds} would refuse every bind of a gang; make it at"
+                " least as large as the largest gang"
+            )
+
+    def _check_names(self) -> None:
+        if self.log_level.lower() not in LOG_LEVELS:
+            raise BadConfiguration(
+                f"--log-level {self.log_level!r} is not one of {', '.join(LOG_LEVELS)}"
+            )
+        if not self.default_queue.strip():
+            raise BadConfiguration("--default-queue is empty; name a queue, like default")
+        if not self.scheduler_name:
+            raise BadConfiguration(
+                "--scheduler-name is empty, so no pod would be ours; name one, like gang-scheduler"
+            )
+        for name in self.scheduler_name:
+            if not _SCHEDULER.fullmatch(name):
+                raise BadConfiguration(
+                    f"--scheduler-name {name!r} is not the name of a scheduler; write it like"
+                    " gang-scheduler, and repeat the flag for another (in the variable, a space)"
+                )
 
     def _check_tls(self, host: str) -> None:
         together("tls_cert_file", "tls_private_key_file", "client_ca_file", of=self)
@@ -247,10 +287,18 @@ class Settings:
 
 def address(text: str, flag: str) -> tuple[str, int]:
     """Split HOST:PORT; an IPv6 host stands in brackets."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65535:
+    host, _, port = text.rpartition(":")
+    is_port = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535
+    if not is_port or not _HOST.fullmatch(host):
         raise BadConfiguration(f"{flag} {text!r} is not HOST:PORT; write it like 127.0.0.1:8888")
     return host.strip("[]"), int(port)
+
+
+def check_seconds(value: float, flag: str, *, may_be_none: bool = False) -> None:
+    """Refuse what is no span of time: below zero, without end, no number, or none at all."""
+    if not math.isfinite(value) or value < 0 or (value == 0 and not may_be_none):
+        least = "0 or more" if may_be_none else "more than 0"
+        raise BadConfiguration(f"{flag} {value:g} is not a number of seconds; it must be {least}")
 
 
 def label_pairs(written: Iterable[str]) -> frozenset[tuple[str, str]]:

@@ -27,10 +27,12 @@ from extender.leadership.succession import LOOK_S as TERM_LOOK_S
 from extender.metrics import Metrics
 from extender.plan.planner import make_plan
 from extender.policyfile import PolicyFile
-from extender.ports import Clock, ClusterPorts, Mandate, WakeOrder
+from extender.ports import Clock, ClusterPorts, Mandate
 from extender.promises.arrivals import Arrivals
 from extender.promises.ledger import LOOK_S as PROMISES_LOOK_S, Ledger
+from extender.promises.summons import LOOK_S as SUMMONS_LOOK_S, Summons
 from extender.promises.tickets import Tickets
+from extender.reporting.callers import CallerNews
 from extender.reporting.findings import Findings
 from extender.reporting.holdnews import HoldNews
 from extender.reporting.journal import Journal
@@ -59,15 +61,13 @@ class Runtime:
         # What is heard, and whether we may act upon it.
         timer = LoopTimer(loop)
         cluster = Cluster.of(settings, clock)
-        leadership = Leadership(settings, clock, timer, metrics)
+        self._leadership = leadership = Leadership(settings, clock, timer, metrics)
         self._ports = ports = reach(cluster, metrics, leadership.mandate)
         leadership.stand(ports.leases, ports.signs, is_warm=lambda: not cluster.readiness())
 
         # What is promised and answered.
-        def wake(orders: list[WakeOrder]) -> None:
-            metrics.wakes.inc(len(orders))
-            ports.waker.wake(orders)
-
+        callers = CallerNews(cluster.hearing, metrics, clock)
+        wake = callers.counted(ports.waker)
         ledger = Ledger(cluster, clock, wake=wake, ticket_s=settings.ticket_s)
         arrivals = Arrivals(cluster, ledger, clock, grace_s=settings.arrival_grace_s)
         gate = Gate(cluster, ledger, arrivals, published, settings.prefer, exempt)
@@ -130,11 +130,10 @@ class Runtime:
         dispatch.on_objection(self._cycle.poke)
 
         # What belongs to a term.
-        self._leadership = leadership
         self._office = Office(
             leadership,
             barrier,
-            forgetting=(arrivals, ledger, published),
+            forgetting=(arrivals, ledger, published, cluster.hearing),
             plan_soon=self._cycle.poke,
             commit_s=limits.commit_s,
         )
@@ -144,6 +143,7 @@ class Runtime:
             each.show_in(metrics)
         self._rounds = [
             Rounds(timer, ledger.look_after, every_s=PROMISES_LOOK_S),
+            Rounds(timer, Summons(cluster, wake, may_answer).look, every_s=SUMMONS_LOOK_S),
             Rounds(timer, leadership.look, every_s=TERM_LOOK_S),
             *(Rounds(timer, each.look, every_s=TLS_LOOK_S) for each in certificates),
         ]
@@ -158,6 +158,7 @@ class Runtime:
             standby=leadership.readiness,
             notes=lambda: [
                 *news.notes(),
+                *callers.notes(),
                 *(each.problem for each in certificates if each.problem),
                 *(each.problem for each in ports.refused()),
             ],

@@ -31,7 +31,13 @@ def test_an_address_is_host_and_port(text: str, expected: tuple[str, int]) -> No
     assert address(text, "--listen") == expected
 
 
-@pytest.mark.parametrize("text", ["", "8888", ":8888", "host:", "host:http", "host:70000"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "8888", ":8888", "host:", "host:http", "host:70000", "host:-1", "host:²", "host:9e3"),
+        *("http://127.0.0.1:8888", "a b:8888", "[::1:80", "::1:80", "[]:80", "host:8888/filter"),
+    ],
+)
 def test_a_bad_address_is_refused_with_the_flag_and_an_example(text: str) -> None:
     with pytest.raises(BadConfiguration, match=r"--listen .* is not HOST:PORT; write it like"):
         Settings(listen=text)
@@ -46,6 +52,63 @@ def test_one_port_for_hooks_and_pages_is_refused(ops_listen: str) -> None:
 def test_a_bind_timeout_that_leaves_no_time_to_bind_is_refused() -> None:
     with pytest.raises(BadConfiguration, match="make it at least 45"):
         Settings(hold_s=30, bind_timeout_s=30)
+
+
+SPANS = [each.name for each in fields(Settings) if isinstance(each.default, float)]
+#: Spans of nothing, which turn off what they are for.
+OFF = ("take_back_s", "arrival_grace_s", "min_run_s", "stuck_s")
+
+
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), -0.001])
+@pytest.mark.parametrize("name", SPANS)
+def test_what_is_no_span_of_time_is_refused_with_flag_value_and_mend(
+    name: str, value: float
+) -> None:
+    said = rf"^{flag(name)} {value:g} is not a number of seconds; it must be "
+
+    with pytest.raises(BadConfiguration, match=said):
+        Settings(**{name: value})
+
+
+@pytest.mark.parametrize("name", SPANS)
+def test_no_time_at_all_is_for_what_can_be_turned_off_alone(name: str) -> None:
+    if name in OFF:
+        assert getattr(Settings(**{name: 0.0}), name) == 0
+        return
+    with pytest.raises(BadConfiguration, match=rf"^{flag(name)} 0 .* it must be more than 0$"):
+        Settings(**{name: 0.0})
+
+
+@pytest.mark.parametrize("number", [0, -5])
+def test_a_barrier_without_places_is_refused(number: int) -> None:
+    with pytest.raises(BadConfiguration, match=rf"^--max-holds {number} would refuse every bind"):
+        Settings(max_holds=number)
+
+
+@pytest.mark.parametrize("level", ["foo", "", "warn", "20"])
+def test_an_unknown_level_of_the_log_is_refused_with_the_words_there_are(level: str) -> None:
+    with pytest.raises(BadConfiguration, match=f"'{level}' is not one of debug, info, warning, er"):
+        Settings(log_level=level)
+
+
+def test_the_level_of_the_log_may_be_shouted() -> None:
+    assert Settings(log_level="WARNING").log_level == "WARNING"
+
+
+@pytest.mark.parametrize("name", ["", "a,b", "a b", "-a", "volcano "])
+def test_what_cannot_be_the_name_of_a_scheduler_is_refused(name: str) -> None:
+    with pytest.raises(BadConfiguration, match="is not the name of a scheduler; write it like"):
+        Settings(scheduler_name=("gang-scheduler", name))
+
+
+def test_an_extender_of_no_scheduler_is_refused() -> None:
+    with pytest.raises(BadConfiguration, match="so no pod would be ours; name one"):
+        Settings(scheduler_name=())
+
+
+def test_a_default_queue_without_a_name_is_refused() -> None:
+    with pytest.raises(BadConfiguration, match="--default-queue is empty; name a queue"):
+        Settings(default_queue=" ")
 
 
 def test_an_unknown_preference_is_refused_with_the_words_there_are() -> None:
@@ -117,7 +180,7 @@ def test_the_lease_of_a_scheduler_must_be_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "spans", [(2, 10, 10), (10, 10, 15), (0, 10, 15), (2, 20, 15)], ids=lambda spans: str(spans)
+    "spans", [(2, 10, 10), (10, 10, 15), (2, 20, 15)], ids=lambda spans: str(spans)
 )
 def test_times_of_a_lease_that_leave_no_margin_are_refused(spans: tuple[int, int, int]) -> None:
     retry, renew, duration = spans

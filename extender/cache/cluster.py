@@ -10,10 +10,12 @@ happened, and listeners are called after the lock is released.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, KeysView, Mapping
 from itertools import count, groupby, islice
 from typing import Any
+from uuid import uuid4
 
 from extender.cache.assignment import QueueAssignment, QueuePolicy
 from extender.cache.budget_gangs import BudgetGangs
@@ -25,6 +27,7 @@ from extender.cache.listeners import GroupListener, Listeners, News, NodeListene
 from extender.cache.misfits import Misfits
 from extender.cache.pods import LONGEST_GRACE_S, STUCK_S, Pods
 from extender.cache.rooms import Rooms
+from extender.hearing.hearing import Hearing
 from extender.model.gang import GangKey, Membership, Phase, PodGroup
 from extender.model.node import Node
 from extender.model.pod import HostPort, Pod, PodUid
@@ -55,6 +58,7 @@ class Cluster:
         stuck_s: float = STUCK_S,
         seen_s: float | None = None,
         budgets_are_gangs: bool = False,
+        hearing: Hearing | None = None,
     ) -> None:
         """*stuck_s* after its grace a deleted pod is given up, but not before *seen_s* of ours.
 
@@ -125,6 +129,9 @@ class Cluster:
         self.total = NOTHING
         #: Kept by those who follow the API server.
         self.freshness = Freshness()
+        #: Which kube-schedulers ask us; without any names nobody is missed.
+        self.hearing = hearing or Hearing((), clock)
+        self.watch_pods(self._let_hear)
 
     @classmethod
     def of(cls, settings: Settings, clock: Clock) -> Cluster:
@@ -134,6 +141,9 @@ class Cluster:
             QueuePolicy.of(settings),
             stuck_s=settings.stuck_s,
             budgets_are_gangs=settings.budgets_are_gangs,
+            hearing=Hearing(
+                settings.scheduler_name, clock, patience_s=settings.ticket_s, me=_our_name()
+            ),
         )
 
     # ── told ──────────────────────────────────────────────────────────────────────────────
@@ -219,6 +229,7 @@ class Cluster:
                 quotas=self._sorted_quotas or {},
                 let_in_lately=self._let_in_lately(),
                 stuck=self._pods.stuck,
+                callers=self.hearing.callers(),
                 misfits={
                     pod.shape: names
                     for key, names in misfits.items()
@@ -383,6 +394,12 @@ class Cluster:
             self.generation = next(self._generations)
         self._listeners.tell(news)
 
+    def _let_hear(self, uid: PodUid, pod: Pod | None) -> None:
+        """Tell who waits for kube-scheduler; members of native groups wait for each other first."""
+        seen = self._pods.seen(uid)
+        is_native = seen is not None and seen[1].native
+        self.hearing.seen(uid, None if is_native else pod)
+
     def _expected_until(self, pod: Pod) -> float:
         grace_s = min(pod.leaves_by - self._clock.now(), LONGEST_GRACE_S)
         return self._clock.monotonic() + max(grace_s + self._stuck_s, self._seen_s)
@@ -482,6 +499,11 @@ class Cluster:
         namespace = name.partition("/")[0]
         step = (new is not None) - (old is not None)
         self._quotas_in[namespace] = self._quotas_in.get(namespace, 0) + step
+
+
+def _our_name() -> str:
+    """Name this process as no other is named, not even another life of it."""
+    return f"{os.uname().nodename}_{uuid4().hex[:8]}"
 
 
 def _ready_room(node: Node | None) -> Resources:

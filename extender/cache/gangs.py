@@ -173,6 +173,7 @@ def _promised(pod: Pod, promise: Promise, before: tuple[Pod, Pod] | None) -> tup
         preemptable=pod.preemptable,
         may_preempt=pod.may_preempt,
         ours=pod.ours,
+        scheduler=pod.scheduler,
         exempt=pod.exempt,
         nominated=pod.nominated,
         started_in=pod.started_in,

@@ -165,8 +165,8 @@ class Pods:
             self._gangs.touch((key,))
 
     def _note_refusal(self, old: Pod, pod: Pod, news: News) -> None:
-        """Pass on what kube-scheduler said of a pod; it is nothing to plan anew for."""
-        if old.refusal == pod.refusal or not pod.ours:
+        """Pass on what kube-scheduler said of a pod, or who woke it: nothing to plan anew for."""
+        if (old.refusal, old.woken_by) == (pod.refusal, pod.woken_by) or not pod.ours:
             return
         self._pods[pod.uid] = pod
         self._rosters[self._memberships[pod.uid].key].update(old, pod)

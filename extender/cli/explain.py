@@ -79,6 +79,8 @@ def _facts(told: Document) -> Table:
     table.add_row("queue", told["queue"] + (f", weight {figures['weight']}" if figures else ""))
     for word in ("deserved", "allocated", "requested", "borrowed") if figures else ():
         table.add_row(f"  {word}", _amounts(figures[word]))
+    for each in told.get("schedulers", ()):
+        table.add_row("scheduler", f"{each['name']}, {each['words']}")
     share = told["share_figures"]
     if share:
         table.add_row("namespace", f"{share['namespace']}, of that queue")

@@ -63,10 +63,18 @@ def picture(plan: Document, gangs: int = 30) -> RenderableType:
     shown = sorted(plan["gangs"], key=_by_need)[:gangs]
     shares = [_shares(plan)] if plan["shares"] else []
     parts: list[RenderableType] = [_queues(plan), *shares, _idle(plan), _gangs(shown)]
+    parts += [Text(f"scheduler {each['name']}: {each['complaint']}", "red") for each in _mute(plan)]
     hidden = len(plan["gangs"]) - len(shown)
     if hidden:
         parts.append(Text(f"and {hidden} more gangs", style="dim"))
     return Group(*parts)
+
+
+def _mute(plan: Document) -> list[Document]:
+    """Name the schedulers that somebody waits for in vain; of who never came and is not missed
+    nothing is said."""
+    missed = ("silent", "elsewhere")
+    return [each for each in plan.get("schedulers", ()) if each["voice"] in missed]
 
 
 def _by_need(gang: Document) -> tuple[int, str, str]:

@@ -114,7 +114,7 @@ def listen(cluster: Cluster, ledger: Ledger, barrier: Barrier) -> None:
         ledger.heard(uid, pod)
         gang = cluster.gang_of(uid)
         barrier.pod_changed(uid, gang)
-        if pod is not None and pod.refusal and gang is not None:
+        if pod is not None and pod.refusal and not pod.is_called and gang is not None:
             barrier.sibling_unschedulable(uid, gang)
 
     cluster.watch_pods(hear_pod)

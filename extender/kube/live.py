@@ -75,7 +75,9 @@ def live_cluster(
             ),
         ),
         groups=LiveGroups(pipeline),
-        waker=PipelinedWaker(wake_ups, per_s=500, burst=1000, mandate=mandate),
+        waker=PipelinedWaker(
+            wake_ups, per_s=500, burst=1000, mandate=mandate, me=cluster.hearing.me
+        ),
         evictor=evictor,
         undo=CautiousUndo(pipeline, evictor),
         status=status,

@@ -140,6 +140,11 @@ class Gang:
         return tuple(pod for pod in self.by_status.get(Status.PENDING, ()) if not pod.gated)
 
     @cached_property
+    def schedulers(self) -> frozenset[str]:
+        """Name the schedulers that have to bring those who wait."""
+        return frozenset(pod.scheduler for pod in self.waiting)
+
+    @cached_property
     def is_exempt(self) -> bool:
         """Ask whether all who wait for a node wait for kube-scheduler alone."""
         return bool(self.waiting) and all(pod.is_exempt for pod in self.waiting)

@@ -16,6 +16,10 @@ PodUid = NewType("PodUid", str)
 #: Begins the uid of a place kept for a pod that does not exist yet; no real uid looks like it.
 PLACEHOLDER = "placeholder:"
 
+#: Ends what kube-scheduler said of a pod while it is called to say it again. Its next word, even
+#: if it is the same, is written then: otherwise it writes nothing that is there already.
+CALLED = " (kube-scheduler was called to look again)"
+
 #: How our own refusals begin inside kube-scheduler's words.
 _OUR_WORDS = tuple(f"{reason.value}:" for reason in Reason)
 
@@ -140,6 +144,8 @@ class Pod:
     may_preempt: bool = True
     #: Its scheduler is one of ours; the others only use up room.
     ours: bool = True
+    #: The name of that scheduler, if it is one of ours.
+    scheduler: str = ""
     #: Its namespace was exempted (`--exempt-namespace`).
     exempt: bool = False
     #: status.nominatedNodeName.
@@ -150,6 +156,8 @@ class Pod:
     #: What kube-scheduler said when it last found no node (PodScheduled is False, Unschedulable).
     #: It decides nothing, so it is no part of equality.
     refusal: str = field(default="", compare=False)
+    #: Which extender woke it last; decides nothing either.
+    woken_by: str = field(default="", compare=False)
 
     @property
     def key(self) -> str:
@@ -190,6 +198,11 @@ class Pod:
     def requests(self) -> Resources:
         """What it needs on its node."""
         return self.shape.requests
+
+    @property
+    def is_called(self) -> bool:
+        """Ask whether its refusal is an old one, with our mark that kube-scheduler was called."""
+        return self.refusal.endswith(CALLED)
 
     @property
     def fits_no_node(self) -> bool:

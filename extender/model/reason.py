@@ -97,6 +97,12 @@ class Reason(Enum):
         "room is being made for the gang",
         "wait a moment; `explain` lists who was asked to leave",
     )
+    SCHEDULER_SILENT = (
+        "SchedulerSilent",
+        "no kube-scheduler asks for pods of its scheduler name",
+        "see whether that kube-scheduler runs, reaches us, and has a profile of the name that the"
+        " sentence says; or name another `schedulerName` in the pods",
+    )
     BACKING_OFF = (
         "BackingOff",
         "the gang did not assemble in time and is tried again later",

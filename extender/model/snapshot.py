@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from extender.model.caller import Caller
 from extender.model.gang import Gang, GangKey
 from extender.model.node import NodeTable
 from extender.model.pod import PodUid, Requirement, Shape
@@ -75,5 +76,7 @@ class Snapshot:
     protected: Mapping[PodUid, str] = field(default_factory=dict)
     #: Pods that should have left long ago and did not; their room is not on its way.
     stuck: frozenset[PodUid] = frozenset()
+    #: What we hear of kube-scheduler by scheduler name; who is not named here will come.
+    callers: Mapping[str, Caller] = field(default_factory=dict)
     #: Nodes on which kube-scheduler would not have pods of a shape a moment ago.
     misfits: Mapping[Shape, frozenset[str]] = field(default_factory=dict)

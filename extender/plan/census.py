@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from extender.model.caller import Caller
 from extender.model.gang import Gang, GangKey, Phase
 from extender.model.node import Mask, NodeFacts, NodeTable
 from extender.model.pod import Status
@@ -31,6 +32,11 @@ class Census:
         self.remarked: list[Gang] = []
         #: Gangs with members that have a node and are not seen on it yet.
         self.coming: list[Gang] = []
+        #: Gangs for whose members no kube-scheduler would come, and whose silence keeps them.
+        self.hushed: dict[GangKey, Caller] = {}
+        callers = snapshot.callers.values()
+        self._mute = {each.name: each for each in callers if not each.may_have_room}
+        self._meek = frozenset(each.name for each in callers if not each.may_claim)
         self._states: dict[GangKey, GangState] = {}
         self._count()
         #: What each queue used before anything was decided.
@@ -62,13 +68,13 @@ class Census:
         by_share: dict[str, list[Gang]] = {}
         for gang in self.snapshot.gangs.values():
             name = share_name(gang.queue, gang.group.namespace)
-            if name in self.shares and _takes_part(gang):
+            if name in self.shares and self._takes_part(gang):
                 by_share.setdefault(name, []).append(gang)
         for name, gangs in by_share.items():
             share = self.shares[name]
             share.used = total(gang.allocated for gang in gangs)
-            share.requested = share.used + total(gang.pending for gang in gangs)
-            share.inqueue = total(awaited(gang) for gang in gangs if gang.problem is None)
+            share.requested = share.used + total(map(self.wanted, gangs))
+            share.inqueue = total(awaited(gang) for gang in gangs if self._may_start(gang))
 
     def state(self, key: GangKey) -> GangState | None:
         """Give the state of any gang that is in a queue, made when first asked for."""
@@ -76,10 +82,31 @@ class Census:
         if state is not None:
             return state
         gang = self.snapshot.gangs.get(key)
-        if gang is None or not _takes_part(gang) or gang.queue not in self.queues:
+        if gang is None or not _is_valid(gang) or gang.queue not in self.queues:
             return None
         state = self._states[key] = GangState(gang, self.queues[gang.queue])
         return state
+
+    def wanted(self, gang: Gang) -> Resources:
+        """Give what *gang* asks for: nothing, while nobody would come for it."""
+        return NOTHING if gang.key in self.hushed else gang.pending
+
+    def may_claim(self, gang: Gang) -> bool:
+        """Ask whether others may have to leave, or be kept out, for *gang*."""
+        return not self._meek or self._meek.isdisjoint(gang.schedulers)
+
+    def _may_start(self, gang: Gang) -> bool:
+        return gang.problem is None and gang.key not in self.hushed
+
+    def _takes_part(self, gang: Gang) -> bool:
+        """Ask whether *gang* uses something or may want it."""
+        return self._may_start(gang) or gang.on_nodes > 0
+
+    def _silence_of(self, gang: Gang) -> Caller | None:
+        """Give a scheduler that would have to bring members of *gang* and does not ask."""
+        if self._mute.keys().isdisjoint(gang.schedulers) or gang.is_exempt:
+            return None
+        return self._mute[min(self._mute.keys() & gang.schedulers)]
 
     def _count(self) -> None:
         now, queues, contenders = self.snapshot.now, self.queues, self.contenders
@@ -89,28 +116,31 @@ class Census:
                 self.remarked.append(gang)
             if gang.on_nodes > gang.seated:
                 self.coming.append(gang)
+            silent = self._silence_of(gang) if self._mute else None
+            if silent is not None:
+                self.hushed[key] = silent
             name = gang.queue
-            if name not in queues or not _takes_part(gang):
+            if name not in queues or not self._takes_part(gang):
                 continue
             by_queue.setdefault(name, []).append(gang)
-            if gang.problem is None and _contends(gang, now):
+            if self._may_start(gang) and _contends(gang, now):
                 contenders[key] = GangState(gang, queues[name])
         for name, gangs in sorted(by_queue.items()):
             self.busy[name] = queues[name]
-            _add_up(queues[name], gangs)
+            self._add_up(queues[name], gangs)
 
-
-def _add_up(queue: QueueUse, gangs: list[Gang]) -> None:
-    """Count what the *gangs* of *queue* use and want."""
-    allocated = total(gang.allocated for gang in gangs)
-    queue.take(allocated)
-    pending = total(gang.pending for gang in gangs if gang.pending is not NOTHING)
-    queue.requested = allocated + pending
-    stated = [(gang, least) for gang in gangs if (least := gang.group.min_resources) is not None]
-    # The part that gangs said they need at least.
-    bound = total(gang.allocated - gang.allocated.beyond(least) for gang, least in stated)
-    queue.elastic = allocated - bound
-    queue.inqueue = total(awaited(gang) for gang, _ in stated if gang.problem is None)
+    def _add_up(self, queue: QueueUse, gangs: list[Gang]) -> None:
+        """Count what the *gangs* of *queue* use and want."""
+        allocated = total(gang.allocated for gang in gangs)
+        queue.take(allocated)
+        wanted = map(self.wanted, gangs)
+        queue.requested = allocated + total(each for each in wanted if each is not NOTHING)
+        least_of = [(gang, gang.group.min_resources) for gang in gangs]
+        stated = [(gang, least) for gang, least in least_of if least is not None]
+        # The part that gangs said they need at least.
+        bound = total(gang.allocated - gang.allocated.beyond(least) for gang, least in stated)
+        queue.elastic = allocated - bound
+        queue.inqueue = total(awaited(gang) for gang, _ in stated if self._may_start(gang))
 
 
 def awaited(gang: Gang) -> Resources:
@@ -130,7 +160,7 @@ def without_gated(gang: Gang, amounts: Resources) -> Resources:
     return amounts.beyond(gated) if gated else amounts
 
 
-def _takes_part(gang: Gang) -> bool:
+def _is_valid(gang: Gang) -> bool:
     """Ask whether *gang* uses something or may want it; an invalid one wants nothing."""
     return gang.problem is None or gang.on_nodes > 0
 

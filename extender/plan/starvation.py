@@ -37,6 +37,7 @@ def starving_longest(session: Session, gangs: list[GangState]) -> list[GangState
         head = heads.get(gang.queue.name)
         if (
             session.opinions.lacking(gang)
+            and session.census.may_claim(gang.gang)
             and not (has_shares and _is_kept_out(session, gang))
             and (head is None or session.gang_key(gang) < session.gang_key(head))
         ):
@@ -56,7 +57,7 @@ def starving_gangs(session: Session) -> list[list[GangState]]:
     for gang in session.census.contenders.values():
         if gang.is_pending or not gang.gang.waiting or not session.is_starving(gang):
             continue
-        if session.opinions.problem_of(gang) is None:
+        if session.opinions.problem_of(gang) is None and session.census.may_claim(gang.gang):
             by_queue.setdefault(gang.queue.name, []).append(gang)
     for name, gangs in by_queue.items():
         gangs.sort(key=session.gang_key)

@@ -6,5 +6,6 @@ free_room    how many more pods a node takes beside everything promised
 arrivals     places for gangs whose members are still being created
 tickets      the plan's proposals, disposed of in slices
 wakeups      who has a place and did not come
+summons      calling for a kube-scheduler that gives no sign
 answers      what filter answered, until the watch knows better
 """

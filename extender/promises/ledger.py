@@ -389,7 +389,7 @@ class Ledger:
         """Hear from the watch, in its own thread, what became of a pod."""
         self.answers.seen(uid, pod)
         known = self._table.of(uid)
-        if pod is None or known is None or not pod.refusal:
+        if pod is None or known is None or not pod.refusal or pod.is_called:
             return
         if known.stage is Stage.PASSED and pod.refusal != known.pod.refusal:
             # It passed filter, and kube-scheduler found no node all the same.

@@ -35,7 +35,12 @@ WAITING_PAUSES_S = 0.8
 RUNNING_PAUSES_S = 5.0
 QUEUE_PAUSES_S = 2.0
 _ARRIVING = frozenset(
-    {Reason.NOT_ENOUGH_MEMBERS, Reason.NOT_ENOUGH_ROLES, Reason.POD_GROUP_MISSING}
+    {
+        Reason.NOT_ENOUGH_MEMBERS,
+        Reason.NOT_ENOUGH_ROLES,
+        Reason.POD_GROUP_MISSING,
+        Reason.SCHEDULER_SILENT,
+    }
 )
 #: The API server takes more, but nobody reads more.
 _LONGEST_MESSAGE = 1024

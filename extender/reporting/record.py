@@ -39,6 +39,7 @@ _WARNINGS = frozenset(
         Reason.NODE_NOT_OURS,
         Reason.POD_GROUP_MISSING,
         Reason.NOT_ENOUGH_ROLES,
+        Reason.SCHEDULER_SILENT,
     }
 )
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from extender.audit.finding import Finding
+from extender.model.caller import Caller
 from extender.model.gang import GangKey
 from extender.model.resources import PODS, Resources, write_amount
 from extender.model.snapshot import Snapshot
@@ -29,7 +30,22 @@ def plan(current: Plan, snapshot: Snapshot | None = None) -> Document:
         "evictions": [eviction(each) for each in current.evictions],
         "idle": amounts(current.idle.without(PODS)),
         "kept": [kept(each) for each in current.kept],
+        "schedulers": schedulers(snapshot.callers.values(), snapshot.now) if snapshot else [],
     }
+
+
+def schedulers(callers: Iterable[Caller], now: float) -> list[Document]:
+    """Give what we hear of the kube-scheduler behind each scheduler name."""
+    return [
+        {
+            "name": each.name,
+            "voice": each.voice.value,
+            "asked_at": time(each.asked_at) if each.asked_at else None,
+            "words": each.words(now),
+            "complaint": each.complaint(now),
+        }
+        for each in callers
+    ]
 
 
 def queues(current: Plan) -> list[Document]:
@@ -129,6 +145,7 @@ def explanation(
         "victims": [eviction(each) for each in told.victims],
         "protected": dict(told.protected),
         "kept": [kept(each) for each in told.kept],
+        "schedulers": schedulers(told.callers, snapshot.now),
         "would_start_with": list(told.remedies),
         "story": lines(story),
     }

@@ -27,6 +27,8 @@ from extender.web.api import time
 Object = dict[str, Any]
 
 _VOLCANO = "scheduling.volcano.sh/v1beta1"
+#: Stands for every scheduler that is not ours.
+_OTHERS = "default-scheduler"
 _PHASES = {
     Status.RUNNING: "Running",
     Status.RELEASING: "Running",
@@ -97,7 +99,7 @@ def _others(node: str, amounts: Resources) -> Object:
         "kind": "Pod",
         "metadata": {"name": f"others-on-{node}", "namespace": "kube-system"},
         "spec": {
-            "schedulerName": "default-scheduler",
+            "schedulerName": _OTHERS,
             "nodeName": node,
             "containers": [_container(amounts)],
         },
@@ -170,7 +172,7 @@ def _pod(pod: Pod, gang: Gang, leaves_by: float) -> Object:
     if colon and owner not in ("pod", "native"):
         about["ownerReferences"] = [{"kind": owner, "name": name, "controller": True}]
     spec: Object = {
-        "schedulerName": "gang-scheduler" if pod.ours else "default-scheduler",
+        "schedulerName": pod.scheduler or ("gang-scheduler" if pod.ours else _OTHERS),
         "priority": pod.priority,
         "containers": [_container(shape.requests.without(PODS)) | _ports(pod)],
         "nodeSelector": dict(shape.selector),

@@ -110,6 +110,7 @@ class Hooks:
             order = BindOrder(
                 uid=PodUid(call.uid), namespace=call.namespace, name=call.name, node=call.node
             )
+            self._gate.heard_bind(order.uid)
             asks_nobody = self._gate.asks_nobody(order.uid, order.namespace)
             if asks_nobody:
                 return self._barrier.bind(replace(order, whose=Whose.SCHEDULERS), answer)
@@ -149,7 +150,7 @@ class Hooks:
         if call.sent_whole_nodes and not self._warned:
             self._warned = True
             event(log, logging.WARNING, "kube-scheduler sends whole nodes; set nodeCacheCapable")
-        pod, member = self._read_pod(call.pod)
+        pod, member = self._heard(call.pod)
         if not pod.asks_nobody:
             self._must_be_ready(self._asked_at)
         answer = self._gate.filter(pod, member, call.offered())
@@ -158,18 +159,23 @@ class Hooks:
 
     def _prioritize(self, body: bytes) -> bytes:
         call = wire.read_filter(body)
-        pod, _ = self._read_pod(call.pod)
+        pod, _ = self._heard(call.pod)
         self._count("prioritize", "passed")
         return wire.write_scores(self._gate.prioritize(pod, call.offered()))
 
     def _preempt(self, body: bytes) -> bytes:
         call = wire.read_preempt(body)
-        pod, member = self._read_pod(call.pod)
+        pod, member = self._heard(call.pod)
         if not pod.asks_nobody:
             self._must_be_ready(self._asked_at)
         victims = self._gate.preempt(pod, member, call.victims())
         self._count("preempt", "passed" if victims else "vetoed")
         return wire.write_victims(call, victims)
+
+    def _heard(self, raw: bytes) -> tuple[Pod, Membership]:
+        pod, member = self._read_pod(raw)
+        self._gate.heard(pod)
+        return pod, member
 
     def _must_be_ready(self, now: float) -> None:
         if now < self._ready_until:

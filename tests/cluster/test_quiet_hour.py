@@ -81,9 +81,17 @@ def stops_planning(hour: Hour, tick: int) -> None:
         hour.world.system.break_cycles()  # type: ignore[attr-defined]
 
 
+def stops_asking(hour: Hour, tick: int) -> None:
+    """Let kube-scheduler stand still from the middle of the hour on."""
+    hour.is_scheduling = tick < HOUR // 2 + 20
+
+
 @pytest.mark.parametrize(
     ("fault", "alert"),
-    [(stops_planning, "GangExtenderCycleStuck")],
+    [
+        (stops_planning, "GangExtenderCycleStuck"),
+        (stops_asking, "GangExtenderSchedulerSilent"),
+    ],
 )
 def test_a_fault_planted_in_the_same_hour_is_alerted(
     tmp_path: Path, fault: Callable[[Hour, int], None], alert: str

@@ -19,6 +19,7 @@ from extender.plan.policy import policies
 from extender.plan.policy.options import Policy
 from extender.policyfile import PolicyFile
 from extender.ports import BindOrder, EvictOrder, EvictOutcome, EvictResult
+from extender.reporting.callers import CallerNews
 from extender.reporting.findings import Findings
 from extender.reporting.holdnews import HoldNews
 from extender.reporting.journal import Journal
@@ -59,6 +60,7 @@ class WatchedSystem(System):
             clock=time,
         )
         self._tally = ApiTally(self.metrics)
+        CallerNews(self._cluster.hearing, self.metrics, time)
         create_app(
             journal=journal,
             findings=lambda: findings.current,

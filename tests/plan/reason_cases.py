@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from extender.model.caller import Caller, Voice
 from extender.model.queue import QueueState
 from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources
@@ -52,6 +53,13 @@ def _changed(before: Snapshot, **changes: Any) -> Snapshot:
 
 def _backing_off() -> Snapshot:
     return _changed(small(waiting()), backing_off_until=NOW + 30)
+
+
+def _unheard() -> Snapshot:
+    silent = Caller(
+        name="volcano", voice=Voice.SILENT, asked_at=NOW - 47, quiet_since=NOW - 47, is_alive=False
+    )
+    return replace(small(waiting(each={"scheduler": "volcano"})), callers={"volcano": silent})
 
 
 def _without_group() -> Snapshot:
@@ -171,6 +179,12 @@ SENTENCES = [
         Reason.WAITING_FOR_VICTIMS,
         "1 member waits on n1 until a/old-0 has left",
         lambda: small(gang("a/old", 1, cpu=1, on=["n1"]), waiting(1, priority=9), cpu=1),
+    ),
+    Told(
+        Reason.SCHEDULER_SILENT,
+        "no kube-scheduler has asked for pods of scheduler name volcano for 40 s: is it running,"
+        " and does a profile serve that name?",
+        _unheard,
     ),
     Told(
         Reason.BACKING_OFF,

@@ -125,7 +125,8 @@ class ApiServer:
     def wake(self, orders: Sequence[WakeOrder]) -> None:
         for order in orders:
             self.wakes.append((self._time.monotonic(), order))
-            self.patch(order.uid, status_only=False, nominated=order.node)
+            said = {"refusal": order.refusal} if order.refusal else {}
+            self.patch(order.uid, status_only=False, nominated=order.node, **said)
 
     def bind(self, orders: Sequence[BindOrder], settle: Settle) -> None:
         self.on_bindings(orders)

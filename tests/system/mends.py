@@ -181,8 +181,8 @@ def _may_start_while_nothing_is_used_up(usual: Callable[..., bool]) -> Callable[
 
 @contextmanager
 def _backoff_hangs_on_the_wall_clock() -> Iterator[None]:
-    def make(self: Cluster, clock: Any, *rest: Any) -> None:
-        usual_init(self, clock, *rest)
+    def make(self: Cluster, clock: Any, *rest: Any, **named: Any) -> None:
+        usual_init(self, clock, *rest, **named)
         self.inflight.wall_clock = clock.now
 
     def by_wall_clock(usual: Callable[..., Any]) -> Callable[..., Any]:

@@ -18,6 +18,7 @@ from extender.cache.cluster import Cluster
 from extender.cache.inflight import Stage
 from extender.cycle import Cycle, Published
 from extender.gate import Gate
+from extender.hearing.hearing import Hearing
 from extender.holds.barrier import Barrier, Observer
 from extender.holds.looptimer import Rounds
 from extender.holds.machine.book import Book
@@ -25,18 +26,21 @@ from extender.holds.machine.limits import Limits
 from extender.holds.machine.messages import CallId
 from extender.holds.mirror import MirrorFacts, listen
 from extender.metrics import Metrics
+from extender.model.caller import Voice
 from extender.model.gang import GangKey, Membership
-from extender.model.pod import Pod, PodUid
+from extender.model.pod import Pod, PodUid, Shape
+from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Eviction, Plan
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.plan.policy.options import Policy
-from extender.ports import BindOrder, EvictOrder
+from extender.ports import BindOrder, EvictOrder, WakeOrder
 from extender.promises import tickets
 from extender.promises.arrivals import Arrivals
 from extender.promises.ledger import LOOK_S, Ledger
+from extender.promises.summons import LOOK_S as SUMMONS_LOOK_S, Summons
 from extender.promises.tickets import Tickets
 from tests.holds.doubles import Notebook
 
@@ -45,6 +49,7 @@ from .scheduler import Filtered
 from .stepwise import Stepwise
 from .virtual_time import VirtualTime
 
+SCHEDULER = "gang-scheduler"
 TICKET_S = 20.0
 HOLD_S = 30.0
 GRACE_S = 3.0
@@ -76,9 +81,10 @@ class System:
         self._policy = policy
         self._time = time
         self._api = api
-        self._cluster = cluster = Cluster(time)
+        hearing = Hearing((SCHEDULER,), time, patience_s=TICKET_S)
+        self._cluster = cluster = Cluster(time, hearing=hearing)
         self._published = published = Published()
-        self._ledger = ledger = Ledger(cluster, time, wake=api.wake, ticket_s=TICKET_S)
+        self._ledger = ledger = Ledger(cluster, time, wake=self._wake, ticket_s=TICKET_S)
         arrivals = Arrivals(cluster, ledger, time, grace_s=GRACE_S)
         self._gate = Gate(cluster, ledger, arrivals, published)
         self._barrier = Barrier(
@@ -108,7 +114,9 @@ class System:
             metrics=self.metrics,
             readiness=list,
         )
+        hearing.on_change(lambda _: self._cycle.poke())
         Rounds(time, ledger.look_after, every_s=LOOK_S).start()
+        Rounds(time, Summons(cluster, self._wake, list).look, every_s=SUMMONS_LOOK_S).start()
         self._pass: Stepwise | None = None
         #: Passes that were made to their end.
         self.passes = 0
@@ -148,14 +156,21 @@ class System:
         """
         if meanwhile is not None:
             meanwhile()
+        self._gate.heard(pod)
         answer = self._gate.filter(pod, member, offered)
         return Filtered(tuple(answer.nodes), answer.refused)
 
     def bind(self, order: BindOrder, answer: Callable[[str], None]) -> int:
+        self._gate.heard_bind(order.uid)
         return self._barrier.bind(order, answer)
 
     def hang_up(self, call: int) -> None:
         self._barrier.peer_gone(CallId(call))
+
+    def _wake(self, orders: Sequence[WakeOrder]) -> None:
+        for order in orders:
+            self._cluster.hearing.woken(order.uid, order.node)
+        self._api.wake(orders)
 
     # ── the planner's thread, step by step ────────────────────────────────────────────────
 
@@ -212,6 +227,32 @@ class System:
     def _stand_still(self, name: str) -> None:
         if self._pass is not None:
             self._pass.checkpoint(name)
+
+    # ── what it heard ─────────────────────────────────────────────────────────────────────
+
+    def meet_scheduler(self) -> None:
+        """Hear kube-scheduler ask for a pod that is long gone."""
+        self._cluster.hearing.asked(
+            Pod(uid=PodUid("gone"), namespace="a", name="gone", shape=Shape(), scheduler=SCHEDULER)
+        )
+
+    def forget_scheduler(self) -> None:
+        """Begin to listen anew, as after a restart of ours or when a term begins."""
+        self._cluster.hearing.forget()
+
+    @property
+    def voice(self) -> Voice:
+        """Give what it hears of kube-scheduler."""
+        return self._cluster.hearing.callers()[SCHEDULER].voice
+
+    @property
+    def overdue(self) -> int:
+        """Count the pods that kube-scheduler should have come for."""
+        return self._cluster.hearing.overdue(SCHEDULER)
+
+    def reason(self, gang: GangKey) -> Reason:
+        """Give the reason of a gang in the last plan."""
+        return self._published().verdicts[gang].reason
 
     # ── what it promised ──────────────────────────────────────────────────────────────────
 

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from extender.model.caller import Voice
+from extender.model.reason import Reason
 from extender.model.resources import Resources
 
 from .scheduler import Ways
-from .world import GPU, TREE, World, amounts, uid, worlds
+from .world import GPU, TREE, World, amounts, key, uid, worlds
 
 MakeWorld = Callable[..., World]
 
@@ -659,3 +661,115 @@ def test_an_exempt_pod_takes_room_that_is_kept_for_a_gang_that_has_waited_long(
     world.pass_by(5)
 
     assert world.running("agent")
+
+
+# ── kube-scheduler that does not come ─────────────────────────────────────────────────────────
+
+
+def kill_scheduler(world: World) -> None:
+    """Let kube-scheduler look at nothing any more, whatever happens."""
+    world.scheduler.schedule = lambda choice=0: False  # type: ignore[method-assign]
+
+
+def start_scheduler(world: World) -> None:
+    del world.scheduler.schedule  # type: ignore[method-assign]
+    world.restart_scheduler()
+
+
+@pytest.mark.parametrize("ways", [FULL, DEAF, Ways(clears_nominations=False)], ids=str)
+def test_a_dead_scheduler_is_noticed_within_a_minute_while_gangs_wait(
+    make_world: MakeWorld, ways: Ways
+) -> None:
+    world = make_world(ways, n1=4)
+    world.create_pod("old", cpu=4)
+    world.pass_by(1)
+    world.create_gang("train", 2, cpu=2)
+    world.pass_by(30)
+    assert (world.system.voice, world.system.overdue) == (Voice.HEARD, 0)
+
+    kill_scheduler(world)
+    world.pass_by(60)
+
+    assert world.system.voice is Voice.SILENT
+    assert world.system.overdue > 0
+
+
+@pytest.mark.parametrize("ways", [FULL, DEAF, Ways(clears_nominations=False)], ids=str)
+def test_gangs_start_within_seconds_when_a_dead_scheduler_is_back(
+    make_world: MakeWorld, ways: Ways
+) -> None:
+    world = make_world(ways, n1=4, n2=4)
+    world.create_pod("old", cpu=4)
+    world.pass_by(1)
+    world.create_gang("train", 4, cpu=2)
+    world.pass_by(10)
+    kill_scheduler(world)
+    world.pass_by(120)
+    world.delete_pod("old")
+    world.pass_by(120)
+    assert not world.places("train"), "nobody comes for it"
+    assert world.system.reason(key("train")) is Reason.SCHEDULER_SILENT
+
+    start_scheduler(world)
+    world.pass_by(5)
+
+    assert len(world.running("train")) == 4
+    assert (world.system.voice, world.system.overdue) == (Voice.HEARD, 0)
+
+
+@pytest.mark.parametrize("ways", [FULL, DEAF, Ways(clears_nominations=False)], ids=str)
+def test_a_full_and_quiet_cluster_is_not_taken_for_a_dead_scheduler(
+    make_world: MakeWorld, ways: Ways
+) -> None:
+    world = make_world(ways, n1=4)
+    world.create_pod("old", cpu=4)
+    world.pass_by(1)
+    world.create_gang("train", 2, cpu=2)
+    world.create_gang("large", 4, cpu=4)
+    for _ in range(100):
+        world.pass_by(10)
+        assert (world.system.voice, world.system.overdue) == (Voice.HEARD, 0)
+
+
+def test_an_idle_cluster_is_not_taken_for_a_dead_scheduler(make_world: MakeWorld) -> None:
+    world = make_world(n1=4)
+    world.create_gang("train", 2, cpu=2)
+    world.pass_by(5)
+    woken = len(world.api.wakes)
+    world.pass_by(3_600)
+
+    assert (world.system.voice, world.system.overdue) == (Voice.HEARD, 0)
+    assert len(world.api.wakes) == woken, "nobody waits, so nobody is called"
+
+
+@pytest.mark.parametrize("ways", [FULL, DEAF, Ways(clears_nominations=False)], ids=str)
+def test_gangs_that_waited_start_at_once_after_a_restart_of_ours(
+    make_world: MakeWorld, ways: Ways
+) -> None:
+    world = make_world(ways, n1=4)
+    world.create_pod("old", cpu=4)
+    world.pass_by(1)
+    world.create_gang("train", 2, cpu=2)
+    world.pass_by(10)
+    world.system.forget_scheduler()
+    world.pass_by(1)
+    world.delete_pod("old")
+
+    world.pass_by(3)
+
+    assert len(world.running("train")) == 2
+
+
+def test_a_gang_of_a_scheduler_that_does_not_exist_takes_no_room_from_others(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(n1=4)
+    world.system.forget_scheduler()
+    kill_scheduler(world)
+    world.create_gang("stray", 2, cpu=2)
+    for _ in range(120):
+        world.pass_by(1)
+        assert not world.places("stray")
+
+    assert world.system.reason(key("stray")) is Reason.SCHEDULER_SILENT
+    assert not world.system.promises()

@@ -24,7 +24,7 @@ from extender.ports import BindOrder
 from .api_server import ApiServer, Binding
 from .referee import Referee
 from .scheduler import Filtered, KubeScheduler, Ways
-from .system import System
+from .system import SCHEDULER, System
 from .virtual_time import VirtualTime
 
 GPU = "nvidia.com/gpu"
@@ -88,6 +88,8 @@ class World:
         self.scheduler = KubeScheduler(self.time, self.api, self, ways)
         self.referee = Referee(self.time, self.api, self.scheduler, self.system)
         self.api.on_bindings = self.referee.sent
+        # Stories are about what comes after; those about who is heard begin by forgetting it.
+        self.system.meet_scheduler()
         self._crashes = _Crashes(self.referee)
         logging.getLogger("extender").addHandler(self._crashes)
         self._pass_began = 0.0
@@ -170,7 +172,7 @@ class World:
             name=name,
             shape=SHAPES[cpu, gpu],
             created=self.time.now(),
-            **facts,
+            **{"scheduler": SCHEDULER, **facts},
         )
         self._put(SeenPod(pod, member))
 

@@ -161,6 +161,7 @@ def test_before_the_first_plan_everything_is_empty() -> None:
         "evictions": [],
         "idle": {},
         "kept": [],
+        "schedulers": [],
     }
     assert got(client, "queues") == got(client, "gangs") == []
     assert client.get("/api/v1/gangs/a/train").status_code == 404

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tests.web.conftest import World, eventually
 
@@ -77,3 +78,29 @@ def test_a_policy_file_that_cannot_be_used_is_told_by_probe_and_metric(tmp_path:
 
 def test_the_operations_port_answers_no_hooks(world: World) -> None:
     assert world.runtime.pages.test_client().post("/filter", data=b"{}").status_code == 404
+
+
+def test_a_hook_call_is_dated_by_the_scheduler_it_is_for(world: World) -> None:
+    name = 'gang_extender_last_hook_timestamp_seconds{scheduler="gang-scheduler"}'
+    never = 'gang_extender_last_hook_timestamp_seconds{scheduler="volcano"}'
+
+    assert metric(world, name) > 1e9, "the fixture has asked already"
+    assert metric(world, never) == 0
+
+
+def test_a_gang_of_a_scheduler_that_nobody_is_waits_for_it_and_says_so(world: World) -> None:
+    world.node("node-0")
+    world.group("stray", 2)
+    for index in range(2):
+        world.pod(f"stray-{index}", "stray", scheduler="volcano")
+    pages = world.runtime.pages.test_client()
+
+    def told() -> dict[str, Any]:
+        return dict(pages.get("/api/v1/gangs/demo/stray").get_json())
+
+    eventually(lambda: told().get("reason") == "SchedulerSilent")
+    assert [(each["name"], each["words"]) for each in told()["schedulers"]] == [
+        ("volcano", "not heard yet")
+    ]
+    assert told()["placements"] == {}
+    assert pages.get("/readyz").text.startswith("ok\n")

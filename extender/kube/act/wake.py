@@ -3,6 +3,9 @@
 One patch does two things. `status.nominatedNodeName` makes kube-scheduler look at that node
 first. The annotation makes it look at all: up to 1.31 it does not notice a change of status alone,
 and in no version a patch that changes nothing, such as a second nomination of the same node.
+
+Where we only want to know whether it lives, its own last word is changed too: it writes no
+condition that is there already, so a pod that still fits nowhere would give no sign.
 """
 
 from __future__ import annotations
@@ -12,11 +15,12 @@ import random
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 import msgspec
 
 from extender.kube.api.connection import Exchange, Reply
-from extender.kube.api.pipeline import MERGE_PATCH, Pipeline, pod_path
+from extender.kube.api.pipeline import MERGE_PATCH, STRATEGIC_PATCH, Pipeline, pod_path
 from extender.logs import event
 from extender.model.pod import PodUid
 from extender.ports import Mandate, OpenMandate, WakeOrder
@@ -49,7 +53,10 @@ class PipelinedWaker:
         chance: Callable[[], float] = random.random,
         moment: Callable[[], str] = _this_moment,
         mandate: Mandate | None = None,
+        me: str = "",
     ) -> None:
+        """Others read in the annotation that it was *me*: two that wake the same pods should."""
+        self._signature = f" by {me}" if me else ""
         self._mandate = mandate or OpenMandate()
         self._pipeline = pipeline
         self._pace = Pace(per_s, burst, pipeline.loop.time)
@@ -89,13 +96,21 @@ class PipelinedWaker:
 
     def _patch(self, order: WakeOrder, term: int, attempt: int = 1) -> Exchange:
         self._under_way.add(order.uid)
-        body = {
+        body: dict[str, Any] = {
             # Another pod of the same name is refused.
-            "metadata": {"uid": order.uid, "annotations": {WOKEN: self._moment()}},
+            "metadata": {
+                "uid": order.uid,
+                "annotations": {WOKEN: self._moment() + self._signature},
+            },
             "status": {"nominatedNodeName": order.node or None},
         }
+        if order.refusal:
+            said = {"type": "PodScheduled", "message": order.refusal}
+            body["status"]["conditions"] = [said]
         path = pod_path(order.namespace, order.name, "/status")
-        request = self._pipeline.frame(b"PATCH", path, _encode(body), MERGE_PATCH)
+        # Conditions are a list by type: only this way of patching leaves the others alone.
+        kind = STRATEGIC_PATCH if order.refusal else MERGE_PATCH
+        request = self._pipeline.frame(b"PATCH", path, _encode(body), kind)
         done = partial(self._answered, order, term, attempt)
         return Exchange(request, done, partial(self._mandate.holds, term))
 

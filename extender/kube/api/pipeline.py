@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 JSON = b"application/json"
 MERGE_PATCH = MERGE.encode()
+STRATEGIC_PATCH = b"application/strategic-merge-patch+json"
 
 _SILENCE_S = 5.0
 _load = attrgetter("load")

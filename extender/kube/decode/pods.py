@@ -27,6 +27,8 @@ _PREEMPTABLE = "volcano.sh/preemptable"
 #: Longer texts add nothing to "why was it refused?".
 _REFUSAL_LENGTH = 300
 _REMEMBERED_LABELS = 50_000
+#: A host name and a few random letters.
+_WAKER_LENGTH = 300
 
 
 class _Identity(msgspec.Struct):
@@ -131,11 +133,13 @@ def to_pod(
             preemptable=_is_true(_mark(marks.preemptable, labels, _PREEMPTABLE)),
             may_preempt=spec.preemption_policy != "Never",
             ours=ours,
+            scheduler=intern(spec.scheduler_name) if ours and spec.scheduler_name else "",
             exempt=is_exempt,
             nominated=intern(status.nominated_node_name) if status.nominated_node_name else "",
             started_in=intern(marks.started_in) if marks.started_in and spec.node_name else "",
             labels=_shared(tuple(labels.items())) if labels and ours else NO_LABELS,
             refusal=_refusal(status) if ours and not spec.node_name else "",
+            woken_by=_waker(marks.woken) if ours and marks.woken else "",
         ),
         membership,
     )
@@ -177,6 +181,11 @@ def _refusal(status: RawPodStatus) -> str:
             refused = condition.status == "False" and condition.reason == "Unschedulable"
             return intern((condition.message or "")[:_REFUSAL_LENGTH]) if refused else ""
     return ""
+
+
+def _waker(woken: str) -> str:
+    """Read who woke a pod: after the moment, where it says so (`kube/act/wake`)."""
+    return intern(woken.partition(" by ")[2][:_WAKER_LENGTH])
 
 
 @lru_cache(_REMEMBERED_LABELS)

@@ -45,6 +45,7 @@ class RawMarks(msgspec.Struct, frozen=True, gc=False):
     )
     queue: str | None = msgspec.field(name="scheduling.volcano.sh/queue-name", default=None)
     started_in: str | None = msgspec.field(name="gang-extender.io/started-in", default=None)
+    woken: str | None = msgspec.field(name="gang-extender.io/woken", default=None)
     role: str | None = msgspec.field(name="volcano.sh/task-spec", default=None)
     task_priority: str | None = msgspec.field(name="volcano.sh/task-priority", default=None)
     preemptable: str | None = msgspec.field(name="volcano.sh/preemptable", default=None)

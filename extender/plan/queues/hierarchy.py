@@ -45,7 +45,7 @@ class Tree:
             if state is not None:
                 self._gangs.append(state)
                 self._branch(state.queue).gangs.append(state)
-                self._wants[key] = gang.allocated + gang.pending
+                self._wants[key] = gang.allocated + session.census.wanted(gang)
 
     def place(self, queue: QueueUse) -> tuple[Any, ...]:
         """Give the order of *queue*: from the root down, unsaturated first, then by share."""

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from extender.model.caller import Caller
 from extender.model.gang import Gang, GangKey
 from extender.model.queue import share_name, share_words
 from extender.model.resources import total
@@ -67,6 +68,8 @@ class Explanation:
     protected: Mapping[str, int] = field(default_factory=dict)
     #: Idle room that it could use some of, but that is kept for others.
     kept: tuple[Kept, ...] = ()
+    #: Who has to bring those of its members that wait.
+    callers: tuple[Caller, ...] = ()
     #: What would let it start, tried in the planner: each sentence is enough, or says nothing is.
     remedies: tuple[str, ...] = ()
 
@@ -93,6 +96,9 @@ def explain(snapshot: Snapshot, plan: Plan, policy: Policy, key: GangKey) -> Exp
         victims=tuple(each for each in plan.evictions if each.beneficiary == key),
         protected=dict(Counter(snapshot.protected.values()).most_common()) if stuck else {},
         kept=_kept_from(plan, gang) if stuck else (),
+        callers=tuple(
+            snapshot.callers[name] for name in sorted(gang.schedulers & snapshot.callers.keys())
+        ),
         remedies=remedies(snapshot, plan, policy, key) if stuck else (),
     )
 

@@ -29,6 +29,8 @@ _NOTHING_FOUND = "nothing was found that an administrator could change"
 def remedies(snapshot: Snapshot, plan: Plan, policy: Policy, key: GangKey) -> tuple[str, ...]:
     """Say what would let the gang start; each sentence is enough, or says that nothing is."""
     case = Case(snapshot, plan, policy, key)
+    if case.verdict.reason is Reason.SCHEDULER_SILENT:
+        return (f"{_NOTHING} here: {case.verdict.reason.mend}",)
     if case.verdict.reason is Reason.POD_GROUP_MISSING:
         return (f"{_NOTHING}: its owner has to create or mend its PodGroup",)
     if not case.gang.pods and case.verdict.reason is Reason.NOT_ENOUGH_MEMBERS:

@@ -62,6 +62,8 @@ class Verdicts:
 
     def _of_bystander(self, gang: Gang) -> Verdict:
         """Judge a gang this cycle had nothing to decide for; remembered until it changes."""
+        if gang.key in self._session.census.hushed:
+            return self._verdict(gang, None, self._why_not_considered(gang))
         total = self._session.total
         key = self._remembered
         known = gang.memo.get(key)
@@ -86,6 +88,10 @@ class Verdicts:
             return Problem(Reason.ADMITTED, f"{gang.ready} members have nodes and may start")
         if gang.is_exempt:
             return _exempt(gang)
+        silent = self._session.census.hushed.get(gang.key)
+        if silent is not None:
+            message = silent.complaint(self._session.snapshot.now)
+            return Problem(Reason.SCHEDULER_SILENT, message)
         wait = gang.backing_off_until - self._session.snapshot.now
         if wait > 0:
             message = f"did not assemble in time; tried again in {wait:.0f} s"

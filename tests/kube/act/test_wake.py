@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -70,6 +71,39 @@ def test_without_a_node_the_nomination_is_taken_back():
         (patch,) = server.requests
         assert patch.path == "/api/v1/namespaces/team/pods/w-0/status"
         assert patch.body["status"] == {"nominatedNodeName": None}
+
+    run(story)
+
+
+def test_two_that_wake_the_same_pods_can_tell_each_other_apart():
+    async def scene() -> None:
+        async with loopback_server() as server, connected(server) as pipeline:
+            server.add_pod("w-0")
+            waker = PipelinedWaker(pipeline, moment=lambda: "12:00", me="host_1a2b")
+            waker.wake([order("w-0")])
+            await server.has_heard(1)
+
+            (patch,) = server.requests
+            assert patch.body["metadata"]["annotations"] == {WOKEN: "12:00 by host_1a2b"}
+
+    play(scene())
+
+
+def test_a_last_word_is_changed_without_touching_the_other_conditions():
+    async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
+        server.add_pod("w-0")
+        waker.wake([replace(order("w-0", node=""), refusal="no room (called)")])
+        await server.has_heard(1)
+
+        (patch,) = server.requests
+        assert patch.headers["content-type"] == "application/strategic-merge-patch+json"
+        assert patch.body == {
+            "metadata": {"uid": "uid-w-0", "annotations": {WOKEN: "moment 1"}},
+            "status": {
+                "nominatedNodeName": None,
+                "conditions": [{"type": "PodScheduled", "message": "no room (called)"}],
+            },
+        }
 
     run(story)
 

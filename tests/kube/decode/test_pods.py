@@ -291,6 +291,25 @@ def test_ports_of_the_node_are_read_and_others_are_not() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("woken", "who"),
+    [("2026-01-31T12:00:00.000+00:00 by host_1a2b", "host_1a2b"), ("2026-01-31", ""), (" by ", "")],
+)
+def test_who_woke_a_pod_is_read_where_it_says_so(woken: str, who: str) -> None:
+    thing = make.pod("p")
+    thing["metadata"]["annotations"] = {"gang-extender.io/woken": woken}
+
+    assert read(thing).woken_by == who
+
+
+def test_the_scheduler_of_a_pod_is_kept_if_it_is_ours() -> None:
+    thing = make.pod("p")
+    mine = read(thing)
+    thing["spec"]["schedulerName"] = "somebody-elses"
+
+    assert (mine.scheduler, read(thing).scheduler) == ("gang-scheduler", "")
+
+
 def test_what_kube_scheduler_said_of_a_waiting_pod_is_kept() -> None:
     thing = make.pod("p")
     thing["status"]["conditions"] = [

@@ -1,0 +1,200 @@
+"""Room is for those who come: no gang of a scheduler that does not ask takes any, or keeps it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from extender.model.caller import Caller, Voice
+from extender.model.reason import Reason
+from extender.model.snapshot import Snapshot
+from extender.plan.decision import Standing
+from extender.plan.planner import make_plan
+from extender.plan.policy import policies
+from extender.plan.policy.options import Policy
+from extender.plan.verdict.explain import explain
+from tests.builders import NOW, amounts, cluster, gang, node, nodes, queue
+
+VOLCANO = policies.parse(
+    "compatibility: volcano\n"
+    'actions: "enqueue, allocate, backfill, reclaim, preempt"\n'
+    "tiers: [{plugins: [{name: gang}, {name: proportion}, {name: predicates}]}]"
+)
+WAYS = pytest.mark.parametrize("policy", [policies.DEFAULT, VOLCANO], ids=["ours", "volcano"])
+
+TRAIN, OTHER = "a/train", "b/other"
+MUTE = [Voice.UNHEARD, Voice.SILENT, Voice.ELSEWHERE]
+
+
+def of(scheduler: str, **facts: Any) -> dict[str, Any]:
+    return {"scheduler": scheduler, **facts}
+
+
+def heard(before: Snapshot, voice: Voice, **facts: Any) -> Snapshot:
+    """Let the scheduler `dead` be of this *voice*, and `living` well."""
+    dead = Caller(name="dead", voice=voice, quiet_since=NOW - 40, **facts)
+    return replace(
+        before, callers={"dead": dead, "living": Caller(name="living", voice=Voice.HEARD)}
+    )
+
+
+@WAYS
+@pytest.mark.parametrize("voice", MUTE)
+def test_a_gang_that_nobody_would_come_for_takes_no_room_from_those_behind_it(
+    voice: Voice, policy: Policy
+) -> None:
+    before = cluster(
+        [node("n1", cpu=4)],
+        [
+            gang(TRAIN, 4, cpu=1, created=1.0, priority=9, each=of("dead")),
+            gang(OTHER, 4, cpu=1, created=2.0, each=of("living")),
+        ],
+    )
+
+    plan = make_plan(heard(before, voice), policy)
+
+    assert plan.tickets.keys() == {OTHER}
+    assert plan.verdicts[TRAIN].reason is Reason.SCHEDULER_SILENT
+    assert plan.verdicts[TRAIN].standing is Standing.WAITING
+
+
+@WAYS
+@pytest.mark.parametrize("voice", MUTE)
+def test_nobody_has_to_leave_for_a_gang_that_nobody_would_come_for(
+    voice: Voice, policy: Policy
+) -> None:
+    full = cluster(
+        [node("n1", cpu=4)],
+        [
+            gang("b/lent", 4, least=1, on=["n1"] * 4, cpu=1, queue="rich", each=of("living")),
+            gang(TRAIN, 2, cpu=1, queue="poor", created=1.0, each=of("dead")),
+        ],
+        [queue("rich"), queue("poor")],
+    )
+    assert make_plan(heard(full, Voice.HEARD), policy).evictions
+
+    plan = make_plan(heard(full, voice), policy)
+
+    assert plan.evictions == ()
+
+
+@WAYS
+def test_traces_of_a_scheduler_are_enough_for_idle_room_but_nobody_leaves_for_them(
+    policy: Policy,
+) -> None:
+    full = cluster(
+        [node("n1", cpu=4)],
+        [
+            gang("b/lent", 4, least=1, on=["n1"] * 4, cpu=1, queue="rich", each=of("living")),
+            gang(TRAIN, 2, cpu=1, queue="poor", created=1.0, each=of("dead")),
+        ],
+        [queue("rich"), queue("poor")],
+    )
+    empty = cluster([node("n1", cpu=4)], [gang(TRAIN, 2, cpu=1, each=of("dead"))])
+
+    assert not make_plan(heard(full, Voice.EXPECTED, is_alive=False), policy).evictions
+    assert make_plan(heard(full, Voice.EXPECTED, is_alive=True), policy).evictions
+    assert make_plan(heard(empty, Voice.EXPECTED, is_alive=False), policy).tickets
+
+
+def test_no_room_is_fenced_for_a_gang_that_nobody_would_come_for() -> None:
+    crowded = cluster(
+        nodes(2, cpu=4),
+        [
+            gang("b/long", 1, on=["n1"], cpu=2, each=of("living")),
+            gang(TRAIN, 2, cpu=4, created=1.0, each=of("dead")),
+        ],
+        now=4_000.0,
+    )
+    assert make_plan(heard(crowded, Voice.HEARD)).fences
+
+    assert not make_plan(heard(crowded, Voice.SILENT)).fences
+    assert not make_plan(heard(crowded, Voice.EXPECTED, is_alive=False)).fences
+
+
+@WAYS
+def test_what_nobody_would_come_for_has_no_part_in_dividing_the_cluster(policy: Policy) -> None:
+    before = cluster(
+        [node("n1", cpu=8)],
+        [
+            gang(TRAIN, 8, cpu=1, queue="poor", created=1.0, each=of("dead")),
+            gang(OTHER, 8, cpu=1, queue="rich", created=2.0, each=of("living")),
+        ],
+        [queue("rich"), queue("poor", weight=9)],
+    )
+
+    plan = make_plan(heard(before, Voice.SILENT), policy)
+
+    assert len(plan.tickets[OTHER].placements) == 8
+    assert not plan.queues["poor"].requested
+
+
+def test_a_gang_that_nobody_would_come_for_keeps_no_queue_from_starting_pods_at_once() -> None:
+    before = cluster([node("n1", cpu=4)], [gang(TRAIN, 8, cpu=1, each=of("dead"))])
+
+    opened = make_plan(heard(before, Voice.SILENT)).open_queues["default"]
+
+    assert (opened.left, opened.is_quiet) == (None, True)
+
+
+def test_what_it_was_let_in_with_keeps_nobody_else_out_of_a_queue() -> None:
+    policy = policies.parse(
+        'actions: "enqueue, allocate"\n'
+        "tiers: [{plugins: [{name: gang}, {name: overcommit}, {name: predicates}]}]"
+    )
+    least = {"min_resources": amounts(cpu=40)}
+    before = cluster(
+        [node("n1", cpu=4)],
+        [
+            gang(TRAIN, 4, cpu=1, each=of("dead"), group=least),
+            gang(OTHER, 2, cpu=1, each=of("living"), group={"min_resources": amounts(cpu=2)}),
+        ],
+    )
+
+    plan = make_plan(heard(before, Voice.SILENT), policy)
+
+    assert plan.tickets.keys() == {OTHER}
+
+
+def test_a_gang_that_runs_goes_on_running_while_its_scheduler_is_silent() -> None:
+    runs = gang(TRAIN, 3, least=2, on=["n1", "n1"], cpu=1, each=of("dead"))
+
+    verdict = make_plan(heard(cluster([node("n1")], [runs]), Voice.SILENT)).verdicts[TRAIN]
+
+    assert verdict.reason is Reason.RUNNING
+
+
+def test_a_member_of_a_silent_scheduler_keeps_its_whole_gang_waiting() -> None:
+    mixed = gang(TRAIN, 2, cpu=1, each=of("living"))
+    pods = (mixed.pods[0], replace(mixed.pods[1], scheduler="dead"))
+    before = cluster([node("n1")], [replace(mixed, pods=pods)])
+
+    plan = make_plan(heard(before, Voice.SILENT))
+
+    assert not plan.tickets
+    assert "of scheduler name dead since we began to listen 40 s ago" in (
+        plan.verdicts[TRAIN].message
+    )
+
+
+def test_the_verdict_changes_with_what_is_heard_though_the_gang_does_not() -> None:
+    before = cluster([node("n1", cpu=1)], [gang(TRAIN, 4, cpu=1, each=of("dead"))])
+    reasons = [
+        make_plan(heard(before, voice)).verdicts[TRAIN].reason
+        for voice in (Voice.HEARD, Voice.SILENT, Voice.HEARD, Voice.SILENT)
+    ]
+
+    assert reasons[1] is reasons[3] is Reason.SCHEDULER_SILENT
+    assert reasons[0] is reasons[2] is Reason.EXCEEDS_CLUSTER
+
+
+def test_the_explanation_points_at_kube_scheduler_and_invents_no_remedy() -> None:
+    before = heard(cluster([node("n1")], [gang(TRAIN, 2, cpu=1, each=of("dead"))]), Voice.SILENT)
+
+    told = explain(before, make_plan(before), policies.DEFAULT, before.gangs[TRAIN].key)  # type: ignore[index]
+
+    assert told is not None
+    (remedy,) = told.remedies
+    assert "see whether that kube-scheduler runs" in remedy
