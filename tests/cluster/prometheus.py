@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import yaml
 
@@ -72,13 +73,20 @@ class Prometheus(Program):
 
     def wait_until_scraped(self) -> None:
         """Wait until each was scraped twice, so that what happens now counts as growth."""
-        query = f"http://127.0.0.1:{self.ports[0]}/api/v1/query?query=count_over_time(up[1m])%3E1"
         wait_for(
-            lambda: len((http_json("GET", query) or {})["data"]["result"]) == len(self._extenders),
+            lambda: len(self.ask("count_over_time(up[1m]) > 1")) == len(self._extenders),
             60,
             "all are scraped",
             every_s=0.3,
         )
+
+    def ask(self, expression: str) -> list[Any]:
+        """Give what an expression is answered with now; one that is wrong fails."""
+        url = f"http://127.0.0.1:{self.ports[0]}/api/v1/query?{urlencode({'query': expression})}"
+        told = http_json("GET", url)
+        assert told is not None, f"Prometheus does not take {expression}"
+        found: list[Any] = told["data"]["result"]
+        return found
 
     def alerts(self, state: str = "firing") -> dict[str, Mapping[str, str]]:
         """Name the alerts that fire, or are about to, each with the labels of one."""

@@ -16,9 +16,14 @@ DRAWN = [panel for panel in PANELS if panel["type"] != "row"]
 VARIABLES = {each["name"] for each in DASHBOARD["templating"]["list"]}
 
 
+def panel_expressions() -> list[str]:
+    return [target["expr"] for panel in DRAWN for target in panel["targets"]]
+
+
 def expressions() -> list[str]:
-    asked = [target["expr"] for panel in DRAWN for target in panel["targets"]]
-    return asked + [each["definition"] for each in DASHBOARD["templating"]["list"][1:]]
+    return panel_expressions() + [
+        each["definition"] for each in DASHBOARD["templating"]["list"][1:]
+    ]
 
 
 def test_every_expression_names_series_and_labels_that_are_exported() -> None:

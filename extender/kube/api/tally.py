@@ -27,7 +27,7 @@ CALLS = (
     ("patch", "podgroups"),
     ("patch", "podgroups/status"),
     ("patch", "queues/status"),
-    *((verb, "leases") for verb in ("get", "create", "update")),
+    *((verb, "leases") for verb in ("get", "create", "patch")),
 )
 CODES = ("2xx", "4xx", "5xx", "none")
 ENDS = ("ended", "expired", "broken", "failed")
