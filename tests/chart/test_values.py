@@ -115,12 +115,13 @@ def test_the_crds_of_the_chart_are_those_of_the_manifests() -> None:
     assert (CHART / "crds").resolve() == MANIFESTS / "crds"
 
 
-def test_the_chart_has_its_rights_from_the_files_of_the_overlays() -> None:
+def test_the_chart_has_its_rights_and_alerts_from_the_files_of_the_overlays() -> None:
     links = {link.name: link.resolve() for link in (CHART / "files").iterdir()}
 
     overlays = MANIFESTS / "overlays"
     assert links == {
         "base": MANIFESTS / "base",
+        "monitoring": MANIFESTS / "monitoring",
         **{name: overlays / name for name in ("second-scheduler", "default-scheduler")},
     }
     assert all((CHART / "files" / name).is_symlink() for name in links)

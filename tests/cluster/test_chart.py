@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import shlex
 import subprocess
 import tarfile
@@ -55,7 +56,7 @@ def kustomized(deployment: str) -> list[Object]:
 
 def without_hash(thing: Object) -> None:
     """kustomize tells a changed ConfigMap by its name, the chart by an annotation of the pod."""
-    if thing["kind"] == "ConfigMap":
+    if thing["kind"] == "ConfigMap" and thing["metadata"]["name"].startswith("gang-scheduler"):
         thing["metadata"]["name"] = "gang-scheduler-config"
     if thing["kind"] == "Deployment":
         template = thing["spec"]["template"]
@@ -149,7 +150,8 @@ def test_a_packaged_chart_makes_the_same(tmp_path: Path) -> None:
     with tarfile.open(packaged) as archive:
         names = [name for name in archive.getnames() if name.startswith("gang-extender/files/")]
     assert names
-    assert [name for name in names if not name.endswith("rbac.yaml")] == []
+    others = [name for name in names if not name.endswith("rbac.yaml")]
+    assert sorted(Path(name).name for name in others) == ["alerts.yaml", "dashboard.json"]
 
 
 # With other values.
@@ -172,6 +174,36 @@ def test_the_chart_has_nothing_to_lint(values: list[str]) -> None:
     assert helm("lint", CHART, "--strict", "--quiet", *values) == ""
 
 
+@pytest.fixture
+def operator_kinds(create: Callable[..., list[Object]], plane: ControlPlane) -> None:
+    """The kinds of the Prometheus operator, as far as the API server has to know them."""
+    for kind in ("ServiceMonitor", "PrometheusRule"):
+        name = f"{kind.lower()}s"
+        anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        version = {
+            "name": "v1",
+            "served": True,
+            "storage": True,
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": anything}}},
+        }
+        create(
+            {
+                "apiVersion": "apiextensions.k8s.io/v1",
+                "kind": "CustomResourceDefinition",
+                "metadata": {"name": f"{name}.monitoring.coreos.com"},
+                "spec": {
+                    "group": "monitoring.coreos.com",
+                    "names": {"kind": kind, "plural": name, "singular": kind.lower()},
+                    "scope": "Namespaced",
+                    "versions": [version],
+                },
+            }
+        )
+        wanted = f"crd/{name}.monitoring.coreos.com"
+        plane.kubectl("wait", "--for=condition=Established", wanted, "--timeout=30s")
+
+
+@pytest.mark.usefixtures("operator_kinds")
 def test_what_the_chart_makes_is_accepted_by_strict_validation(
     values: list[str], plane: ControlPlane, namespace: str
 ) -> None:
@@ -190,6 +222,13 @@ def test_the_chart_puts_all_into_the_namespace_of_the_release(values: list[str])
     assert places <= {None, "elsewhere", "kube-system"}
 
 
+#: What is off, because a cluster may lack its kinds.
+MONITORING = (
+    "monitoring.serviceMonitor.enabled",
+    "monitoring.alerts.enabled",
+    "monitoring.dashboard.enabled",
+)
+
 #: Values of the other deployment.
 WITHOUT_EFFECT = {
     "second-scheduler": {"tls.secretName", "networkPolicy.hookClients"},
@@ -207,8 +246,8 @@ WITHOUT_EFFECT = {
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
 def test_every_value_but_those_of_the_other_deployment_changes_something(deployment: str) -> None:
     changed = yaml.safe_load((CHANGED / f"{deployment}.yaml").read_text())
-    # Enough of them for any budget.
-    usual = {"deployment": deployment, "replicas": 5}
+    # Enough of them for any budget, and with what is not made otherwise.
+    usual = {"deployment": deployment, "replicas": 5, **dict.fromkeys(MONITORING, True)}
     made = template(usual)
 
     def alone(path: str) -> object:
@@ -236,6 +275,37 @@ def test_a_switch_leaves_out_one_kind_of_object_and_nothing_else(switch: str, ki
 
     assert kind in [thing["kind"] for thing in usual]
     assert objects_of(template({switch: False})) == [t for t in usual if t["kind"] != kind]
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_its_monitoring_is_that_of_the_component(deployment: str, tmp_path: Path) -> None:
+    overlay = {
+        "resources": [str(MANIFESTS / "overlays" / deployment)],
+        "components": [str(MANIFESTS / "monitoring")],
+    }
+    # kustomize takes relative paths alone.
+    overlay = {
+        key: [os.path.relpath(path, tmp_path) for path in paths] for key, paths in overlay.items()
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    command = [ensure("kubectl")["kubectl"], "kustomize", tmp_path]
+    made = subprocess.run(command, capture_output=True, text=True, check=True)
+    switched = {**as_the_overlay(deployment), **dict.fromkeys(MONITORING, True)}
+
+    assert compared(objects_of(template(switched))) == compared(objects_of(made.stdout))
+
+
+def test_monitoring_by_tls_believes_the_authority_of_the_operations_port() -> None:
+    switched = {"monitoring.serviceMonitor.enabled": True, "tls.operationsSecretName": "ops"}
+    made = objects_of(template(switched, namespace="elsewhere"))
+    (monitor,) = [thing for thing in made if thing["kind"] == "ServiceMonitor"]
+
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["scheme"] == "https"
+    assert endpoint["tlsConfig"] == {
+        "serverName": "gang-extender.elsewhere.svc",
+        "ca": {"secret": {"name": "ops", "key": "ca.crt"}},
+    }
 
 
 def test_one_replica_has_no_budget_that_would_keep_its_node_from_being_drained() -> None:

@@ -244,12 +244,13 @@ def test_the_patch_of_the_manual_lets_only_the_control_plane_to_the_hooks(
 def test_the_service_leads_to_the_leader_among_the_pods_of_its_deployment(
     overlay: list[Object], pod: Object, extender: Object
 ) -> None:
-    (service,) = of_kind(overlay, "Service")
+    service, metrics = sorted(of_kind(overlay, "Service"), key=place)
 
+    assert metrics["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
     beyond = dict(service["spec"]["selector"].items() - pod["metadata"]["labels"].items())
     assert beyond == {signs.LABEL: "true"}
     declared = {port["name"]: port["containerPort"] for port in extender["ports"]}
-    for port in service["spec"]["ports"]:
+    for port in (*service["spec"]["ports"], *metrics["spec"]["ports"]):
         assert declared[port["targetPort"]] == port["port"]
 
 

@@ -19,7 +19,7 @@ from extender.cache.inflight import Stage
 from extender.cycle import Cycle, Published
 from extender.gate import Gate
 from extender.hearing.hearing import Hearing
-from extender.holds.barrier import Barrier
+from extender.holds.barrier import Barrier, Observer
 from extender.holds.looptimer import Rounds
 from extender.holds.machine.book import Book
 from extender.holds.machine.limits import Limits
@@ -77,6 +77,7 @@ class System:
     def __init__(
         self, time: VirtualTime, api: ApiServer, policy: Policy = policies.DEFAULT
     ) -> None:
+        self.metrics = Metrics()
         self._policy = policy
         self._time = time
         self._api = api
@@ -98,7 +99,7 @@ class System:
             undo=self,
             timer=time,
             clock=time,
-            observer=Notebook(),
+            observer=self._observer(),
         )
         listen(cluster, ledger, self._barrier)
         arrivals.on_incomplete(self._barrier.still_incomplete)
@@ -110,7 +111,7 @@ class System:
             dispatch=self,
             reporter=self,
             clock=time,
-            metrics=Metrics(),
+            metrics=self.metrics,
             readiness=list,
         )
         hearing.on_change(lambda _: self._cycle.poke())
@@ -119,6 +120,10 @@ class System:
         self._pass: Stepwise | None = None
         #: Passes that were made to their end.
         self.passes = 0
+
+    def _observer(self) -> Observer:
+        """Give whoever is told what the barrier does."""
+        return Notebook()
 
     # ── told ──────────────────────────────────────────────────────────────────────────────
 

@@ -76,10 +76,15 @@ class _Crashes(logging.Handler):
 class World:
     """Everything there is, empty at first."""
 
-    def __init__(self, ways: Ways | None = None, policy: Policy = policies.DEFAULT) -> None:
+    def __init__(
+        self,
+        ways: Ways | None = None,
+        policy: Policy = policies.DEFAULT,
+        kind: type[System] = System,
+    ) -> None:
         self.time = VirtualTime()
         self.api = ApiServer(self.time)
-        self.system = System(self.time, self.api, policy)
+        self.system = kind(self.time, self.api, policy)
         self.scheduler = KubeScheduler(self.time, self.api, self, ways)
         self.referee = Referee(self.time, self.api, self.scheduler, self.system)
         self.api.on_bindings = self.referee.sent

@@ -6,10 +6,13 @@ Labels come from closed lists, whatever the paths are: what is on none of them i
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Protocol
 
 from extender.metrics import Metrics, expect
 
+#: What every account may ask: the API server, whether it is there.
+PULSE = ("get", "readyz")
 #: Who asks for what; each pair is there as 0 from the start.
 CALLS = (
     *((verb, each) for each in ("nodes", "pods", "namespaces") for verb in ("list", "watch")),
@@ -26,8 +29,8 @@ CALLS = (
     ("patch", "podgroups"),
     ("patch", "podgroups/status"),
     ("patch", "queues/status"),
-    *((verb, "leases") for verb in ("get", "create", "update")),
-    ("get", "readyz"),
+    *((verb, "leases") for verb in ("get", "create", "patch")),
+    PULSE,
 )
 CODES = ("2xx", "4xx", "5xx", "none")
 ENDS = ("ended", "expired", "broken", "failed")
@@ -68,14 +71,17 @@ class ApiTally:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
+        # Looking a series up costs more than counting, and there are few.
+        self._requests = cache(metrics.api_requests.labels)
+        self._seconds = cache(metrics.api_seconds.labels)
         expect(metrics.api_requests, *((*call, code) for call in CALLS for code in CODES))
 
     def asked(self, verb: str, resource: str, status: int, took_s: float) -> None:
         """Count a request."""
         code = f"{status // 100}xx" if status else "none"
-        self._metrics.api_requests.labels(verb, resource, code).inc()
+        self._requests(verb, resource, code).inc()
         if status:
-            self._metrics.api_seconds.labels(verb, resource).observe(took_s)
+            self._seconds(verb, resource).observe(took_s)
 
     def listed(self, resource: str) -> None:
         """Count a list, and let the ends of the watch that follows be there from the start."""
@@ -90,8 +96,8 @@ class ApiTally:
 def call_of(method: str, path: str, query: Mapping[str, str] | None = None) -> tuple[str, str]:
     """Say what a request asks for, as Kubernetes names it: (`create`, `pods/binding`)."""
     parts = path.partition("?")[0].strip("/").split("/")
-    if parts == ["readyz"]:  # the pulse
-        return "get", "readyz"
+    if parts == ["readyz"]:
+        return PULSE
     # /api/v1/… and /apis/group/version/…
     about = parts[3:] if parts[0] == "apis" else parts[2:]
     if about[:1] == ["namespaces"] and len(about) > 2:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from extender.errors import Unreachable
 from extender.kube.api.client import Access
 from extender.kube.api.kubeconfig import Endpoint
 from extender.kube.api.pipeline import Pipeline
-from extender.kube.api.tally import CALLS, CODES, ApiTally, call_of
+from extender.kube.api.tally import CALLS, CODES, PULSE, ApiTally, call_of
 from extender.metrics import Metrics
 
+MANIFESTS = Path(__file__).parents[3] / "manifests"
 POD = "/api/v1/namespaces/a/pods/w-0"
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1"
 
@@ -29,10 +33,10 @@ GROUPS = "/apis/scheduling.volcano.sh/v1beta1"
         ("GET", f"{GROUPS}/namespaces/a/podgroups/g", None, ("get", "podgroups")),
         ("PATCH", f"{GROUPS}/queues/q/status", None, ("patch", "queues/status")),
         (
-            "PUT",
+            "PATCH",
             "/apis/coordination.k8s.io/v1/namespaces/n/leases/l",
             None,
-            ("update", "leases"),
+            ("patch", "leases"),
         ),
         ("GET", "/version", None, ("list", "other")),
         ("BREW", f"{POD}/coffee", None, ("other", "other")),
@@ -50,6 +54,20 @@ def test_a_call_is_named_as_kubernetes_names_it(
 def counted(metrics: Metrics, verb: str, resource: str, code: str) -> float | None:
     labels = {"verb": verb, "resource": resource, "code": code}
     return metrics.registry.get_sample_value("gang_extender_api_requests_total", labels)
+
+
+def test_the_calls_that_are_expected_are_those_that_our_roles_grant() -> None:
+    granted = {
+        (verb, resource)
+        for file in MANIFESTS.glob("**/*rbac.yaml")
+        if "chart" not in file.parts and "scheduler-rbac" not in file.name
+        for role in yaml.safe_load_all(file.read_text())
+        for rule in role.get("rules", ())
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+    assert set(CALLS) - {PULSE} == granted
 
 
 def test_every_call_we_make_is_there_as_zero() -> None:

@@ -1,0 +1,153 @@
+"""An hour of ordinary life under virtual time, scraped every 15 seconds.
+
+Gangs of two queues come, run and end; the queue that came late takes back its due; a large gang
+waits its turn; in the middle the extender is replaced, as a rolling update does it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable
+
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from extender.cache.changes import Upsert
+from extender.metrics import Metrics
+from tests.system.api_server import News
+from tests.system.referee import Referee
+from tests.system.world import World, key
+
+from .watched_system import WatchedSystem
+
+EVERY_S = 15
+HOUR = 3600 // EVERY_S
+#: The new replica is there, and stands by; the old one goes; the new one leads.
+UPDATE = (HOUR // 2, HOUR // 2 + 4, HOUR // 2 + 5)
+#: Before the hour, so that nothing was made at the beginning of time.
+BEFORE_S = 240
+
+#: Values by series, one for each scrape; None where there was none.
+Series = dict[str, list[float | None]]
+
+
+class Hour:
+    """Lives through the hour; *fault* is called at every scrape with its number."""
+
+    def __init__(self, seed: int, fault: Callable[[Hour, int], None] | None = None) -> None:
+        self.world = World(kind=WatchedSystem)
+        self.is_scheduling = True
+        self._fault = fault
+        self._chance = random.Random(seed)
+        #: How long each gang runs once it started, and when it ends after it did.
+        self._lasts: dict[str, float] = {}
+        self._ends: dict[str, float] = {}
+        self._made = 0
+        self._samples: list[dict[str, float]] = []
+        self._standby: Metrics | None = None
+        self.name = "old"
+
+    def live(self) -> Series:
+        """Give what was scraped in an hour."""
+        world = self.world
+        try:
+            world.time.wall_is_off_by = BEFORE_S - world.time.now()
+            for number in range(8):
+                world.create_node(f"n{number}", cpu=8)
+            for queue in ("batch", "research"):
+                world.create_queue(queue, weight=1, created=world.time.now())
+            world.all_hear()
+            world.make_pass()
+            for tick in range(HOUR):
+                self._happen(tick)
+                world.pass_by(EVERY_S, busy=self.is_scheduling)
+                self._scrape(tick)
+            return self._as_series()
+        finally:
+            world.close()
+
+    # What happens
+
+    def _happen(self, tick: int) -> None:
+        if self._fault is not None:
+            self._fault(self, tick)
+        now = self.world.time.monotonic()
+        for name, lasts_s in list(self._lasts.items()):
+            if self.world.running(f"{name}-"):
+                self._ends.setdefault(name, now + lasts_s)
+            # Its time is over, or it had to leave.
+            if self._ends.get(name, now + 1) <= now or not self.world.api.of_gang(key(name)):
+                self.world.delete_gang(name)
+                del self._lasts[name]
+        # The first queue has the cluster for itself, and borrows, until the other one comes.
+        queue = "batch" if tick < HOUR // 4 else self._chance.choice(["batch", "research"])
+        if self._chance.random() < 0.35:
+            self._create(queue, self._chance.choice([1, 2, 4, 8]))
+        if tick == 3 * HOUR // 4:
+            self._create("research", 16)
+        if tick == UPDATE[0]:
+            self._standby = Metrics()
+            self._standby.leader.set(0)
+            self._standby.warm.set(1)
+        if tick == UPDATE[2]:
+            self._replace()
+
+    def _create(self, queue: str, size: int) -> None:
+        self._made += 1
+        name = f"g{self._made}"
+        self.world.create_gang(name, size, queue=queue, cpu=self._chance.choice([1, 2, 4]))
+        self._lasts[name] = self._chance.choice([60, 180, 420])
+
+    def _replace(self) -> None:
+        """Let a new extender take over; whatever the old one held is refused."""
+        world = self.world
+        old, world.system = world.system, WatchedSystem(world.time, world.api)
+        old.close()
+        world.referee = Referee(world.time, world.api, world.scheduler, world.system)
+        world.api.on_bindings = world.referee.sent
+        world.scheduler.restart()
+        api = world.api
+        api.to_extender.clear()
+        there = (*api.nodes.values(), *api.queues.values(), *api.groups.values())
+        for thing in (*there, *api.pods.values()):
+            api.to_extender.append(News(Upsert(thing), world.time.monotonic()))
+        world.extender_hears()
+        world.make_pass()
+        self._standby, self.name = None, "new"
+
+    # What is scraped
+
+    def _scrape(self, tick: int) -> None:
+        found: dict[str, float] = {}
+        system = self.world.system
+        assert isinstance(system, WatchedSystem)
+        # While it is being replaced the old one is gone and the new one does not lead yet.
+        if not UPDATE[1] <= tick < UPDATE[2]:
+            found |= _read(system.scrape(), self.name)
+        if self._standby is not None:
+            found |= _read(generate_latest(self._standby.registry).decode(), "new")
+        self._samples.append(found)
+
+    def _as_series(self) -> Series:
+        series: Series = defaultdict(lambda: [None] * len(self._samples))
+        for index, found in enumerate(self._samples):
+            for name, value in found.items():
+                series[name][index] = value
+        return dict(series)
+
+
+def _read(text: str, instance: str) -> dict[str, float]:
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = {
+                **sample.labels,
+                "instance": instance,
+                "job": "gang-extender",
+                "namespace": "gang-system",
+            }
+            if sample.name.startswith("gang_extender_"):
+                written = ",".join(f'{name}="{value}"' for name, value in sorted(labels.items()))
+                found[f"{sample.name}{{{written}}}"] = sample.value
+    return found
