@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from extender.model.gang import Gang
 from extender.model.pod import Shape
@@ -22,6 +22,7 @@ from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.plan.policy.options import Policy
 from extender.plan.session import Session
+from tests import builders
 from tests.builders import amounts, carried_out, queue
 from tests.strategies import gangs, node_lists, settle
 
@@ -218,19 +219,33 @@ def test_no_namespace_is_lifted_above_what_it_may_have_at_most(
         state = carried_out(state, plan)
 
 
+#: Found by chance: `a` starts a gang in idle room, and gives another one up for that of `b`.
+MADE_UP_FOR = builders.cluster(
+    [builders.node("n1", cpu=4, pods=2)],
+    [
+        builders.gang("a/coming", cpu=2, priority=5),
+        builders.gang("a/going", on=["n1"], cpu=2, each={"preemptable": True}),
+        builders.gang("b/pushing", cpu=0.5, priority=5),
+    ],
+    shares=[builders.share("default/a", at_least=amounts(cpu=1))],
+)
+
+
 @pytest.mark.parametrize("policy", [*POLICIES, "volcano"])
+@example(before=MADE_UP_FOR)
 @given(before=clusters())
 @many
 def test_nobody_takes_from_a_namespace_what_it_has_at_least(policy: str, before: Snapshot) -> None:
     state = before
     for _ in range(4):
         plan = make_plan(state, {**POLICIES, "volcano": VOLCANO}[policy])
-        gone = _taken_by_others(state, plan)
+        gone, given = _taken_by_others(state, plan), _given_at_once(state, plan)
         for name, each in state.shares.items():
-            was = _used(state, name)
+            # What the same plan gives it makes up for what others take.
+            has = _used(state, name) + given.get(name, NOTHING)
             for resource, least in each.least.at_most(each.most).items():
                 lost = gone.get(name, NOTHING).amount(resource)
-                assert not lost or was.amount(resource) - lost >= least
+                assert not lost or has.amount(resource) - lost >= least
         state = carried_out(state, plan)
 
 
@@ -345,6 +360,16 @@ def _with_promises(state: Snapshot, plan: Plan) -> dict[str, Resources]:
         )
         uses[name] = uses.get(name, NOTHING) + has
     return uses
+
+
+def _given_at_once(state: Snapshot, plan: Plan) -> dict[str, Resources]:
+    """What gangs of a namespace and queue get of room that is there, and wait for nobody."""
+    given: dict[str, Resources] = {}
+    for key, ticket in plan.tickets.items():
+        name = _places(state.gangs[key])[1]
+        room = total(p.requests for p in state.gangs[key].pods if p.uid in ticket.placements)
+        given[name] = given.get(name, NOTHING) + room
+    return given
 
 
 def _taken_by_others(state: Snapshot, plan: Plan) -> dict[str, Resources]:
