@@ -1,0 +1,185 @@
+"""Our CRDs on the real API server: what they refuse and show, and how stricter ones come in."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from . import objects
+from .api import ApiError, Object
+from .control_plane import MANIFESTS, ControlPlane
+from .waiting import wait_for
+
+QUEUES = "queues.scheduling.volcano.sh/v1beta1"
+FILES = sorted((MANIFESTS / "crds").glob("*.sh.yaml"))
+TEAM = "crds"
+
+
+@pytest.fixture(scope="module")
+def lab(
+    control_plane_binaries: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ControlPlane]:
+    """A control plane of our own, for its CRDs change."""
+    with ControlPlane(tmp_path_factory.mktemp("crds"), kwok=False, audit=False) as plane:
+        plane.install()
+        plane.api.create(objects.namespace(TEAM), objects.node("n1", cpu="4"))
+        yield plane
+
+
+def group(name: str, **spec: Any) -> Object:
+    return objects.pod_group(name, TEAM, **{"min_member": 1, **spec})
+
+
+@pytest.mark.parametrize(
+    ("thing", "field"),
+    [
+        (group("bad", min_member=-1), "spec.minMember"),
+        (group("bad", minTaskMember={"worker": -1}), "spec.minTaskMember.worker"),
+        (group("bad", minResources={"cpu": "two"}), "spec.minResources.cpu"),
+        (objects.queue("bad", weight=0), "spec.weight"),
+        (objects.queue("bad", capability={"cpu": "1,5"}), "spec.capability.cpu"),
+        (objects.queue("bad", deserved={"memory": "1 Gi"}), "spec.deserved.memory"),
+        (
+            objects.queue("bad", guarantee={"resource": {"nvidia.com/gpu": "many"}}),
+            "spec.guarantee.resource.nvidia.com/gpu",
+        ),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_what_cannot_be_meant_is_refused_and_the_field_is_named(
+    lab: ControlPlane, thing: Object, field: str
+) -> None:
+    with pytest.raises(ApiError) as refused:
+        lab.api.create(thing)
+
+    assert field in str(refused.value)
+
+
+def test_what_volcano_takes_is_taken(lab: ControlPlane) -> None:
+    amounts = {"cpu": 2, "memory": "1.5Gi", "nvidia.com/gpu": "1e1", "pods": "-1"}
+    lab.api.create(
+        group(
+            "volcano",
+            min_member=0,
+            minTaskMember={"ps": 0, "worker": 9},
+            minResources=amounts,
+            networkTopology={"mode": "soft", "highestTierAllowed": 2},
+        ),
+        objects.queue("volcano", capability=amounts, deserved=amounts, affinity={"x": {"y": [1]}}),
+    )
+
+    taken = lab.api.get(objects.POD_GROUPS, "volcano", TEAM)
+    assert taken["spec"]["networkTopology"]["highestTierAllowed"] == 2
+    assert lab.api.get(QUEUES, "volcano")["spec"]["affinity"] == {"x": {"y": [1]}}
+
+
+def rows(lab: ControlPlane, what: str, name: str) -> dict[str, str]:
+    """What `kubectl get` shows of one object, by the heads of its columns."""
+    said = lab.kubectl("get", what, name, "-n", TEAM, "-o", "wide")
+    head, row = said.splitlines()
+    starts = [head.index(word) for word in head.split()]
+    ends = [*starts[1:], None]
+    return {
+        word: row[start:end].strip()
+        for word, start, end in zip(head.split(), starts, ends, strict=True)
+    }
+
+
+def test_kubectl_shows_phase_reason_and_usage(lab: ControlPlane) -> None:
+    lab.api.create(objects.queue("team", weight=3))
+    lab.api.create(group("huge", min_member=2, queue="team"))
+    lab.api.create(*objects.pods(2, "huge", TEAM, gang="huge", cpu="64"))
+    with lab.extender():
+
+        def shows_why() -> bool:
+            shown = rows(lab, "podgroup", "huge")
+            assert shown["REASON"] == "ExceedsCluster", shown
+            assert (shown["MINMEMBER"], shown["QUEUE"], shown["RUNNING"]) == ("2", "team", "0")
+            assert shown["STATUS"] in ("Pending", "Inqueue"), shown
+            assert shown["MESSAGE"].startswith("needs 2 x 64 cpu"), shown
+            return bool(shown["AGE"])
+
+        def shows_use() -> bool:
+            shown = rows(lab, "queue", "team")
+            assert (shown["WEIGHT"], shown["STATE"]) == ("3", "Open"), shown
+            assert (shown["SHARE"], shown["RUNNING"]) == ("0.0000", "0"), shown
+            assert shown["DUE-CPU"], shown
+            return bool(shown["AGE"])
+
+        wait_for(shows_why, 60, "the group is shown with its reason", every_s=0.5)
+        wait_for(shows_use, 60, "the queue is shown with its use", every_s=0.5)
+
+
+def test_a_queue_that_makes_no_sense_shows_why(lab: ControlPlane) -> None:
+    lab.api.create(objects.queue("orphan", parent="nobody"))
+    with lab.extender():
+        wait_for(
+            lambda: rows(lab, "queue", "orphan")["REASON"] not in ("", "<none>"),
+            60,
+            "the queue is shown with its finding",
+            every_s=0.5,
+        )
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        ("podgroup.spec.minMember", "must be able to start together"),
+        ("podgroup.status.conditions.reason", "in one word"),
+        ("queue.spec.guarantee.lend", "until it is wanted back"),
+        ("queue.status.deserved", "What it deserves now"),
+    ],
+)
+def test_kubectl_explains_every_field(lab: ControlPlane, field: str, words: str) -> None:
+    kind = f"--api-version={QUEUES.partition('.')[2]}"
+
+    assert words in " ".join(lab.kubectl("explain", field, kind).split())
+
+
+def loosened(schema: Any) -> Any:
+    """The same without any check of a value, as our CRDs were once."""
+    if isinstance(schema, list):
+        return [loosened(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    checks = ("pattern", "minimum", "maximum")
+    return {
+        key: loosened(each)
+        for key, each in schema.items()
+        if key not in checks or isinstance(each, dict)
+    }
+
+
+def former(file: Path) -> Object:
+    made: Object = copy.deepcopy(yaml.safe_load(file.read_text()))
+    for version in made["spec"]["versions"]:
+        version["schema"] = loosened(version["schema"])
+    return made
+
+
+def test_objects_that_were_taken_before_live_on_under_stricter_crds(lab: ControlPlane) -> None:
+    lab.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(map(former, FILES)))
+    wrong = group("old", minTaskMember={"worker": -1}, minResources={"cpu": "two"})
+    wait_for(lambda: lab.api.create(wrong), 30, "the former CRDs are in force")
+    lab.api.create(*objects.pods(1, "old", TEAM, gang="old"))
+
+    lab.kubectl("apply", *(f"--filename={file}" for file in FILES))
+    probe = group("probe", minResources={"cpu": "two"})
+
+    def is_strict() -> bool:
+        try:
+            lab.kubectl("create", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(probe))
+        except AssertionError as refused:
+            return "spec.minResources.cpu" in str(refused)
+        return False
+
+    wait_for(is_strict, 30, "the new CRDs are in force", every_s=0.2)
+    at = ("podgroup", "old", "-n", TEAM)
+    lab.kubectl("label", *at, "touched=yes")
+
+    assert lab.api.get(objects.POD_GROUPS, "old", TEAM)["spec"]["minResources"] == {"cpu": "two"}
