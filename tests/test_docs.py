@@ -134,8 +134,8 @@ EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
 @EVERY_PAGE
 def test_every_command_of_ours_that_a_page_names_exists_with_its_flags(page: Path) -> None:
-    for shown in spans(page, "gang-extender [^`]+"):
-        _, command, *words = shown.split()
+    for shown in spans(page, "(?:gang-extender|kubectl gang) [^`]+"):
+        command, *words = shown.removeprefix("kubectl ").split()[1:]
         named = {word.partition("=")[0] for word in words if word.startswith("-")}
         assert named <= flags_of(command), shown
 

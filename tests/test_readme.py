@@ -68,7 +68,8 @@ def test_make_alone_prints_its_words() -> None:
 
 def test_scheduler_config_prints_a_configuration() -> None:
     command = next(c for c in commands() if c.startswith("gang-extender scheduler-config"))
-    ran = run(sys.executable, "-m", "extender", *command.split()[1:])
+    words = command.partition(" > ")[0].split()[1:]
+    ran = run(sys.executable, "-m", "extender", *words)
 
     assert yaml.safe_load(ran.stdout)["kind"] == "KubeSchedulerConfiguration"
 

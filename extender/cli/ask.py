@@ -5,7 +5,9 @@ from __future__ import annotations
 import socket
 import ssl
 import time
+from contextlib import closing
 from dataclasses import dataclass
+from http.client import BadStatusLine, RemoteDisconnected
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -79,7 +81,8 @@ def read(address: Address, path: str) -> Page:
             before = time.time()
             answer = http.request("GET", address.url + path, redirect=False, preload_content=False)
             ahead_s = ahead(answer.headers.get("date"), before, time.time())
-            return Page(answer.status, _body(answer, address), ahead_s)
+            with closing(answer):
+                return Page(answer.status, _body(answer, address), ahead_s)
     except urllib3.exceptions.SSLError as error:
         raise BadInput(_about_tls(error, address)) from error
     except urllib3.exceptions.LocationValueError as error:
@@ -140,9 +143,9 @@ def _about_tls(error: urllib3.exceptions.SSLError, address: Address) -> str:
 
 
 def _about_protocol(error: Exception, address: Address) -> str:
-    if "reset" in str(error) or "aborted" in str(error) or "broken" in str(error).lower():
-        return (
-            f"no extender answers at {address}: the connection broke off; if it speaks TLS, write"
-            " https"
-        )
-    return f"what answers at {address} does not speak plain HTTP; if it speaks TLS, write https"
+    cause = error.args[1] if len(error.args) > 1 else None
+    if isinstance(cause, BadStatusLine) and not isinstance(cause, RemoteDisconnected):
+        return f"what answers at {address} does not speak plain HTTP; if it speaks TLS, write https"
+    return (
+        f"no extender answers at {address}: the connection broke off; if it speaks TLS, write https"
+    )

@@ -1,4 +1,4 @@
-"""`gang-extender explain NS/GANG`: why it waits, who is ahead, what would let it start."""
+"""`gang-extender explain GANG`: why it waits, who is ahead, what would let it start."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import sys
 from typing import Any
 
 import click
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from extender.cli.ask import ask
+from extender.cli.live.answers import explanation
+from extender.cli.live.completion import gang_names
+from extender.cli.printed.columns import Columns
+from extender.cli.printed.documents import document
+from extender.cli.printed.terminal import Terminal, cell
 from extender.cli.reach.way import reached
 from extender.cli.reach.whereabouts import Whereabouts, reach_options
-from extender.cli.show import COLOURS, count, output_option, show
-from extender.errors import BadInput
+from extender.cli.show import COLOURS, count, show, wide_output_option
+from extender.cli.typed.names import named, namespace_option
 
 Document = dict[str, Any]
 
@@ -23,28 +25,42 @@ _SHOWN = 5
 
 
 @click.command()
-@click.argument("gang", metavar="NAMESPACE/GANG")
+@click.argument("gang", metavar="GANG", shell_complete=gang_names)
+@namespace_option
 @reach_options
-@output_option
-def explain(gang: str, where: Whereabouts, output: str) -> None:
+@wide_output_option
+def explain(gang: str, namespace: str, where: Whereabouts, output: str) -> None:
     """Say why a gang waits, and what would let it start.
+
+    GANG is the name of a PodGroup or of a pod, also written podgroup/NAME, pod/NAME or
+    NAMESPACE/NAME. Without a namespace it is that of the kubeconfig's context, as for kubectl.
 
     Exit code 1 when there is no such gang.
     """
-    namespace, slash, name = gang.partition("/")
-    if not slash or not namespace or not name:
-        raise BadInput(f"{gang!r} is not a gang; write it like team-a/train")
+    meant = named(gang, namespace, where)
     with reached(where) as address:
-        status, told = ask(address, "gangs", namespace, name)
-    if status == 404:
-        click.echo(f"gang-extender: {told['error']}", err=True)
+        told = explanation(address, meant)
+    if told is None:
+        what = {"gang": "there is no gang", "pod": "there is no pod of ours"}
+        said = what.get(meant.kind, "there is no gang and no pod of ours by the name")
+        listing = f"`gang-extender gangs -n {meant.namespace}` lists what there is"
+        click.echo(f"gang-extender: {said} {meant}; {listing}", err=True)
         sys.exit(1)
-    show(told, output, lambda: Console(highlight=False, soft_wrap=True).print(page(told)))
+    show(document("Explanation", told), output, lambda: _print(told, is_wide=output == "wide"))
 
 
-def page(told: Document) -> RenderableType:
-    """Lay an explanation out for a terminal."""
-    parts: list[RenderableType] = [_head(told), _facts(told), *map(_need, told["needs"])]
+def _print(told: Document, *, is_wide: bool) -> None:
+    terminal = Terminal()
+    for part in page(told, is_wide=is_wide):
+        if isinstance(part, Columns):
+            part.print(terminal)
+        else:
+            terminal.lay_out(part)
+
+
+def page(told: Document, *, is_wide: bool = False) -> list[Text | Columns]:
+    """Lay an explanation out for a terminal; a wide one leaves nothing out."""
+    parts: list[Text | Columns] = [_head(told), _facts(told), *map(_need, told["needs"])]
     ahead = [f"{each['gang']} ({each['queue']}): {each['why']}" for each in told["ahead"]]
     if told["ahead_count"] > len(ahead):
         ahead.append(f"and {told['ahead_count'] - len(ahead)} more")
@@ -54,10 +70,10 @@ def page(told: Document) -> RenderableType:
         "left alone", [f"{count(n, 'pod')}: {why}" for why, n in told["protected"].items()]
     )
     kept = [f"{_amounts(each['amounts'])}: {each['why']}" for each in told["kept"]]
-    parts += _list("kept idle", [*kept[:_SHOWN], *_rest(kept)])
+    parts += _list("kept idle", kept if is_wide else [*kept[:_SHOWN], *_rest(kept)])
     parts += _list("would start with", told["would_start_with"])
     story = [f"{each['at'][11:19]}  {each['word']}: {each['text']}" for each in told["story"]]
-    return Group(*parts, *_list("so far", story))
+    return [*parts, *_list("so far", story)]
 
 
 def _rest(lines: list[str]) -> list[str]:
@@ -66,47 +82,58 @@ def _rest(lines: list[str]) -> list[str]:
 
 def _head(told: Document) -> Text:
     text = Text()
-    text.append(f"{told['namespace']}/{told['name']}", style="bold")
+    text.append_text(cell(f"{told['namespace']}/{told['name']}", style="bold"))
     text.append(f"  {told['verdict']}", style=COLOURS.get(told["verdict"], ""))
     if told["lasted_s"] is not None:
-        text.append(f" for {_duration(told['lasted_s'])}", style="dim")
-    return text.append(f"\n{told['reason']}: {told['message']}")
+        # Who is admitted has stopped waiting as far as we can do anything about it. An extender
+        # that does not tell the reason's own time counts from the admission.
+        waited = told["verdict"] == "admitted" and "reason_lasted_s" in told
+        word = "after" if waited else "for"
+        text.append(f" {word} {_duration(told['lasted_s'])}", style="dim")
+    text.append("\n").append_text(cell(told["reason"]))
+    lasted_s, reason_s = told["lasted_s"], told.get("reason_lasted_s")
+    if reason_s is not None and _duration(reason_s) != _duration(lasted_s):
+        text.append(f" for {_duration(reason_s)}", style="dim")
+    return text.append_text(cell(f": {told['message']}"))
 
 
-def _facts(told: Document) -> Table:
-    table = Table.grid(padding=(0, 2))
+def _facts(told: Document) -> Columns:
+    table = Columns()
     members = ", ".join(f"{n} {word}" for word, n in told["members_by_status"].items())
-    table.add_row("members", f"{members or 'none'}; {told['min_member']} needed at once")
-    table.add_row("priority", str(told["priority"]))
+    table.add("members", f"{members or 'none'}; {told['min_member']} needed at once")
+    table.add("priority", str(told["priority"]))
     figures = told["queue_figures"]
-    table.add_row("queue", told["queue"] + (f", weight {figures['weight']}" if figures else ""))
+    table.add("queue", told["queue"] + (f", weight {figures['weight']}" if figures else ""))
     for word in ("deserved", "allocated", "requested", "borrowed") if figures else ():
-        table.add_row(f"  {word}", _amounts(figures[word]))
+        table.add(f"  {word}", _amounts(figures[word]))
+    for each in told.get("schedulers", ()):
+        table.add("scheduler", f"{each['name']}, {each['words']}")
     share = told["share_figures"]
     if share:
-        table.add_row("namespace", f"{share['namespace']}, of that queue")
+        table.add("namespace", f"{share['namespace']}, of that queue")
     for word in ("at_most", "at_least", "allocated", "requested") if share else ():
-        table.add_row(f"  {word.replace('_', ' ')}", _amounts(share[word]))
+        table.add(f"  {word.replace('_', ' ')}", _amounts(share[word]))
     return table
 
 
 def _need(need: Document) -> Text:
     members = count(need["members"], "member")
-    text = Text(f"needs nodes for {members} of {_amounts(need['each'])} each; ")
+    text = cell(f"needs nodes for {members} of {_amounts(need['each'])} each; ")
     text.append(f"{need['slots']} fit now, {need['empty_slots']} on an empty cluster")
     for word, nodes in need["obstacles"].items():
-        text.append(f"\n  {count(nodes, 'node')} {word}", style="dim")
+        text.append("\n").append_text(cell(f"  {count(nodes, 'node')} {word}", style="dim"))
     for near in need["nearest"]:
-        text.append(f"\n  {near['node']} lacks {_amounts(near['lacks'])}", style="dim")
+        lacks = f"  {near['node']} lacks {_amounts(near['lacks'])}"
+        text.append("\n").append_text(cell(lacks, style="dim"))
     return text
 
 
-def _list(title: str, lines: list[str]) -> list[RenderableType]:
+def _list(title: str, lines: list[str]) -> list[Text | Columns]:
     if not lines:
         return []
     text = Text(title, style="bold")
     for line in lines:
-        text.append(f"\n  {line}", style="not bold")
+        text.append("\n").append_text(cell(f"  {line}", style="not bold"))
     return [text]
 
 

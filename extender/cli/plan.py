@@ -7,12 +7,13 @@ from datetime import datetime
 from typing import Any
 
 import click
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from extender.audit.everything import audit
 from extender.cache.assignment import QueuePolicy
+from extender.cli.printed.columns import Columns
+from extender.cli.printed.documents import document
+from extender.cli.printed.terminal import Terminal, cell
 from extender.cli.saved import objects
 from extender.cli.saved.missing import missing
 from extender.cli.serve import setting_option
@@ -26,8 +27,6 @@ from extender.policyfile import PolicyFile
 from extender.settings import Settings, label_pairs
 from extender.web import api
 
-#: Wide enough for a message beside its gang where nobody says how wide the paper is.
-_WIDTH = 140
 _BAR = 12
 
 
@@ -89,9 +88,9 @@ def plan(
     snapshot = found.snapshot(moment, queues, budgets_are_gangs=budgets_are_gangs)
     decided = make_plan(snapshot, policy)
     findings = (*audit(snapshot), *policies.findings())
-    document = {**api.plan(decided, snapshot), "findings": api.findings(findings)}
-    del document["generation"]  # a number of the live product that says nothing here
-    show(document, output, lambda: page(snapshot, decided))
+    written = {**api.plan(decided, snapshot), "findings": api.findings(findings)}
+    del written["generation"]  # a number of the live product that says nothing here
+    show(document("Plan", written), output, lambda: page(snapshot, decided))
     _tell_passed_over(found.passed_over)
     for each in findings:
         click.echo(f"{each.reason}: {each.message}", err=True)
@@ -114,19 +113,26 @@ def _tell_passed_over(kinds: Counter[str]) -> None:
 
 def page(snapshot: Snapshot, plan: Plan) -> None:
     """Print *plan*."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_WIDTH)
-    parts: list[RenderableType] = [_head(snapshot, plan), Text()]
+    terminal = Terminal()
+    terminal.lay_out(_head(snapshot, plan), Text())
     if plan.queues:
-        parts += [_queues(plan), Text()]
+        _queues(plan, has_blocks=_has_blocks(terminal.encoding)).print(terminal)
+        terminal.lay_out(Text())
     if plan.shares:
-        parts += [_shares(plan), Text()]
+        _shares(plan).print(terminal)
+        terminal.lay_out(Text())
     if plan.verdicts:
-        parts.append(_gangs(plan))
+        _gangs(plan).print(terminal)
     if plan.evictions:
-        parts += [Text(), _evictions(plan)]
-    console.print(Group(*parts))
+        terminal.lay_out(Text())
+        _evictions(plan).print(terminal)
+
+
+def _has_blocks(encoding: str) -> bool:
+    try:
+        return bool("█░".encode(encoding))
+    except (UnicodeEncodeError, LookupError):
+        return False
 
 
 def _head(snapshot: Snapshot, plan: Plan) -> Text:
@@ -139,36 +145,32 @@ def _head(snapshot: Snapshot, plan: Plan) -> Text:
     said = [(standing, number) for standing, number in counts.items() if number]
     for place, (standing, number) in enumerate(said):
         head.append(", " if place else "", style="not bold")
-        head.append(f"{number} {standing.value}", style=COLOURS[standing.value])
+        head.append(f"{number} {standing.value}", style=COLOURS.get(standing.value, ""))
     return head
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in columns:
-        is_number = name in ("WEIGHT", "MEMBERS")
-        table.add_column(name, justify="right" if is_number else "left", no_wrap=True)
-    return table
+def _table(*columns: str) -> Columns:
+    return Columns(*columns, numbers=("WEIGHT", "MEMBERS"))
 
 
-def _queues(plan: Plan) -> Table:
+def _queues(plan: Plan, *, has_blocks: bool) -> Columns:
     table = _table("QUEUE", "WEIGHT", "DESERVES", "USES", "WANTS", "SHARE")
     for figures in plan.queues.values():
-        table.add_row(
+        table.add(
             figures.name,
             str(figures.weight),
             _amounts(figures.deserved),
             _amounts(figures.allocated),
             _amounts(figures.requested),
-            _share(figures),
+            _share(figures, "█░" if has_blocks else "#."),
         )
     return table
 
 
-def _shares(plan: Plan) -> Table:
+def _shares(plan: Plan) -> Columns:
     table = _table("NAMESPACE", "IN QUEUE", "AT LEAST", "USES", "AT MOST", "WANTS")
     for figures in plan.shares.values():
-        table.add_row(
+        table.add(
             figures.namespace,
             figures.queue,
             _amounts(figures.at_least),
@@ -179,22 +181,21 @@ def _shares(plan: Plan) -> Table:
     return table
 
 
-def _share(figures: QueueFigures) -> Text:
+def _share(figures: QueueFigures, blocks: str) -> Text:
     full = min(_BAR, round(figures.share * _BAR))
-    bar = Text("█" * full, style="red" if figures.overused else "cyan")
-    bar.append("░" * (_BAR - full), style="dim")
+    bar = Text(blocks[0] * full, style="red" if figures.overused else "cyan")
+    bar.append(blocks[1] * (_BAR - full), style="dim")
     return bar.append(f" {figures.share:.0%}", style="not dim")
 
 
-def _gangs(plan: Plan) -> Table:
-    table = _table("GANG", "QUEUE", "MEMBERS", "VERDICT", "REASON")
-    table.add_column("WHY", overflow="fold")
+def _gangs(plan: Plan) -> Columns:
+    table = _table("GANG", "QUEUE", "MEMBERS", "VERDICT", "REASON", "WHY")
     for key, verdict in plan.verdicts.items():
-        table.add_row(
+        table.add(
             key,
             verdict.queue,
             f"{verdict.members}/{verdict.min_member}",
-            Text(verdict.standing.value, style=COLOURS[verdict.standing.value]),
+            Text(verdict.standing.value, style=COLOURS.get(verdict.standing.value, "")),
             verdict.reason.value,
             _why(verdict, plan.tickets.get(key)),
         )
@@ -202,12 +203,12 @@ def _gangs(plan: Plan) -> Table:
 
 
 def _why(verdict: Verdict, ticket: Ticket | None) -> Text:
-    why = Text(verdict.message)
+    why = cell(verdict.message)
     if ticket is None:
         return why
     for word, places in (("on", ticket.placements), ("later on", ticket.pipelined)):
         if places:
-            why.append(f"; {word} {_by_node(list(places.values()))}", style="dim")
+            why.append_text(cell(f"; {word} {_by_node(list(places.values()))}", style="dim"))
     return why
 
 
@@ -218,11 +219,11 @@ def _by_node(nodes: list[str]) -> str:
     return ", ".join(said[:6]) + (f" and {len(said) - 6} more nodes" if len(said) > 6 else "")
 
 
-def _evictions(plan: Plan) -> Table:
+def _evictions(plan: Plan) -> Columns:
     table = _table("MUST LEAVE", "NODE", "ACTION", "FOR")
     for order in plan.evictions:
-        pod = Text(f"{order.namespace}/{order.name}", style="red")
-        table.add_row(pod, order.node, order.action, order.beneficiary)
+        pod = cell(f"{order.namespace}/{order.name}", style="red")
+        table.add(pod, order.node, order.action, order.beneficiary)
     return table
 
 

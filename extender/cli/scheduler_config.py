@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,6 +11,7 @@ import click
 import yaml
 
 from extender.cli.ask import check
+from extender.cli.typed.seconds import Seconds
 from extender.errors import BadInput
 from extender.settings import PREFERENCES, Settings
 
@@ -24,6 +27,8 @@ _USUAL = Settings()
 _URL = f"http://{_USUAL.listen}"
 #: Where kubeadm keeps what its kube-scheduler reads, and a folder of ours beside it.
 FOLDER = "/etc/kubernetes/gang-extender"
+#: Whatever a profile of kube-scheduler may be called.
+_SCHEDULER = re.compile("[A-Za-z0-9]([-._A-Za-z0-9]{0,251}[A-Za-z0-9])?")
 _SECOND, _DEFAULT = "second-scheduler", "default-scheduler"
 
 
@@ -84,7 +89,11 @@ DEPLOYMENTS = {
     "--server-name",
     help="The name in the certificate of the hooks, where it is not the host of the URL.",
 )
-@click.option("--kubeconfig", help="The kubeconfig kube-scheduler shall use.")
+@click.option(
+    "--kubeconfig",
+    help="The kubeconfig kube-scheduler shall use; its own flag is not read beside a configuration."
+    " Without it, as in a pod, the service account.",
+)
 @click.option(
     "--scheduler-name",
     "scheduler_names",
@@ -97,12 +106,14 @@ DEPLOYMENTS = {
     "--bind-timeout-s",
     default=_USUAL.bind_timeout_s,
     show_default=True,
+    type=Seconds(min=0, min_open=True),
     help="Must match the setting of `serve`.",
 )
 @click.option(
     "--filter-timeout-s",
     default=_USUAL.filter_timeout_s,
     show_default=True,
+    type=Seconds(min=0, min_open=True),
     help="Must match the setting of `serve`.",
 )
 @click.option(
@@ -133,6 +144,11 @@ def scheduler_config(
         DEPLOYMENTS[deployment],
         **{name: value for name, value in given.items() if value not in (None, ())},
     )
+    if not all(map(_SCHEDULER.fullmatch, about.scheduler_names)):
+        raise BadInput(
+            f"--scheduler-name {' '.join(map(repr, about.scheduler_names))}: a name is made of"
+            " letters, digits, -, _ and ., as pods write it"
+        )
     if not about.url:
         raise BadInput(
             f"--deployment {deployment} needs --url, the ClusterIP of the Service as the node"
@@ -152,7 +168,10 @@ def scheduler_config(
             # A lease that was given back lies there until somebody looks: by default two seconds,
             # and up to 2.2 times as long.
             election["retryPeriod"] = "500ms"
-    connection: dict[str, Any] = {"kubeconfig": about.kubeconfig} if about.kubeconfig else {}
+    connection: dict[str, Any] = {}
+    if about.kubeconfig:
+        # A shell does not expand `--kubeconfig=~/…`, and kube-scheduler takes a tilde for a name.
+        connection["kubeconfig"] = os.path.expanduser(about.kubeconfig)
     if about.tuned:
         connection |= {"qps": 1000, "burst": 2000}
     # Never ignorable: on 1.30 and later a bind we refuse would be done behind our back.

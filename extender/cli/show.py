@@ -10,14 +10,33 @@ import click
 import yaml
 
 #: By verdict.
-COLOURS = {"running": "green", "admitted": "bold green", "waiting": "yellow", "invalid": "red"}
+COLOURS = {
+    "running": "green",
+    "admitted": "bold green",
+    "waiting": "yellow",
+    "invalid": "red",
+    "finished": "dim",
+}
 
 
 def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give *command* the flag that says how to print."""
-    ways = click.Choice(["table", "json", "yaml"])
+    return _option(command, "table", "json", "yaml")
+
+
+def wide_output_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give *command* the same flag, with a way to print more columns."""
+    return _option(command, "table", "wide", "json", "yaml")
+
+
+def _option(command: Callable[..., Any], *ways: str) -> Callable[..., Any]:
     return click.option(
-        "-o", "--output", type=ways, default="table", show_default=True, help="How to print it."
+        "-o",
+        "--output",
+        type=click.Choice(ways),
+        default=ways[0],
+        show_default=True,
+        help="How to print it.",
     )(command)
 
 

@@ -46,6 +46,7 @@ class Ops:
         routes.add_url_rule("/queues", view_func=self.queues)
         routes.add_url_rule("/gangs", view_func=self.gangs)
         routes.add_url_rule("/gangs/<namespace>/<name>", view_func=self.gang)
+        routes.add_url_rule("/pods/<namespace>/<name>", view_func=self.pod)
         routes.add_url_rule("/findings", view_func=self.findings)
         routes.add_url_rule("/snapshot", view_func=self.snapshot)
         return routes
@@ -92,6 +93,14 @@ class Ops:
                 told, last.plan, last.snapshot, since=since, lasted_s=lasted_s, story=story
             )
         )
+
+    def pod(self, namespace: str, name: str) -> ResponseReturnValue:
+        """Give all there is to say about the gang of one pod."""
+        last = self._journal.last
+        for gang in last.snapshot.gangs.values() if last else ():
+            if gang.group.namespace == namespace and any(pod.name == name for pod in gang.pods):
+                return self.gang(namespace, gang.group.name)
+        return _json({"error": f"{namespace}/{name} is not a pod of ours"}, 404)
 
     def findings(self) -> ResponseReturnValue:
         """Give what makes no sense as it is written; 503 while nobody has looked."""

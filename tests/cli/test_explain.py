@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import click
 import pytest
@@ -74,12 +75,58 @@ def test_a_gang_that_is_not_there_is_a_no(ops_url: str) -> None:
     result = CliRunner().invoke(explain, ["a/none", "--ops-url", ops_url])
 
     assert result.exit_code == 1
-    assert "there is no gang a/none" in result.output
+    assert "there is no gang and no pod of ours by the name a/none" in result.output
 
 
-@pytest.mark.parametrize("name", ["train", "a/", "/train"])
+@pytest.mark.parametrize("name", ["", "a/", "/train", "a/b/c", "pod/", "a b", "A/train", "a/-"])
 def test_what_is_no_gang_is_bad_input(name: str) -> None:
-    assert "write it like team-a/train" in str(run(name).exception)
+    assert "write it like train, podgroup/train or team-a/train" in str(run(name).exception)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "-n", "a"],
+        ["a/train", "-n", "a"],
+        ["podgroup/train", "-n", "a"],
+        ["pg/a/train"],
+        ["train-3", "--namespace=a"],
+        ["pod/train-0", "-n", "a"],
+        ["pods/a/train-0"],
+    ],
+)
+def test_a_gang_is_named_as_kubectl_names_things(ops_url: str, words: list[str]) -> None:
+    assert run(*words, "--ops-url", ops_url).output.startswith("a/train  waiting for 90 s\n")
+
+
+def test_the_namespace_is_that_of_the_context(
+    ops_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "config"
+    path.write_text("{current-context: c, contexts: [{name: c, context: {namespace: a}}]}")
+    monkeypatch.setenv("KUBECONFIG", str(path))
+
+    assert run("train", "--ops-url", ops_url).output.startswith("a/train  waiting")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("pod/train", "there is no pod of ours a/train"),
+        ("podgroup/train-0", "there is no gang a/train-0"),
+    ],
+)
+def test_a_kind_that_is_named_is_meant(ops_url: str, name: str, told: str) -> None:
+    result = CliRunner().invoke(explain, [name, "-n", "a", "--ops-url", ops_url])
+
+    assert result.exit_code == 1
+    assert told in result.output
+
+
+def test_two_namespaces_contradict_each_other(ops_url: str) -> None:
+    error = run("a/train", "-n", "b", "--ops-url", ops_url).exception
+
+    assert str(error) == "a/train is in namespace a, and --namespace says b"
 
 
 def test_an_extender_that_does_not_answer_is_named() -> None:

@@ -200,6 +200,16 @@ def test_what_kubectl_complains_of_is_one_line(
     assert "E1" not in result.output
 
 
+def test_a_kubeconfig_that_is_not_there_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    result = explain(f"--kubeconfig={tmp_path}/none")
+
+    assert result.exit_code == 2
+    assert result.output == f"gang-extender: kubeconfig {tmp_path}/none does not exist\n"
+
+
 def test_an_api_server_that_is_none_is_named(kubectl: FakeKubectl) -> None:
     kubectl.answer("<html>")
 
@@ -241,6 +251,23 @@ def test_loopback_is_asked_where_the_cluster_has_none_and_that_is_said(
     assert result.stderr.endswith(f"; asking {ops_url} instead\n")
 
 
+def test_in_the_pod_of_the_extender_loopback_is_asked_without_a_word(
+    nobody_on_loopback: Callable[[str], None],
+    ops_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    nobody_on_loopback(ops_url)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    result = explain()
+
+    assert result.exit_code == 0
+    assert result.stderr == ""
+
+
 def test_whoever_names_a_cluster_hears_of_no_other(
     nobody_on_loopback: Callable[[str], None], ops_url: str, kubectl: FakeKubectl
 ) -> None:
@@ -259,8 +286,9 @@ def test_nothing_anywhere_is_one_sentence_with_the_mend(
 
     assert result.exit_code == 2
     assert result.output == (
-        "gang-extender: no extender was found: there is no kubeconfig; and nobody listens at"
-        f" {NOBODY}; name the cluster with --kubeconfig or --context, or the port with --ops-url\n"
+        "gang-extender: no extender was found: there is no kubeconfig by $KUBECONFIG or at"
+        f" ~/.kube/config; and nobody listens at {NOBODY}; name the cluster with --kubeconfig or"
+        " --context, or the port with --ops-url\n"
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -35,6 +37,14 @@ def test_we_are_asked_to_prioritize_only_where_we_have_a_preference() -> None:
     assert "prioritizeVerb" not in printed()["extenders"][0]
     entry = printed("--prefer", "spread")["extenders"][0]
     assert (entry["prioritizeVerb"], entry["weight"]) == ("prioritize", 1)
+
+
+def test_the_kubeconfig_is_written_where_kube_scheduler_reads_it() -> None:
+    home = os.path.expanduser("~")
+
+    assert "kubeconfig" not in printed()["clientConnection"]
+    for given, told in (("/x/config", "/x/config"), ("~/.kube/config", f"{home}/.kube/config")):
+        assert printed(f"--kubeconfig={given}")["clientConnection"]["kubeconfig"] == told
 
 
 FILES = ("--ca-file=/t/ca.crt", "--cert-file=/t/tls.crt", "--key-file=/t/tls.key")

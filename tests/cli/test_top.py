@@ -8,8 +8,10 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console, RenderableType
 
+from extender.cli.printed.terminal import Terminal
 from extender.cli.reach.whereabouts import Whereabouts
 from extender.cli.top import frames, top
+from extender.cli.typed.filters import Filter
 from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
@@ -82,6 +84,8 @@ def test_what_is_idle_is_shown_with_whom_it_is_kept_for(ops_url: str, journal: J
     assert "2 cpu guaranteed to queue gold, which does not lend it" in said
     assert "100m cpu given to members of gang a/g0 that are on their way" in said
     assert "and 1 more" in said
+    wide = CliRunner().invoke(top, ["-o", "wide", "--ops-url", ops_url], env=WIDE).output
+    assert "100m cpu given to members of gang a/g4" in wide
 
 
 def test_what_namespaces_have_of_queues_is_a_line_each(ops_url: str, journal: Journal) -> None:
@@ -113,7 +117,7 @@ def test_a_long_list_is_cut_and_counted(ops_url: str) -> None:
 
 
 def test_the_live_picture_follows_the_plan(ops_url: str, journal: Journal) -> None:
-    pictures = frames(Whereabouts(ops_url=ops_url), gangs=10)
+    pictures = frames(Whereabouts(ops_url=ops_url), Filter(), 10, Terminal())
     before = seen(next(pictures))
     journal.note(snapshot(), plan(generation=10))
     after = seen(next(pictures))
@@ -123,7 +127,7 @@ def test_the_live_picture_follows_the_plan(ops_url: str, journal: Journal) -> No
 
 
 def test_the_live_picture_survives_a_restart_of_the_extender() -> None:
-    pictures = frames(Whereabouts(ops_url="http://127.0.0.1:1"), gangs=10)
+    pictures = frames(Whereabouts(ops_url="http://127.0.0.1:1"), Filter(), 10, Terminal())
 
     assert [seen(next(pictures)).strip() for _ in range(2)] == [
         "no extender answers at http://127.0.0.1:1; forward its port, or name another with"

@@ -5,21 +5,24 @@ from __future__ import annotations
 from functools import partial
 
 from extender.model.reason import Reason
-from tests.tables import explained, reasons, rights, series, settings, traps
+from tests.tables import commandline, explained, reasons, rights, series, settings, traps
 from tests.tables.parts import Writers
 
 PAGES = (
+    "cli.md",
     "configuration.md",
     "doctor.md",
     "operations.md",
     "reasons.md",
-    "troubleshooting.md",
     "security.md",
+    "troubleshooting.md",
 )
 
 WRITERS: Writers = {
     "settings": settings.settings,
     "series": series.series,
+    "words": commandline.words,
+    "fields": commandline.fields,
     "reasons": reasons.reasons,
     "happenings": reasons.happenings,
     "findings": reasons.findings,

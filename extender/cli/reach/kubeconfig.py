@@ -21,10 +21,12 @@ DEFAULT_NAMESPACE = "default"
 
 def is_there(kubeconfig: str = "") -> bool:
     """Ask whether kubectl would know a cluster: by a file, or by the account of this pod."""
-    return bool(
-        any(path.exists() for path in _paths(kubeconfig))
-        or os.environ.get("KUBERNETES_SERVICE_HOST")
-    )
+    return is_written(kubeconfig) or bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+
+
+def is_written(kubeconfig: str = "") -> bool:
+    """Ask whether there is a file of it."""
+    return any(path.exists() for path in _paths(kubeconfig))
 
 
 def contexts(kubeconfig: str = "") -> list[str]:

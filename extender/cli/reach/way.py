@@ -42,7 +42,9 @@ def _in_the_cluster(where: Whereabouts, quietly: bool) -> tuple[Kubectl, leader.
     kubectl = Kubectl(where.kubeconfig, where.context)
     try:
         if not kubeconfig.is_there(where.kubeconfig):
-            raise BadInput("there is no kubeconfig")
+            named = f"kubeconfig {where.kubeconfig} does not exist"
+            unnamed = "there is no kubeconfig by $KUBECONFIG or at ~/.kube/config"
+            raise BadInput(named if where.kubeconfig else unnamed)
         return kubectl, leader.find(kubectl, where.home)
     except BadInput as error:
         # Whoever named a cluster does not want to hear of another one.
@@ -53,6 +55,7 @@ def _in_the_cluster(where: Whereabouts, quietly: bool) -> tuple[Kubectl, leader.
                 f"no extender was found: {error}; and nobody listens at {DEFAULT_URL}; name the"
                 " cluster with --kubeconfig or --context, or the port with --ops-url"
             ) from error
-        if kubeconfig.is_there() and not quietly:
+        # In a pod loopback is where one looks first, and nobody has to be told.
+        if kubeconfig.is_written() and not quietly:
             click.echo(f"gang-extender: {error}; asking {DEFAULT_URL} instead", err=True)
         return None

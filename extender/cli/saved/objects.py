@@ -17,6 +17,7 @@ import yaml
 from extender.cache.assignment import QueuePolicy
 from extender.cache.changes import SeenPod, Upsert
 from extender.cache.cluster import Cluster
+from extender.cli.saved.depth import is_too_deep
 from extender.errors import BadInput, BadQuantity
 from extender.kube.decode.codec import Codec, plain
 from extender.kube.decode.watched import Resource, resources
@@ -39,6 +40,9 @@ _KINDS = {
 }
 #: Of a folder, files that end so are read.
 _SUFFIXES = (".json", ".yaml", ".yml")
+_CHUNK = 1 << 20
+#: A hundred thousand pods are about a gigabyte of YAML.
+_MOST_BYTES = 2 << 30
 #: By API group and kind.
 _Codecs: TypeAlias = Mapping[tuple[str, str], Codec[Any]]
 #: Where amounts stand, by kind; `*` goes through a list.
@@ -160,19 +164,32 @@ def _documents(path: str) -> Iterator[Any]:
     text = _text(path)
     if text.lstrip().startswith("{"):
         # `kubectl -o json`, read twenty times faster; what is no JSON may still be YAML.
-        with suppress(msgspec.DecodeError):
+        with suppress(msgspec.DecodeError, RecursionError):
             yield msgspec.json.decode(text)
             return
     try:
+        if is_too_deep(text, _Loader):
+            raise BadInput(f"{path}: is nested too deeply to be Kubernetes objects")
         yield from yaml.load_all(text, Loader=_Loader)
     except yaml.YAMLError as error:
         why = " ".join(str(error).split())
         raise BadInput(f"{path}: neither YAML nor JSON: {why}") from error
+    except ValueError as error:
+        raise BadInput(f"{path}: holds a value that there is not: {error}") from error
 
 
 def _text(path: str) -> str:
+    """Read all of it, but not of something that never ends, nor of what is no text."""
+    content = bytearray()
     try:
-        return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+        with sys.stdin.buffer if path == "-" else Path(path).open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                content += chunk
+                if len(content) > _MOST_BYTES:
+                    raise BadInput(f"{path}: is larger than any cluster, {_MOST_BYTES} bytes")
+                if b"\0" in chunk:
+                    raise BadInput(f"{path}: is not text in UTF-8")
+        return content.decode("utf-8-sig")
     except OSError as error:
         raise BadInput(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -74,6 +74,9 @@ def parse(text: str, source: str = "policy") -> Policy:
     except yaml.YAMLError as error:
         said = " ".join(str(error).split())
         raise BadConfiguration(f"{source}: not YAML: {said}") from error
+    except (RecursionError, ValueError) as error:
+        # Brackets without end, and dates and numbers that there are not.
+        raise BadConfiguration(f"{source}: cannot be read as YAML: {error}") from error
     document = {} if document is None else flat.with_tiers(document, source)
     _check_keys(document, _KEYS, source)
     tiers = _read_tiers(document["tiers"], source) if "tiers" in document else DEFAULT.tiers

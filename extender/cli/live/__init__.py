@@ -1,0 +1,1 @@
+"""What is asked of a running extender: by which names, and what it answers."""

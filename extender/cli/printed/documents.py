@@ -1,0 +1,144 @@
+"""What programs read: every document with its kind, and what each of its fields means.
+
+The manual's page of the command line is written from these, and tests compare them with what the
+commands print. A field that is there stays and keeps its meaning while VERSION stays; others may
+be added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+VERSION = "gang-extender.io/v1"
+
+Document = dict[str, Any]
+Fields = Mapping[str, str]
+
+_AMOUNTS = "amounts by resource, written as Kubernetes does"
+
+_GANG = {
+    "namespace": "where its PodGroup is",
+    "name": "that of its PodGroup; with a colon in it, that of pods which make a gang without one",
+    "queue": "whose share it uses",
+    "min_member": "how many members start at once",
+    "members": "how many exist",
+    "phase": "`Pending`, `Inqueue` or `Running`, as in the PodGroup's status",
+    "verdict": "`running`, `admitted`, `waiting`, `invalid` or `finished`",
+    "reason": "one word of [the list](reasons.md)",
+    "message": "the same in a sentence",
+    "since": "when it began to wait, to run or to be over, or null",
+    "share": "its dominant share, a part of one",
+    "placements": "nodes by pod, for those that may be bound",
+    "pipelined": "nodes by pod, for those whose room is still being made",
+}
+_QUEUE = {
+    "name": "of the Queue",
+    "weight": "its weight",
+    "deserved": _AMOUNTS,
+    "allocated": "used by it and the queues below it",
+    "own": "used by itself",
+    "requested": "used or wanted",
+    "borrowed": "used beyond what it deserves",
+    "share": "the part of what it deserves that it uses, by the resource it uses most of",
+    "overused": "whether it uses all it deserves",
+}
+_SHARE = {
+    "queue": "of which a namespace has a part",
+    "namespace": "that has it",
+    "at_most": "what it may use",
+    "at_least": "what is kept for it",
+    "allocated": "what it uses",
+    "requested": "what it uses or wants",
+}
+_EVICTION = {
+    "pod": "NAMESPACE/NAME of who is asked to leave",
+    "node": "where it runs",
+    "action": "`preempt` or `reclaim`",
+    "for": "the gang that gets the room",
+}
+_KEPT = {"amounts": _AMOUNTS, "for": "whom it is kept for", "why": "in a few words"}
+_FINDING = {
+    "kind": "of the object",
+    "name": "of the object",
+    "reason": "one word of [the list](reasons.md#of-findings)",
+    "message": "what makes no sense, and the mend",
+}
+_PLAN = {
+    "queues": "every queue",
+    "shares": "what namespaces have of queues, where that is limited or guaranteed",
+    "gangs": "every gang",
+    "binds": "nodes by NAMESPACE/POD",
+    "evictions": "who is asked to leave",
+    "idle": "what nobody uses",
+    "kept": "what of that is kept for somebody",
+    "schedulers": "what we hear of the kube-scheduler behind each scheduler name",
+}
+_EXPLANATION = {
+    **_GANG,
+    "priority": "of its PriorityClass",
+    "lasted_s": "how many seconds ago that was, or null",
+    "reason_since": "when it came to stand so for this reason, or null",
+    "reason_lasted_s": "how many seconds ago that was, or null",
+    "members_by_status": "how many of its pods are Pending, Running and so on",
+    "missing": "how many members do not exist yet",
+    "queue_figures": "its queue, as in QueueList",
+    "share_figures": "what its namespace has of that queue, or null",
+    "needs": "for members of one shape each: what one asks for and how many nodes have room",
+    "ahead": "who goes first: gang, queue and why",
+    "ahead_count": "how many go first; only some are listed",
+    "victims": "who is asked to leave for it",
+    "protected": "how many pods are left alone, by why",
+    "kept": "idle room that is kept for others",
+    "schedulers": "what we hear of the kube-scheduler that should place it",
+    "would_start_with": "changes that were tried and would let it start",
+    "story": "what happened so far: at, cycle, word and text",
+}
+
+#: The fields of each kind beside apiVersion and kind, and by whom it is printed.
+KINDS: Mapping[str, Fields] = MappingProxyType(
+    {
+        "Explanation": _EXPLANATION,
+        "GangList": {"items": "the gangs that were asked for"},
+        "QueueList": {"items": "the queues, each with the number of its gangs"},
+        "Picture": {"generation": "the number of the plan", **_PLAN},
+        "Plan": {**_PLAN, "findings": "what makes no sense as it is written"},
+        "Diagnosis": {
+            "found": "the traps and hints, traps first",
+            "not_looked_at": "what could not be seen; without anything here all of it was",
+        },
+    }
+)
+#: The fields of what lies in lists of those.
+PARTS: Mapping[str, Fields] = MappingProxyType(
+    {
+        "gang": _GANG,
+        "queue": _QUEUE,
+        "queue of a QueueList": {
+            **_QUEUE,
+            "waiting": "how many of its gangs wait or are invalid",
+            "running": "how many of its gangs run",
+        },
+        "share": _SHARE,
+        "eviction": _EVICTION,
+        "kept": _KEPT,
+        "finding": _FINDING,
+        "trap": {
+            "name": "one word of [the list](doctor.md#every-trap), or the reason of a finding",
+            "severity": "`trap`, or `hint`: nothing breaks, and the exit code does not tell",
+            "where": "the object or the file, and the place in it",
+            "seen": "what is written there, or was heard",
+            "meaning": "what goes wrong, and when",
+            "mend": "the line or command that helps",
+        },
+        "thing not looked at": {"what": "it is", "why": "it could not be seen"},
+    }
+)
+#: Fields that came after the first ones: an extender that does not give them is one all the same.
+ADDED_LATER = frozenset({"since", "reason_since", "reason_lasted_s", "schedulers"})
+
+
+def document(kind: str, fields: Document) -> Document:
+    """Give *fields* as a document that says what it is."""
+    return {"apiVersion": VERSION, "kind": kind, **fields}

@@ -1,0 +1,60 @@
+"""The terminal or the pipe that is printed to: how wide it is, and what it must not be sent."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+#: What a shell says of a command that a closed pipe has ended.
+CLOSED_PIPE = 128 + 13
+#: Wider than any line of ours: a pipe has no width.
+_ENDLESS = 1_000_000
+#: All but printing characters, tabs included: escape sequences come from names and messages.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+class Terminal(Console):
+    """Prints to standard output: as wide as the terminal is, and without limit into a pipe."""
+
+    def __init__(self) -> None:
+        is_terminal = sys.stdout.isatty()
+        super().__init__(
+            highlight=False,
+            markup=False,
+            emoji=False,
+            # Colours are for eyes; a variable that forces them (FORCE_COLOR) fools only a person.
+            force_terminal=is_terminal,
+            width=None if is_terminal else _ENDLESS,
+            no_color=None if is_terminal else True,
+        )
+        #: How many columns there are; None where it does not matter.
+        self.columns = self.width if is_terminal else None
+
+    def on_broken_pipe(self) -> None:
+        """End silently: whoever read us has read enough."""
+        end_of_pipe()
+
+    def lay_out(self, *parts: RenderableType) -> None:
+        """Print each part on lines of its own, as it is."""
+        for part in parts:
+            self.print(part, soft_wrap=True)
+
+
+def end_of_pipe() -> None:
+    """End the command, and let nothing of it complain that there is no reader."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise SystemExit(CLOSED_PIPE)
+
+
+def clean(text: object) -> str:
+    """Give *text* on one line, without what would steer a terminal."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", str(text))
+
+
+def cell(content: object, style: str = "") -> Text:
+    """Make a piece of a line of whatever comes from a cluster; brackets mean nothing in it."""
+    return content if isinstance(content, Text) else Text(clean(content), style=style)

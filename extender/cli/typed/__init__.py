@@ -1,0 +1,1 @@
+"""What may be typed: names, choices and numbers, and what is said of anything else."""

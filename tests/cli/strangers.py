@@ -1,0 +1,129 @@
+"""Servers that are no extender, each in its own way, for commands that are pointed at one."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from extender.tls.issuing import Authority
+
+Speaks = Callable[[socket.socket], None]
+
+
+def _answer(head: str, body: bytes = b"", *, length: int | None = None) -> Speaks:
+    size = f"Content-Length: {len(body) if length is None else length}\r\n"
+    whole = f"HTTP/1.1 {head}\r\n{size}\r\n".encode() + body
+
+    def speak(caller: socket.socket) -> None:
+        caller.recv(65536)
+        caller.sendall(whole)
+
+    return speak
+
+
+def _endless(caller: socket.socket) -> None:
+    caller.recv(65536)
+    caller.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n[")
+    while True:
+        caller.sendall(b"1," * 32768)
+
+
+def _drip(caller: socket.socket) -> None:
+    caller.recv(65536)
+    caller.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+    gone = threading.Event()
+    while True:
+        caller.sendall(b" ")
+        gone.wait(0.01)
+
+
+def _silent(caller: socket.socket) -> None:
+    with suppress(OSError):
+        caller.settimeout(60)
+        while caller.recv(65536):
+            pass
+
+
+def _hang_up(caller: socket.socket) -> None:
+    caller.recv(65536)
+
+
+#: What each answers, and a word of the sentence that is said of it.
+STRANGERS: dict[str, tuple[Speaks, str]] = {
+    "the port of the hooks": (
+        _answer("404 Not Found", b'{"Error": "no such hook: /api"}'),
+        "is the port of the hooks",
+    ),
+    "a page": (_answer("200 OK", b"<html>hello</html>"), "is not an extender"),
+    "a page that is not there": (_answer("404 Not Found", b"<html>"), "is not an extender"),
+    "another API": (_answer("404 Not Found", b'{"message": "x"}'), "is not an extender"),
+    "a redirect": (
+        _answer("302 Found\r\nLocation: http://127.0.0.1:1/"),
+        "is not an extender",
+    ),
+    "a failure": (_answer("500 Oh", b"oh"), "is not an extender"),
+    "a failure in JSON": (_answer("500 Oh", b'{"error": "x"}'), "is not an extender"),
+    "a door": (_answer("401 Unauthorized", b"{}"), "is not an extender"),
+    "nothing": (_answer("200 OK"), "is not an extender"),
+    "a number": (_answer("200 OK", b"7"), "is not an extender"),
+    "a list": (_answer("200 OK", b"[[1]]"), "extender"),
+    "an empty object": (_answer("200 OK", b"{}"), "extender"),
+    "objects of another shape": (_answer("200 OK", b'{"gangs": [1], "queues": 2}'), "extender"),
+    "very deep brackets": (_answer("200 OK", b"[" * 500_000), "is not an extender"),
+    "bytes": (_answer("200 OK", bytes(range(256))), "is not an extender"),
+    "half an answer": (_answer("200 OK", b"{", length=99), "broke off"),
+    "an endless answer": (_endless, "does not come to an end"),
+    "a slow answer": (_drip, "does not come to an end"),
+    "silence": (_silent, "no extender answers"),
+    "hanging up": (_hang_up, "broke off"),
+    "another protocol": (lambda caller: caller.sendall(b"SSH-2.0-x\r\n"), "not speak plain HTTP"),
+    "one that stands by": (
+        _answer("503 Later", b'{"error": "b leads; ask there"}'),
+        "cannot tell: b leads; ask there",
+    ),
+}
+
+
+@contextmanager
+def listening(speaks: Speaks, tls: Path | None = None) -> Iterator[int]:
+    """Give the port at which *speaks* answers whoever calls, over TLS with the pair in *tls*."""
+    server = socket.create_server(("127.0.0.1", 0))
+    context: ssl.SSLContext | None = None
+    if tls is not None:
+        pair = Authority.new("strangers", 1).for_server(["127.0.0.1"], 1)
+        (tls / "pair.pem").write_bytes(pair.certificate + pair.key)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(tls / "pair.pem")
+    callers: list[threading.Thread] = []
+
+    def answer(caller: socket.socket) -> None:
+        with suppress(OSError), caller:
+            if context is not None:
+                with context.wrap_socket(caller, server_side=True) as wrapped:
+                    speaks(wrapped)
+            else:
+                speaks(caller)
+                with suppress(OSError):
+                    caller.shutdown(socket.SHUT_WR)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                caller, _ = server.accept()
+                callers.append(threading.Thread(target=answer, args=(caller,), daemon=True))
+                callers[-1].start()
+
+    accepting = threading.Thread(target=accept, daemon=True)
+    accepting.start()
+    try:
+        yield server.getsockname()[1]
+    finally:
+        server.shutdown(socket.SHUT_RDWR)
+        server.close()
+        accepting.join()
+        for each in callers:
+            each.join(10)

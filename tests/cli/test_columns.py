@@ -1,0 +1,93 @@
+"""Tables at any width: nothing of what they hold is ever lost."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from hypothesis import given, strategies as st
+from rich.console import Console
+
+from extender.cli.printed.columns import Columns
+from extender.cli.printed.terminal import clean
+
+CONSOLE = Console(file=StringIO(), width=200)
+WHY = "needs 8 x 1 cpu; 4 slots free: 2 nodes short of cpu"
+
+
+def table() -> Columns:
+    made = Columns("NAME", "QUEUE", "MEMBERS", "WHY", numbers=("MEMBERS",))
+    made.add("train-with-a-long-name", "research", 8, WHY)
+    made.add("b", "nightly", 12, "runs")
+    return made
+
+
+def printed(made: Columns, width: int | None) -> list[str]:
+    return [line.plain for line in made.lines(CONSOLE, width)]
+
+
+@pytest.mark.parametrize("width", [None, 200])
+def test_where_there_is_room_rows_are_lines(width: int | None) -> None:
+    assert printed(table(), width) == [
+        "NAME                    QUEUE     MEMBERS  WHY",
+        f"train-with-a-long-name  research        8  {WHY}",
+        "b                       nightly        12  runs",
+    ]
+
+
+def test_where_there_is_less_the_last_column_is_wrapped() -> None:
+    assert printed(table(), 70) == [
+        "NAME                    QUEUE     MEMBERS  WHY",
+        "train-with-a-long-name  research        8  needs 8 x 1 cpu; 4 slots",
+        "                                           free: 2 nodes short of cpu",
+        "b                       nightly        12  runs",
+    ]
+
+
+def test_where_there_is_little_rows_are_stacked() -> None:
+    assert printed(table(), 30) == [
+        "train-with-a-long-name",
+        "  QUEUE research",
+        "  MEMBERS 8",
+        "  WHY needs 8 x 1 cpu; 4 slots",
+        "    free: 2 nodes short of",
+        "    cpu",
+        "b",
+        "  QUEUE nightly",
+        "  MEMBERS 12",
+        "  WHY runs",
+    ]
+
+
+words = st.text(st.characters(min_codepoint=33, max_codepoint=0x2000, categories=("L", "N", "P")))
+
+
+@given(
+    rows=st.lists(st.tuples(words, words, words), min_size=1, max_size=4),
+    width=st.integers(20, 250),
+)
+def test_every_letter_is_printed_at_every_width(
+    rows: list[tuple[str, str, str]], width: int
+) -> None:
+    made = Columns("A", "B", "C")
+    for row in rows:
+        made.add(*row)
+
+    lines = printed(made, width)
+
+    wanted = "".join("".join(map(clean, row)) for row in rows)
+    for letter in set(wanted):
+        assert "".join(lines).count(letter) >= wanted.count(letter)
+    assert all(line.cell_len <= width for line in made.lines(CONSOLE, width))
+
+
+def test_what_would_steer_a_terminal_is_replaced() -> None:
+    assert clean("a\x1b[31mb\nc\u202ed") == "a\ufffd[31mb\ufffdc\ufffdd"
+
+
+def test_brackets_mean_nothing() -> None:
+    made = Columns("NAME")
+    made.add("[/]")
+    made.add("[red]x[/red]")
+
+    assert printed(made, 80) == ["NAME", "[/]", "[red]x[/red]"]
