@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.text import Text
 
 from extender.cli.ask import read
+from extender.cli.printed.documents import document
+from extender.cli.printed.terminal import Terminal, clean
 from extender.cli.reach import kubeconfig
 from extender.cli.reach.way import reached
 from extender.cli.reach.whereabouts import Whereabouts, reach_options
@@ -89,9 +90,9 @@ def doctor(
         raise BadInput("; ".join(f"{each.what}: {each.why}" for each in seen.unseen))
     caught = catch(seen)
     show(
-        document(seen, caught),
+        diagnosis(seen, caught),
         output,
-        lambda: Console(highlight=False, soft_wrap=True).print(page(seen, caught)),
+        lambda: Terminal().lay_out(page(seen, caught)),
     )
     sys.exit(code(seen, caught))
 
@@ -108,39 +109,36 @@ def code(seen: Seen, caught: list[Caught]) -> int:
     return 2 if seen.unseen else 0
 
 
-def document(seen: Seen, caught: list[Caught]) -> Document:
+def diagnosis(seen: Seen, caught: list[Caught]) -> Document:
     """Give it for a program."""
-    return {
-        "apiVersion": "gang-extender.io/v1",
-        "kind": "Diagnosis",
-        "found": [
-            {
-                "name": each.trap.name,
-                "severity": each.trap.severity.value,
-                "where": each.where,
-                "seen": each.seen,
-                "meaning": each.trap.meaning,
-                "mend": each.mend,
-            }
-            for each in caught
-        ],
-        "not_looked_at": [{"what": each.what, "why": each.why} for each in seen.unseen],
-    }
+    found = [
+        {
+            "name": each.trap.name,
+            "severity": each.trap.severity.value,
+            "where": each.where,
+            "seen": each.seen,
+            "meaning": each.trap.meaning,
+            "mend": each.mend,
+        }
+        for each in caught
+    ]
+    missed = [{"what": each.what, "why": each.why} for each in seen.unseen]
+    return document("Diagnosis", {"found": found, "not_looked_at": missed})
 
 
 def page(seen: Seen, caught: list[Caught]) -> Text:
     """Write a paragraph for each trap, then what was not looked at."""
     text = Text()
     for each in caught:
-        text.append(each.trap.name, style=f"bold {_COLOURS[each.trap.severity]}")
+        text.append(clean(each.trap.name), style=f"bold {_COLOURS[each.trap.severity]}")
         hint = "hint, " if each.trap.severity is Severity.HINT else ""
-        text.append(f"  {hint}{each.where}\n", style="bold")
-        text.append(f"    seen   {each.seen}\n")
+        text.append(f"  {hint}{clean(each.where)}\n", style="bold")
+        text.append(f"    seen   {clean(each.seen)}\n")
         text.append(f"    means  {each.trap.meaning}\n")
-        text.append(f"    mend   {each.mend}\n")
+        text.append(f"    mend   {clean(each.mend)}\n")
     for missed in seen.unseen:
         text.append("not looked at", style="bold yellow")
-        text.append(f"  {missed.what}: {missed.why}\n")
+        text.append(f"  {clean(missed.what)}: {clean(missed.why)}\n")
     return text.append(_sum(seen, caught), style="dim")
 
 

@@ -69,6 +69,16 @@ def test_a_trap_of_a_file_is_told_without_any_cluster(bad: Path) -> None:
     assert lines[-1] == "2 traps, 1 hint"
 
 
+def test_nothing_that_a_tenant_wrote_steers_the_terminal(ops_url: str, findings: Findings) -> None:
+    findings[0] = [Finding("Queue", "a\x1b[2J", "ParentMissing", "no [b]x[/b]\nqueue; mend \x07")]
+
+    result = doctor("--offline", "--ops-url", ops_url)
+
+    assert not {"\x1b", "\x07"} & {*result.output}
+    assert len(result.output.splitlines()) == 5
+    assert "no [b]x[/b]" in result.output
+
+
 def test_programs_read_the_same_as_json(bad: Path) -> None:
     result = doctor("--offline", "--scheduler-config", str(bad), "-o", "json")
 

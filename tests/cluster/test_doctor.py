@@ -672,7 +672,10 @@ def test_an_api_server_with_native_gangs_is_named(
 ) -> None:
     usual = ApiServer.command
     # It watches that group itself and is not ready before it serves it.
-    native = ("--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1alpha2")
+    native = (
+        "--feature-gates=GenericWorkload=true",
+        "--runtime-config=scheduling.k8s.io/v1alpha2=true",
+    )
     monkeypatch.setattr(ApiServer, "command", lambda self: [*usual(self), *native])
     plane = new_plane()
     code, told = typed(

@@ -19,7 +19,7 @@ EXITS = {
     "gangs": _NOBODY,
     "queues": _NOBODY,
     "top": _NOBODY,
-    "doctor": f"1 something was found; {_NOBODY}",
+    "doctor": "1 a trap is set; 2 bad input, or not everything could be looked at",
     "scheduler-config": _FAILS,
     "certificates": _FAILS,
     "completion": _FAILS,
@@ -31,6 +31,7 @@ DOCUMENTS = {
     "gangs": "GangList",
     "queues": "QueueList",
     "top": "Picture",
+    "doctor": "Diagnosis",
 }
 #: What lies in which list.
 _INSIDE = {
@@ -41,6 +42,8 @@ _INSIDE = {
     "eviction": "`evictions`, `victims`",
     "kept": "`kept`",
     "finding": "`findings` of a Plan",
+    "trap": "`found` of a Diagnosis",
+    "thing not looked at": "`not_looked_at` of a Diagnosis",
 }
 
 

@@ -35,14 +35,6 @@ def explanation(address: Address, meant: Named) -> Document | None:
     return None
 
 
-def findings(address: Address) -> list[Document]:
-    """Give what makes no sense as it is written."""
-    status, found = ask(address, "findings")
-    if status != 200 or not _are(found, "finding"):
-        raise _stranger(address)
-    return list(found)
-
-
 def _explained(found: Any, address: Address) -> Document:
     if not _has(found, KINDS["Explanation"]):
         raise _stranger(address)

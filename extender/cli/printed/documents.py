@@ -104,6 +104,10 @@ KINDS: Mapping[str, Fields] = MappingProxyType(
         "QueueList": {"items": "the queues, each with the number of its gangs"},
         "Picture": {"generation": "the number of the plan", **_PLAN},
         "Plan": {**_PLAN, "findings": "what makes no sense as it is written"},
+        "Diagnosis": {
+            "found": "the traps and hints, traps first",
+            "not_looked_at": "what could not be seen; without anything here all of it was",
+        },
     }
 )
 #: The fields of what lies in lists of those.
@@ -120,6 +124,15 @@ PARTS: Mapping[str, Fields] = MappingProxyType(
         "eviction": _EVICTION,
         "kept": _KEPT,
         "finding": _FINDING,
+        "trap": {
+            "name": "one word of [the list](doctor.md#every-trap), or the reason of a finding",
+            "severity": "`trap`, or `hint`: nothing breaks, and the exit code does not tell",
+            "where": "the object or the file, and the place in it",
+            "seen": "what is written there, or was heard",
+            "meaning": "what goes wrong, and when",
+            "mend": "the line or command that helps",
+        },
+        "thing not looked at": {"what": "it is", "why": "it could not be seen"},
     }
 )
 #: Fields that came after the first ones: an extender that does not give them is one all the same.

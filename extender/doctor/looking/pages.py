@@ -56,7 +56,7 @@ def _findings(page: Page, where: str, said: Said) -> tuple[FindingSeen, ...]:
                 return ()
             raise BadInput(f"the extender at {where} cannot tell: {document.get('error')}")
         return tuple(msgspec.convert(document, list[FindingSeen]))
-    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise BadInput(
             f"what answers at {where} knows no findings; is it of this version?"
         ) from error
