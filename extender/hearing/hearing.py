@@ -150,16 +150,21 @@ class Hearing:
                     ear.due.setdefault(uid, self._clock.monotonic())
             else:
                 if self._has_spoken(known, pod):
-                    self._spoke(ear, pod)
+                    self._spoke(ear, pod, is_word=pod.refusal != known.refusal)
                 self._note_rival(ear, known, pod)
         self._tell_if_changed(ear, before)
 
     def woken(self, uid: PodUid, node: str = "") -> None:
-        """Hear that a pod was woken, for *node*: kube-scheduler should come for it."""
+        """Hear that a pod was woken, for *node*: kube-scheduler should come for it.
+
+        Of one that it said itself fits nowhere that cannot be told: it may say the same again, and
+        writes nothing then.
+        """
         with self._lock:
             self._nominated[uid] = node
             for ear in self._ears.values():
-                if uid in ear.waiting and node:
+                pod = ear.waiting.get(uid)
+                if pod is not None and node and not pod.fits_no_node:
                     ear.due.setdefault(uid, self._clock.monotonic())
 
     def forget(self) -> None:
@@ -178,10 +183,10 @@ class Hearing:
         was_cleared = bool(known.nominated) and not pod.nominated
         return was_cleared and self._nominated.get(pod.uid) == known.nominated
 
-    def _spoke(self, ear: _Ear, pod: Pod) -> None:
+    def _spoke(self, ear: _Ear, pod: Pod, *, is_word: bool) -> None:
         now = self._clock.monotonic()
         ear.due.pop(pod.uid, None)
-        is_ours = bool(pod.refusal) and not pod.fits_no_node
+        is_ours = is_word and bool(pod.refusal) and not pod.fits_no_node
         if is_ours and pod.uid not in self._asked:
             # Somebody spoke our words to kube-scheduler, and it was not us.
             if self._listens_for(now) <= SETTLED_S:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import click
 import pytest
@@ -11,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from extender.cli.explain import explain
 from extender.errors import BadInput
+from extender.model.caller import Caller, Voice
 from extender.model.gang import GangKey
 from extender.model.pod import Status
 from extender.model.reason import Reason
@@ -41,6 +43,22 @@ def story(journal: Journal) -> None:
 
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(explain, list(arguments), standalone_mode=False)
+
+
+def test_who_has_to_bring_its_members_is_said_and_when_it_last_asked(
+    ops_url: str, journal: Journal
+) -> None:
+    pods = tuple(replace(pod, scheduler="volcano") for pod in TRAIN.pods)
+    heard = Caller(name="volcano", voice=Voice.HEARD, asked_at=NOW - 45)
+    seen = snapshot(replace(TRAIN, pods=pods), nodes=node_table([2, 0]))
+    others = {"volcano": heard, "kube-batch": Caller(name="kube-batch", voice=Voice.UNHEARD)}
+    said = verdict("a/train", Reason.NOT_ENOUGH_ROOM, message=MESSAGE)
+    journal.note(replace(seen, now=NOW, callers=others), plan(said))
+
+    told = run("a/train", "--ops-url", ops_url).output
+
+    assert "volcano, heard, asked 40 s ago" in told
+    assert "kube-batch" not in told
 
 
 def test_a_person_reads_verdict_arithmetic_order_and_remedy(ops_url: str) -> None:

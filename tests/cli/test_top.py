@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -9,12 +10,13 @@ from click.testing import CliRunner
 from rich.console import Console, RenderableType
 
 from extender.cli.top import frames, top
+from extender.model.caller import Caller, Voice
 from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.plan.decision import Kept, QueueFigures, ShareFigures, Why
 from extender.reporting.journal import Journal
-from tests.evictions.scene import gang, plan, snapshot, verdict
+from tests.evictions.scene import NOW, gang, plan, snapshot, verdict
 
 WIDE = {"COLUMNS": "160"}
 
@@ -65,6 +67,23 @@ def test_those_that_wait_come_first_with_their_reason(ops_url: str) -> None:
 
     assert "NotEnoughRoom: needs 2" in said
     assert said.index("a/waits") < said.index("a/runs")
+
+
+def test_a_kube_scheduler_that_does_not_come_is_named_and_one_that_nobody_misses_is_not(
+    ops_url: str, journal: Journal
+) -> None:
+    silent = Caller(name="dead", voice=Voice.SILENT, asked_at=NOW - 90, quiet_since=NOW - 90)
+    never = Caller(name="unused", voice=Voice.UNHEARD)
+    seen = replace(snapshot(gang("runs")), now=NOW, callers={"dead": silent, "unused": never})
+    journal.note(seen, plan(verdict("a/runs")))
+
+    said = CliRunner().invoke(top, ["--once", "--ops-url", ops_url], env={"COLUMNS": "200"}).output
+
+    assert (
+        "scheduler dead: no kube-scheduler has asked for pods of scheduler name dead for 90 s"
+        in (said)
+    )
+    assert "unused" not in said
 
 
 def test_what_is_idle_is_shown_with_whom_it_is_kept_for(ops_url: str, journal: Journal) -> None:

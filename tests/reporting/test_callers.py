@@ -116,7 +116,7 @@ def test_another_extender_is_named_once_in_the_log_and_counted(
 
 def test_wake_ups_are_counted_and_waited_for(desk: Desk) -> None:
     desk.ask("before")
-    desk.see("p", refusal="0/2 nodes are available")
+    desk.see("p", refusal="0/2 nodes are available: 2 NotEnoughRoom: no room")
     order = WakeOrder(uid=uid("p"), namespace="a", name="p", node="n1")
     desk.news.counted(desk)([order])
     desk.wait(21)

@@ -104,7 +104,8 @@ def to_pod(
     meta, spec, status = raw.metadata, raw.spec, raw.status
     marks = meta.annotations or _NO_MARKS
     labels = meta.labels
-    ours = (spec.scheduler_name or "default-scheduler") in schedulers
+    scheduler = spec.scheduler_name or "default-scheduler"
+    ours = scheduler in schedulers
     membership = membership_of(raw)
     try:
         shape = _shapes.of(raw, ours=ours)
@@ -133,7 +134,7 @@ def to_pod(
             preemptable=_is_true(_mark(marks.preemptable, labels, _PREEMPTABLE)),
             may_preempt=spec.preemption_policy != "Never",
             ours=ours,
-            scheduler=intern(spec.scheduler_name) if ours and spec.scheduler_name else "",
+            scheduler=intern(scheduler) if ours else "",
             exempt=is_exempt,
             nominated=intern(status.nominated_node_name) if status.nominated_node_name else "",
             started_in=intern(marks.started_in) if marks.started_in and spec.node_name else "",
