@@ -20,8 +20,10 @@ from extender.promises.arrivals import Arrivals
 from extender.promises.ledger import Ledger
 
 #: Verdicts that another look at the gang may change at once: more of it is here than the plan saw,
-#: or kube-scheduler asks of which nothing was heard.
-_UNDECIDED = frozenset({Reason.NOT_ENOUGH_MEMBERS, Reason.SCHEDULER_SILENT})
+#: or others than those that have ended, or kube-scheduler asks of which nothing was heard.
+_UNDECIDED = frozenset(
+    {Reason.NOT_ENOUGH_MEMBERS, Reason.COMPLETED, Reason.SCHEDULER_SILENT},
+)
 
 #: kube-scheduler's scale for extenders goes from 0 to 10.
 TOP_SCORE = 10
@@ -36,8 +38,6 @@ class Filtered(NamedTuple):
     outcome: str = "passed"
 
 
-#: What a plan says of a gang whose pods it has not seen, or not these.
-_UNDECIDED = frozenset({Reason.NOT_ENOUGH_MEMBERS, Reason.COMPLETED})
 _STARTED = (Standing.ADMITTED, Standing.RUNNING, Standing.FINISHED)
 
 

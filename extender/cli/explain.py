@@ -46,11 +46,15 @@ def explain(gang: str, namespace: str, where: Whereabouts, output: str) -> None:
         listing = f"`gang-extender gangs -n {meant.namespace}` lists what there is"
         click.echo(f"gang-extender: {said} {meant}; {listing}", err=True)
         sys.exit(1)
-    show(document("Explanation", told), output, lambda: _print(told, is_wide=output == "wide"))
+    show(
+        document("Explanation", told),
+        output,
+        lambda: lay_out(told, Terminal(), is_wide=output == "wide"),
+    )
 
 
-def _print(told: Document, *, is_wide: bool) -> None:
-    terminal = Terminal()
+def lay_out(told: Document, terminal: Terminal, *, is_wide: bool = False) -> None:
+    """Print an explanation."""
     for part in page(told, is_wide=is_wide):
         if isinstance(part, Columns):
             part.print(terminal)

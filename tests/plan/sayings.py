@@ -7,9 +7,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from rich.console import Console
-
-from extender.cli.explain import page
+from extender.cli.explain import lay_out
+from extender.cli.printed.terminal import Terminal
 from extender.model.gang import Gang, GangKey
 from extender.model.node import NodeFacts, Taint
 from extender.model.pod import Shape, Status
@@ -87,9 +86,9 @@ def shown(before: Snapshot, key: str = "a/train", policy: Policy = policies.DEFA
     document = api.explanation(
         told, decided, before, now=0.0, since=None, reason_since=None, story=()
     )
-    console = Console(highlight=False, soft_wrap=True, width=200)
-    with console.capture() as printed:
-        console.print(page(document))
+    terminal = Terminal()
+    with terminal.capture() as printed:
+        lay_out(document, terminal)
     return [line.rstrip() for line in printed.get().splitlines()]
 
 
