@@ -204,6 +204,12 @@ def test_a_second_extender_that_nobody_asks_makes_nobody_leave(
                     "the second knows that it is the second",
                     seeing=lambda: page(second, "/readyz"),
                 )
+                # The one that is asked goes on, and names the other once both have woken a pod.
+                wait_for(
+                    lambda: "another extender (" in page(first, "/readyz"),
+                    120,
+                    "the first has met the second",
+                )
+                assert first.metric("gang_extender_rivals") == 1
 
             assert scene.running("lent") == 3
-            assert f"scheduler {LIVING}:" not in page(first, "/readyz")

@@ -193,7 +193,8 @@ def test_a_restarted_extender_does_not_repeat_itself(
             10,
             "the new extender has judged",
         )
-        gang(plane.api, "probe", "team", 1, min_member=2)
+        # Too large for any node, or kube-scheduler would ask, and room be kept for the rest of it.
+        gang(plane.api, "probe", "team", 1, min_member=2, cpu="8")
         telling.wait_until_said(plane.api, extender, "team", "probe", "NotEnoughMembers")
     written = plane.writes("extender")[before:]
 
