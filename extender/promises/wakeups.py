@@ -19,6 +19,9 @@ from extender.promises.answers import Answers
 
 #: A woken pod that has not come to filter by then is woken again.
 AGAIN_S = 3.0
+#: Who has a place and comes by himself is here by then; else kube-scheduler sleeps on him. One of
+#: 1.28 does when nobody answered its call, and says so in no condition that we read.
+OVERSLEPT_S = 9.0
 #: How long a nomination may take to reach kube-scheduler and bring the pod back to filter.
 ARRIVES_S = 1.0
 
@@ -95,7 +98,8 @@ class WakeUps:
             return False
         woken = self._woken.get(promise.uid)
         if woken is None:
-            return self._is_parked(promise)
+            overslept = now - promise.since_monotonic > OVERSLEPT_S and not self._is_busy()
+            return overslept or self._is_parked(promise)
         refused_at = self._answers.refused_at(promise.uid)
         if refused_at is not None and refused_at > woken.moment:
             return True

@@ -24,6 +24,10 @@ class Bind:
     at: float
 
 
+#: No gang is bound in part for longer, whatever the API server is busy with.
+WHOLE_S = 5.0
+
+
 class BindObserver:
     """Notes every pod that is bound while the block runs, in the order of sighting, and its end.
 

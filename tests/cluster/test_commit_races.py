@@ -14,6 +14,7 @@ from .api import Api
 from .conftest import GangScheduler, Pool
 from .control_plane import ControlPlane
 from .doorman import Doorman
+from .observer import WHOLE_S
 from .stage import OURS, SCHEDULER, ByHand, Stage
 from .waiting import wait_for
 
@@ -113,7 +114,7 @@ def test_a_gang_of_which_every_binding_is_refused_starts_anew_as_a_gang(
         doorman.let_all_in()
         binds.wait_for(3, 60)
 
-        assert binds.spread_s() < 2
+        assert binds.spread_s() < WHOLE_S
 
 
 def test_a_gang_bound_in_part_is_taken_back_if_that_was_asked_for(

@@ -16,7 +16,7 @@ from . import objects, telling
 from .api import Api, Object
 from .conftest import GangScheduler, Pool
 from .control_plane import ControlPlane
-from .observer import BindObserver
+from .observer import WHOLE_S, BindObserver
 from .stage import OURS, SCHEDULER, Stage
 from .test_crowds import assert_started_whole
 from .test_gangs import refusals, wait_until_known, wait_until_refused
@@ -255,7 +255,7 @@ def test_ordinary_pods_take_no_place_of_a_gang_that_is_still_arriving(
             stage.add(index)
         binds.wait_for(8, 10, prefix="train")
 
-        assert binds.spread_s("train") < 2
+        assert binds.spread_s("train") < WHOLE_S
         assert len(binds.of("web")) == 4
         assert_no_node_was_overfilled(binds, 4)
 
@@ -313,8 +313,8 @@ def test_a_backlog_that_just_fits_starts_though_kube_scheduler_looks_at_a_sample
             seen = binds.wait_for(160, 40)
 
             assert_started_whole(seen, sizes)
-            # Nobody had to pause, as a gang that loses its ticket does.
-            assert binds.spread_s() < 8
+            # Nobody had to pause, as a gang that loses its ticket does, for ten seconds at least.
+            assert binds.spread_s() < 10
             assert len({bind.pod for bind in seen}) == 160
             assert_no_node_was_overfilled(binds, 1)
 
@@ -349,7 +349,7 @@ def test_a_member_whose_volume_takes_longer_than_a_ticket_lasts_keeps_its_place(
         volume.bind()
         binds.wait_for(3, 8, prefix="train")
 
-        assert binds.spread_s("train") < 2
+        assert binds.spread_s("train") < WHOLE_S
         assert binds.of("rival") == []
 
 
@@ -389,7 +389,7 @@ def test_nobody_is_bound_to_a_node_that_was_spoilt_while_members_were_held_for_i
         seen = binds.wait_for(3, 40)
 
         assert {bind.node for bind in seen} <= set(others)
-        assert binds.spread_s() < 2
+        assert binds.spread_s() < WHOLE_S
 
 
 # Refusals and wake-ups
@@ -461,7 +461,7 @@ def test_a_gang_is_woken_when_only_we_know_that_its_turn_has_come(
         api.patch(objects.QUEUES, queue, {"spec": {"capability": {"cpu": "6"}}})
 
         binds.wait_for(6, 10)
-        assert binds.spread_s() < 2
+        assert binds.spread_s() < WHOLE_S
 
 
 def test_whoever_is_refused_while_room_for_its_gang_comes_free_is_woken(
