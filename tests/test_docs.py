@@ -33,6 +33,7 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md"
 FOREIGN_FLAGS = {
     "--batch-scheduler", "--gang-scheduling", "--gang-scheduler-name", "--require-hashes",
     "--scheduler-conf", "--leader-elect", "--schedule-period", "--priority-class",
+    "--feature-gates",
 }  # fmt: skip
 #: Roots of the paths that our pages may name.
 FOLDERS = ("extender", "tests", "manifests", "docs")

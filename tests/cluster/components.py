@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -267,15 +268,18 @@ class VolcanoControllers(Program):
 class Scheduler(Program):
     """kube-scheduler with a KubeSchedulerConfiguration of the test's choice."""
 
-    def __init__(self, name: str, binary: Path, logs: Path, *, config: Path) -> None:
+    def __init__(
+        self, name: str, binary: Path, logs: Path, *, config: Path, flags: Sequence[str] = ()
+    ) -> None:
         super().__init__(name, logs)
         self._binary = binary
         self._config = config
+        self._flags = flags
 
     def command(self) -> list[str | Path]:
         # Its server.go, and nothing else, says at the third level when it has seen the cluster.
         talk = ["--v=2", "--vmodule=server=3"]
-        return [self._binary, f"--config={self._config}", "--secure-port=0", *talk]
+        return [self._binary, f"--config={self._config}", "--secure-port=0", *talk, *self._flags]
 
     def is_ready(self) -> bool:
         # It serves nothing. That its informers have seen all is said by every minor, 1.28 included.

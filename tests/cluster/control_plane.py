@@ -52,6 +52,8 @@ AnyProgram = TypeVar("AnyProgram", bound=Program)
 
 #: `make cluster-matrix` asks for other minors, as kube-scheduler@1.30.
 SCHEDULER = os.environ.get("TEST_KUBE_SCHEDULER", "kube-scheduler")
+#: What docs/compatibility.md asks of whoever runs a minor that needs it.
+SCHEDULER_FLAGS = {"kube-scheduler@1.32": ["--feature-gates=SchedulerQueueingHints=false"]}
 API_SERVER = os.environ.get("TEST_KUBE_APISERVER", "kube-apiserver")
 
 
@@ -196,7 +198,13 @@ class ControlPlane:
             text = config or PLAIN_SCHEDULER.format(kubeconfig=self.kubeconfig("scheduler"))
             config = self.folder / f"{name}.yaml"
             config.write_text(text)
-        scheduler = Scheduler(name, ensure(binary)[binary], self.logs, config=config)
+        scheduler = Scheduler(
+            name,
+            ensure(binary)[binary],
+            self.logs,
+            config=config,
+            flags=SCHEDULER_FLAGS.get(binary, ()),
+        )
         self.programs.append(scheduler)
         return scheduler
 

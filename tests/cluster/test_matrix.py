@@ -9,6 +9,7 @@ import pytest
 
 from . import matrix
 from .binaries import MODULES, NEEDED_BY_TESTS, ControlPlaneUnavailable, known
+from .control_plane import SCHEDULER_FLAGS
 from .extender_process import REPOSITORY
 from .matrix import PROMISES, minors
 
@@ -172,3 +173,11 @@ def test_the_page_has_every_pinned_minor_at_its_version_and_no_other() -> None:
 
 def test_the_page_names_the_tests_that_were_run() -> None:
     assert re.findall(r"`(test_\w+\.py)`", PAGE) == [Path(path).name for path in PROMISES]
+
+
+def test_the_page_names_the_flags_that_a_minor_needs() -> None:
+    for binary, flags in SCHEDULER_FLAGS.items():
+        minor = binary.partition("@")[2]
+        assert minor in minors()
+        told = " ".join(PAGE.split())
+        assert f"kube-scheduler {minor} needs `{' '.join(flags)}`" in told
