@@ -24,7 +24,7 @@ class Bind:
     at: float
 
 
-#: No gang is bound in part for longer, whatever the API server is busy with.
+#: As long as a gang may be bound in part: what we promise.
 WHOLE_S = 5.0
 
 
