@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import urllib3
 
+from extender.kube.act.wake import WOKEN
+
 from . import objects
 from .api import Api
 from .components import Scheduler
@@ -154,6 +156,27 @@ def test_a_kube_scheduler_that_died_is_noticed_and_its_gangs_start_when_it_is_ba
     scene.wait_until_running("train", 4, 15)
     wait_for(lambda: scene.unheard(MORTAL) == 0, 10, "it is heard again")
     assert MORTAL not in page(scene.extender, "/readyz")
+
+
+def test_a_kube_scheduler_that_has_nothing_to_ask_in_a_full_cluster_is_not_taken_for_dead(
+    scene: Scene,
+) -> None:
+    scene.create_gang("old", 4, LIVING)
+    scene.wait_until_running("old", 4, 30)
+    # No node takes one of them, so it is kube-scheduler that says so and we are not asked.
+    scene.create_gang("train", 4, MORTAL)
+    scene.wait_until_told("train", "NotEnoughRoom")
+    calls: set[str] = set()
+
+    def is_called_again() -> bool:
+        for pod in scene.api.list("pods", scene.namespace):
+            calls.add(pod["metadata"].get("annotations", {}).get(WOKEN, ""))
+        told = scene.told("train")["reason"]
+        if scene.unheard(MORTAL) or told != "NotEnoughRoom":
+            pytest.fail(f"taken for dead after {len(calls) - 1} calls: {told}")
+        return len(calls - {""}) >= 3
+
+    wait_for(is_called_again, 180, "it was called three times", seeing=lambda: calls, every_s=0.5)
 
 
 def test_new_pods_that_a_dead_kube_scheduler_never_saw_are_noticed(scene: Scene) -> None:
