@@ -181,5 +181,14 @@ def test_objects_that_were_taken_before_live_on_under_stricter_crds(lab: Control
     wait_for(is_strict, 30, "the new CRDs are in force", every_s=0.2)
     at = ("podgroup", "old", "-n", TEAM)
     lab.kubectl("label", *at, "touched=yes")
-
-    assert lab.api.get(objects.POD_GROUPS, "old", TEAM)["spec"]["minResources"] == {"cpu": "two"}
+    with lab.extender() as extender:
+        wait_for(
+            lambda: lab.api.get(objects.POD_GROUPS, "old", TEAM).get("status", {}).get("phase"),
+            60,
+            "its status is written all the same",
+        )
+        assert "status not written" not in extender.log_since_start()
+    with pytest.raises(AssertionError, match=r"spec\.minResources\.cpu"):
+        lab.kubectl("patch", *at, "--type=merge", "-p", '{"spec":{"minResources":{"cpu":"three"}}}')
+    mend = '{"spec":{"minResources":{"cpu":"3"},"minTaskMember":{"worker":1}}}'
+    lab.kubectl("patch", *at, "--type=merge", "-p", mend)
