@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from contextlib import suppress
-from types import TracebackType
 from typing import Self
 
-from .api import Api, ApiError, Object
+from .api import Api, Object
 from .kubelet import Kubelet
+from .lookout import Lookout
 from .replicas import Relay
 
 SLICES = "endpointslices.discovery.k8s.io/v1"
@@ -28,8 +26,7 @@ class ClusterIp(Relay):
         self._namespace: str = service["metadata"]["namespace"]
         self._port = port
         self._kubelet = kubelet
-        self._ends = threading.Event()
-        self._looking = threading.Thread(target=self._look, daemon=True)
+        self._lookout = Lookout(self._look, LOOK_S)
         (number,) = (each["port"] for each in service["spec"]["ports"] if each["name"] == port)
         #: What people write into kube-scheduler's configuration, and what leads here instead.
         self.applied = f"{service['spec']['clusterIP']}:{number}"
@@ -45,27 +42,21 @@ class ClusterIp(Relay):
         return next(iter(self._ports), None)
 
     def __enter__(self) -> Self:
-        self._looking.start()
+        self._lookout.__enter__()
         return super().__enter__()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._ends.set()
-        self._looking.join()
-        super().__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        try:
+            self._lookout.__exit__(*error)
+        finally:
+            super().__exit__(*error)
 
     def _look(self) -> None:
         labels = f"kubernetes.io/service-name={self._name}"
-        while not self._ends.wait(LOOK_S):
-            with suppress(ApiError):
-                slices = self._api.list(SLICES, self._namespace, labels=labels)
-                found = [place for each in slices for place in self._places(each)]
-                self._ports = [port for _, port in found]
-                self.endpoints = [pod for pod, _ in found]
+        slices = self._api.list(SLICES, self._namespace, labels=labels)
+        found = [place for each in slices for place in self._places(each)]
+        self._ports = [port for _, port in found]
+        self.endpoints = [pod for pod, _ in found]
 
     def _places(self, told: Object) -> list[tuple[str, int]]:
         """The pods of a slice that are ready, each with its port on this machine."""

@@ -11,12 +11,12 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Self
 
 from .api import ApiError, Object
 from .applied import AppliedPod
 from .control_plane import ControlPlane
+from .lookout import Lookout
 from .processes import NeverReady
 
 #: How often pods are looked for and probes asked.
@@ -29,37 +29,31 @@ class Kubelet:
     def __init__(self, plane: ControlPlane, namespace: str) -> None:
         self._plane = plane
         self._namespace = namespace
-        self._ends = threading.Event()
         self._lives: dict[str, threading.Thread] = {}
-        self._looking = threading.Thread(target=self._look, daemon=True)
+        self._lookout = Lookout(self._look, LOOK_S)
         #: What runs now, by the address of its pod.
         self.running: dict[str, AppliedPod] = {}
         #: Why containers did not start.
         self.problems: list[str] = []
 
     def __enter__(self) -> Self:
-        self._looking.start()
+        self._lookout.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._ends.set()
-        for thread in (self._looking, *self._lives.values()):
-            thread.join()
+    def __exit__(self, *error: object) -> None:
+        try:
+            self._lookout.__exit__(*error)
+        finally:
+            for life in self._lives.values():
+                life.join()
 
     def pods(self) -> list[AppliedPod]:
         """Those that run now, by name."""
         return sorted(self.running.values(), key=lambda pod: pod.name)
 
     def _look(self) -> None:
-        while not self._ends.wait(LOOK_S):
-            with suppress(ApiError):
-                for pod in self._plane.api.list("pods", self._namespace):
-                    self._take_up(pod)
+        for pod in self._plane.api.list("pods", self._namespace):
+            self._take_up(pod)
 
     def _take_up(self, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
@@ -79,7 +73,7 @@ class Kubelet:
         finally:
             self.running.pop(address, None)
             applied.end()
-        if not self._ends.is_set():
+        if not self._lookout.is_over:
             with suppress(ApiError):
                 self._plane.api.delete("pods", name, self._namespace, grace_seconds=0)
 
@@ -92,7 +86,7 @@ class Kubelet:
             except (ApiError, AssertionError, NeverReady) as problem:
                 self.problems.append(f"{applied.name}: {problem}")
                 applied.end()
-                self._ends.wait(LOOK_S)
+                self._lookout.pause()
             else:
                 return True
         return False
@@ -105,7 +99,7 @@ class Kubelet:
                 with suppress(ApiError):
                     self._tell(applied, _status(applied, address, began, ready))
                     told = ready
-            self._ends.wait(LOOK_S)
+            self._lookout.pause()
             try:
                 applied.keep_up()
             except NeverReady as problem:
@@ -116,7 +110,7 @@ class Kubelet:
         self._plane.api.patch("pods", applied.name, about, self._namespace, subresource="status")
 
     def _is_wanted(self, applied: AppliedPod) -> bool:
-        if self._ends.is_set():
+        if self._lookout.is_over:
             return False
         with suppress(ApiError):
             pod = self._plane.api.find("pods", applied.name, self._namespace)

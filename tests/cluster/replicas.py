@@ -7,14 +7,13 @@ import random
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import urllib3
 
-from .api import ApiError
 from .components import answers
 from .extender_process import Extender
+from .lookout import Lookout
 
 T = TypeVar("T")
 
@@ -67,12 +66,7 @@ class Relay:
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         assert self._server is not None
         self._loop.call_soon_threadsafe(self._server.close)
         self._do(self._hang_up())
@@ -140,7 +134,7 @@ class Service(Relay):
         self._pods = pods
         self._labelled = labelled
         self._ports: list[int] = []
-        self._ends = threading.Event()
+        self._lookout = Lookout(self._follow, _LOOK_S)
 
     @property
     def url(self) -> str:
@@ -150,20 +144,15 @@ class Service(Relay):
         return random.choice(self._ports) if self._ports else None
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._follow, daemon=True).start()
+        self._lookout.__enter__()
         return super().__enter__()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._ends.set()
-        super().__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        try:
+            self._lookout.__exit__(*error)
+        finally:
+            super().__exit__(*error)
 
     def _follow(self) -> None:
-        while not self._ends.wait(_LOOK_S):
-            with suppress(ApiError):
-                replicas = [self._pods[pod] for pod in self._labelled() if pod in self._pods]
-                self._ports = [each.ports[0] for each in replicas if each.is_running]
+        replicas = [self._pods[pod] for pod in self._labelled() if pod in self._pods]
+        self._ports = [each.ports[0] for each in replicas if each.is_running]
