@@ -103,6 +103,9 @@ class WakeOrder:
     #: In place of what kube-scheduler last said of the pod (its condition PodScheduled), so that
     #: it says it again; empty to leave that as it is.
     refusal: str = ""
+    #: The nomination is taken back as soon as it stands: room that is given back makes
+    #: kube-scheduler look at pods for which it found none.
+    briefly: bool = False
 
 
 class Waker(Protocol):

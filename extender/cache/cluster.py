@@ -294,6 +294,10 @@ class Cluster:
         """Give a node as last seen."""
         return self._nodes.get(name)
 
+    def any_node(self) -> str:
+        """Name one node or another; empty when there is none."""
+        return next((node.name for node in tuple(self._nodes)), "")
+
     def room(self, name: str) -> Resources | None:
         """Give what a node has left as kube-scheduler counts it; None for an unknown node.
 

@@ -12,7 +12,8 @@ nobody asks, room that we kept would be kept for nobody. What counts:
 
 A name is silent when a pod is overdue and there was no sign for as long. Not having asked is
 nothing by itself: an idle cluster is well. A pod that stays away while others come is not
-evidence: something else keeps it.
+evidence: something else keeps it. Nor is one that kube-scheduler refused for what we cannot
+change, such as labels that no node has: it may pass over whatever we do.
 
 Rule 1: nothing here acts. Who conclude something are those that ask: the plan by its snapshot.
 Rule 2: a standby hears nothing and concludes nothing; whoever leads begins anew (`forget`).
@@ -23,6 +24,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from math import inf
 
 from extender.model.caller import Caller, Voice
@@ -32,6 +34,9 @@ from extender.timing.pause import Pause
 
 #: After so long without a sign, while pods wait, kube-scheduler is called to see whether it lives.
 KEEP_S = 25.0
+#: And where a call brings all pods that lack room, no sooner than so long for each of them: it
+#: takes kube-scheduler a tenth of that to look at one.
+CROWD_S = 0.02
 #: Pauses between calls while nobody asks.
 CALL_PAUSE = Pause(first_s=2.0, longest_s=30.0)
 #: So long after we began, words of ours that we did not speak may be those of our predecessor.
@@ -64,8 +69,12 @@ class _Ear:
     is_silent: bool = False
     #: Calls since it last asked.
     calls: int = 0
-    #: Pods that wait for a node, the one called for longest ago first.
+    #: Pods that wait for a node.
     waiting: dict[PodUid, Pod] = field(default_factory=dict)
+    #: Those of them that kube-scheduler looks at when anything changes, and those it looks at when
+    #: room becomes free; the one called for longest ago first. The rest comes for neither.
+    at_hand: dict[PodUid, None] = field(default_factory=dict)
+    without_room: dict[PodUid, None] = field(default_factory=dict)
     #: Those it should come for, and since when; the oldest first.
     due: dict[PodUid, float] = field(default_factory=dict)
 
@@ -78,9 +87,18 @@ class _Ear:
         self.has_trace = any(pod.refusal for pod in self.waiting.values())
         self.due = {}
 
+    def keep(self, pod: Pod) -> None:
+        self.waiting[pod.uid] = pod
+        comes_for = (self.at_hand, not pod.fits_no_node), (self.without_room, pod.lacks_room)
+        for turns, has_its_turn in comes_for:
+            if has_its_turn:
+                turns.setdefault(pod.uid)
+            else:
+                turns.pop(pod.uid, None)
+
     def drop(self, uid: PodUid) -> None:
-        self.waiting.pop(uid, None)
-        self.due.pop(uid, None)
+        for each in (self.waiting, self.at_hand, self.without_room, self.due):
+            each.pop(uid, None)
 
 
 class Hearing:
@@ -142,7 +160,7 @@ class Hearing:
         with self._lock:
             before = self._heard_of(ear)
             known = ear.waiting.get(uid)
-            ear.waiting[uid] = pod
+            ear.keep(pod)
             if pod.refusal:
                 ear.has_trace = True
             if known is None:
@@ -192,7 +210,7 @@ class Hearing:
             if self._listens_for(now) <= SETTLED_S:
                 return  # our predecessor, or who else? The next word will tell.
             ear.elsewhere_at = now
-        ear.sign_at, ear.is_silent = now, False
+        ear.sign_at, ear.is_silent, ear.calls = now, False, 0
 
     def _note_rival(self, ear: _Ear, known: Pod, pod: Pod) -> None:
         now = self._clock.monotonic()
@@ -287,21 +305,24 @@ class Hearing:
         with self._lock:
             if not self._must_call(ear, now):
                 return None
-            for uid in list(ear.waiting)[:_MOST_LOOKS]:
-                pod = ear.waiting[uid] = ear.waiting.pop(uid)
-                if may_be(pod):
-                    ear.called_at = now
-                    ear.calls += 1
-                    ear.due.setdefault(uid, now)
-                    return pod
+            for turns in (ear.at_hand, ear.without_room):
+                for uid in list(islice(turns, _MOST_LOOKS)):
+                    turns[uid] = turns.pop(uid)
+                    if may_be(ear.waiting[uid]):
+                        ear.called_at = now
+                        ear.calls += 1
+                        ear.due.setdefault(uid, now)
+                        return ear.waiting[uid]
         return None
 
     def _must_call(self, ear: _Ear, now: float) -> bool:
         if not ear.waiting or self._began is None:
             return False
-        if self._voice(ear) is Voice.HEARD:
-            return now - max(ear.sign_at, ear.called_at) > KEEP_S
+        # Room that becomes free brings everybody who lacks some, as the end of any pod does.
+        crowd_s = 0.0 if ear.at_hand else CROWD_S * len(ear.without_room)
+        if ear.sign_at > -inf and not ear.is_silent:
+            return now - max(ear.sign_at, ear.called_at) > max(KEEP_S, crowd_s)
         oldest = next(iter(ear.due.values()), now)
         if not ear.has_trace and now - oldest < CALL_PAUSE.first_s:
             return False  # new pods bring kube-scheduler by themselves
-        return now - ear.called_at >= CALL_PAUSE.after(ear.calls)
+        return now - ear.called_at >= max(CALL_PAUSE.after(ear.calls), crowd_s)

@@ -21,6 +21,8 @@ PLACEHOLDER = "placeholder:"
 CALLED = " (kube-scheduler was called to look again)"
 
 #: How our own refusals begin inside kube-scheduler's words.
+#: What kube-scheduler says of a node that has no room for a pod.
+_NO_ROOM = ("Insufficient ", "Too many pods")
 _OUR_WORDS = tuple(f"{reason.value}:" for reason in Reason)
 
 #: Keeps the cluster itself alive: exempt whatever was set.
@@ -213,3 +215,8 @@ class Pod:
         if self.status is not Status.PENDING or not self.refusal:
             return False
         return not any(word in self.refusal for word in _OUR_WORDS)
+
+    @property
+    def lacks_room(self) -> bool:
+        """Ask whether kube-scheduler found nodes for it that are only full."""
+        return self.fits_no_node and any(word in self.refusal for word in _NO_ROOM)

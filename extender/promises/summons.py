@@ -2,7 +2,8 @@
 
 A pod that is parked is looked at again only when something happens to it, so after a restart of
 ours, or in a quiet cluster, a kube-scheduler that is well may ask nothing for minutes. Whether it
-would come is found out by waking one pod after the other, with pauses, for nothing in particular.
+would come is found out by waking one pod after the other, with pauses, for nothing in particular:
+by any change where we refused the pod, by a nomination that is taken back where all nodes are full.
 Who is answered with a refusal has lost nothing; who has a place, or a sibling that has one, is left
 to the ledger.
 """
@@ -43,7 +44,7 @@ class Summons:
         for name in hearing.names:
             pod = hearing.to_call_for(name, self._has_no_part_in_promises)
             if pod is not None:
-                self._wake([_call(pod)])
+                self._wake([self._call(pod)])
         return False
 
     def _has_no_part_in_promises(self, pod: Pod) -> bool:
@@ -51,12 +52,15 @@ class Summons:
         is_promised = gang is not None and bool(self._cluster.inflight.of_gang(gang))
         return not is_promised and not pod.nominated
 
-
-def _call(pod: Pod) -> WakeOrder:
-    said = pod.refusal.removesuffix(CALLED)[:_KEPT_WORDS]
-    return WakeOrder(
-        uid=pod.uid,
-        namespace=pod.namespace,
-        name=pod.name,
-        refusal=f"{said}{CALLED}" if said else "",
-    )
+    def _call(self, pod: Pod) -> WakeOrder:
+        said = pod.refusal.removesuffix(CALLED)[:_KEPT_WORDS]
+        # Where no node has room for the pod, it does not matter which one is named for a moment.
+        node = self._cluster.any_node() if pod.lacks_room else ""
+        return WakeOrder(
+            uid=pod.uid,
+            namespace=pod.namespace,
+            name=pod.name,
+            node=node,
+            refusal=f"{said}{CALLED}" if said else "",
+            briefly=bool(node),
+        )

@@ -176,7 +176,7 @@ def test_a_kube_scheduler_that_has_nothing_to_ask_in_a_full_cluster_is_not_taken
             pytest.fail(f"taken for dead after {len(calls) - 1} calls: {told}")
         return len(calls - {""}) >= 3
 
-    wait_for(is_called_again, 180, "it was called three times", seeing=lambda: calls, every_s=0.5)
+    wait_for(is_called_again, 300, "it was called three times", seeing=lambda: calls, every_s=0.5)
 
 
 def test_new_pods_that_a_dead_kube_scheduler_never_saw_are_noticed(scene: Scene) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.hearing.hearing import ALONE_S, KEEP_S, RIVAL_S, SETTLED_S, Hearing
+from extender.hearing.hearing import ALONE_S, CROWD_S, KEEP_S, RIVAL_S, SETTLED_S, Hearing
 from extender.model.caller import Caller, Voice
 from extender.model.pod import CALLED, Pod, Status
 from extender.model.reason import Reason
@@ -312,6 +312,39 @@ def test_our_own_mark_on_its_word_is_no_sign(ears: Ears) -> None:
     ears.wait(25)
 
     assert ears.voice is Voice.SILENT
+
+
+def test_who_comes_for_any_change_is_called_before_those_who_come_for_room(ears: Ears) -> None:
+    ears.see("full", refusal=ITS_OWN)
+    ears.see("ours", refusal=OURS)
+    ears.ask("before")
+    ears.wait(30)
+    assert ears.call() == "ours"
+    ears.ask("ours")
+    ears.see("ours", refusal=ITS_OWN)
+    ears.wait(30)
+
+    assert ears.call() == "full"
+
+
+def test_a_crowd_that_lacks_room_is_seldom_called(ears: Ears) -> None:
+    for number in range(5_000):
+        ears.see(f"p{number}", refusal=ITS_OWN)
+    ears.ask("before")
+    ears.wait(CROWD_S * 5_000)
+    assert ears.call() == ""
+
+    ears.wait(1)
+
+    assert ears.call() == "p0"
+
+
+def test_a_pod_that_nothing_we_do_brings_is_neither_called_nor_evidence(ears: Ears) -> None:
+    ears.see(refusal="0/3 nodes are available: 3 node(s) didn't match Pod's node selector.")
+    ears.ask("before")
+    ears.wait(1_000)
+
+    assert (ears.call(), ears.voice) == ("", Voice.HEARD)
 
 
 # Another extender

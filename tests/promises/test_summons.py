@@ -80,11 +80,21 @@ def test_the_last_word_of_kube_scheduler_is_marked_so_that_it_says_it_again() ->
 
 
 def test_a_long_word_leaves_the_mark_within_what_we_read() -> None:
-    world = Listening(*gang(refusal="x" * 300))
+    world = Listening(*gang(refusal=ITS_OWN + "x" * 300))
     world.listen(1)
 
     assert len(world.calls[0].refusal) < 300
     assert world.calls[0].refusal.endswith(CALLED)
+
+
+def test_where_all_nodes_are_full_one_is_named_for_a_moment() -> None:
+    world = Listening(*gang(refusal=ITS_OWN, shape=BIG), lone("full", on="n1", shape=BIG))
+    world.see(lone("fuller", on="n2", shape=BIG))
+    world.listen(1)
+
+    (call,) = world.calls
+    assert call.briefly
+    assert world.cluster.node(call.node)
 
 
 def test_the_first_question_lets_the_gang_start_at_once() -> None:

@@ -5,7 +5,9 @@ first. The annotation makes it look at all: up to 1.31 it does not notice a chan
 and in no version a patch that changes nothing, such as a second nomination of the same node.
 
 Where we only want to know whether it lives, its own last word is changed too: it writes no
-condition that is there already, so a pod that still fits nowhere would give no sign.
+condition that is there already, so a pod that still fits nowhere would give no sign. From 1.33 on
+it does not even look at a pod that it found no room for, whatever changes there; but it does
+when a nomination is taken back, which counts as room that became free.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -120,6 +123,8 @@ class PipelinedWaker:
         if order.uid in self._overdue:
             self._overdue.discard(order.uid)
             self._send([order.uid])
+        elif reply.status == 200 and order.briefly:
+            self._pipeline.send((self._patch(_taken_back(order), term),))
         elif reply.status in (200, 404, 409, 422):
             return  # awake, or gone, or another pod by now (whose uid cannot be changed)
         elif not self._mandate.holds(term):
@@ -140,3 +145,7 @@ class PipelinedWaker:
     def _retry(self, order: WakeOrder, term: int, attempt: int) -> None:
         if order.uid not in self._queued and order.uid not in self._under_way:
             self._pipeline.send((self._patch(order, term, attempt),))
+
+
+def _taken_back(order: WakeOrder) -> WakeOrder:
+    return replace(order, node="", refusal="", briefly=False)

@@ -75,6 +75,32 @@ def test_without_a_node_the_nomination_is_taken_back():
     run(story)
 
 
+def test_a_nomination_for_a_moment_is_taken_back_as_soon_as_it_stands():
+    async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
+        server.add_pod("w-0")
+        waker.wake([replace(order("w-0"), briefly=True, refusal="said")])
+        await server.has_heard(2)
+
+        first, second = (patch.body["status"] for patch in server.requests)
+        assert first["nominatedNodeName"] == "n-1"
+        assert second == {"nominatedNodeName": None}
+
+    run(story)
+
+
+def test_a_nomination_for_a_moment_gives_way_to_one_that_is_meant():
+    async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
+        server.add_pod("w-0")
+        waker.wake([replace(order("w-0"), briefly=True)])
+        waker.wake([order("w-0", node="n-2")])
+        await server.has_heard(2)
+
+        nodes = [patch.body["status"]["nominatedNodeName"] for patch in server.requests]
+        assert nodes == ["n-1", "n-2"]
+
+    run(story)
+
+
 def test_two_that_wake_the_same_pods_can_tell_each_other_apart():
     async def scene() -> None:
         async with loopback_server() as server, connected(server) as pipeline:
