@@ -45,8 +45,9 @@ class Scene:
 
     def create_gang(self, name: str, size: int, scheduler: str, **rest: Any) -> None:
         group = {key: rest.pop(key) for key in ("queue",) if key in rest}
+        least = rest.pop("minimum", size)
+        self.api.create(objects.pod_group(name, self.namespace, least, **group))
         facts = {"node_selector": self.pool.selector, "scheduler": scheduler, "cpu": "1", **rest}
-        self.api.create(objects.pod_group(name, self.namespace, size, **group))
         self.api.create(*objects.pods(size, name, self.namespace, gang=name, **facts))
 
     def delete_gang(self, name: str) -> None:
@@ -58,6 +59,11 @@ class Scene:
         pods = self.api.list("pods", self.namespace)
         mine = [pod for pod in pods if pod["metadata"]["name"].startswith(f"{name}-")]
         return sum(bool(objects.node_of(pod)) for pod in mine)
+
+    def refused(self, name: str) -> int:
+        pods = self.api.list("pods", self.namespace)
+        mine = [pod for pod in pods if pod["metadata"]["name"].startswith(f"{name}-")]
+        return sum(bool(pod["status"].get("conditions")) for pod in mine)
 
     def wait_until_running(self, name: str, size: int, seconds: float) -> None:
         wait_for(
@@ -203,6 +209,22 @@ def test_waiting_gangs_of_a_full_cluster_start_after_a_restart_of_ours(scene: Sc
     scene.delete_gang("old")
 
     scene.wait_until_running("train", 4, 30)
+
+
+def test_room_that_is_owed_in_a_full_cluster_is_made_after_a_restart_of_ours(
+    scene: Scene, create: Callable[..., Any]
+) -> None:
+    create(objects.queue("silence-rich"), objects.queue("silence-poor"))
+    scene.create_gang("lent", 4, LIVING, queue="silence-rich", minimum=2)
+    scene.wait_until_running("lent", 4, 30)
+    scene.extender.terminate()
+    # kube-scheduler has refused them before we are back, and has nothing to ask.
+    scene.create_gang("owed", 2, LIVING, queue="silence-poor")
+    wait_for(lambda: scene.refused("owed") == 2, 30, "kube-scheduler has found no room")
+
+    scene.extender.start()
+
+    scene.wait_until_running("owed", 2, 180)
 
 
 def test_a_second_extender_that_nobody_asks_makes_nobody_leave(
