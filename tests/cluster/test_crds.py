@@ -94,7 +94,7 @@ def test_kubectl_shows_phase_reason_and_usage(lab: ControlPlane) -> None:
     lab.api.create(objects.queue("team", weight=3))
     lab.api.create(group("huge", min_member=2, queue="team"))
     lab.api.create(*objects.pods(2, "huge", TEAM, gang="huge", cpu="64"))
-    with lab.extender():
+    with lab.extender() as extender, lab.scheduler(lab.scheduler_config(extender)):
 
         def shows_why() -> bool:
             shown = rows(lab, "podgroup", "huge")

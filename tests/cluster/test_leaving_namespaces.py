@@ -15,7 +15,11 @@ def test_what_cannot_be_said_in_it_is_counted_and_no_warning(
     plane.api.create(objects.pod_group("train", namespace, 2))
     huge = {"gang": "train", "cpu": "999999", "scheduler": SCHEDULER}
     plane.api.create(*objects.pods(2, "train", namespace, **huge))
-    with plane.extender(f"--scheduler-name={SCHEDULER}", "--log-level=debug") as extender:
+    name = f"--scheduler-name={SCHEDULER}"
+    with (
+        plane.extender(name, "--log-level=debug") as extender,
+        plane.scheduler(plane.scheduler_config(extender, name)),
+    ):
 
         def counted(outcome: str) -> float:
             labels = {"kind": "Event", "outcome": outcome}
