@@ -93,6 +93,12 @@ class Api:
         selectors = {"labelSelector": labels, "fieldSelector": fields}
         return self.request("GET", _path(resource, namespace), query=selectors)
 
+    def replace(self, thing: Object) -> Object:
+        """Put *thing* in place of the version it was read as, annotations and all."""
+        about = thing["metadata"]
+        path = _path(resource_of(thing), about.get("namespace"), about["name"])
+        return self.request("PUT", path, thing)
+
     def patch(
         self,
         resource: str,

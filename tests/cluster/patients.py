@@ -102,7 +102,8 @@ def changed(
             # Its status is written by others meanwhile.
             current = patient.object(resource, name, namespace)
             edit(current)
-            patient.plane.kubectl("replace", "--filename=-", stdin=json.dumps(current))
+            # As kubectl would not: it notes what it replaced as applied, and so spoils `apply`.
+            patient.plane.api.replace(current)
             return True
 
         wait_for(once, 30, f"{resource} {name} is changed")
