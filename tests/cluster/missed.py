@@ -136,8 +136,8 @@ class IsWoken(Story):
     """A parked gang is woken when there is room for it."""
 
     def begin(self, world: World, name: str, right: Right) -> None:
-        world.gang(f"{name}x", 2, pool="narrow-1")
-        wait_for(lambda: world.is_bound(f"{name}x"), LONG_S, "the room is taken")
+        # Put there by hand: to start, a gang might have to be woken itself.
+        world.pods(f"{name}x", 2, pool="narrow-1", gang=None, nodeName="narrow-1")
         world.gang(name, 2, pool="narrow-1")
         wait_for(lambda: world.events(name), LONG_S, "the gang is said to wait")
         world.forget(f"{name}x")

@@ -43,10 +43,21 @@ def test_the_status_subresource_is_patched_and_the_whole_status_comes_back() -> 
 
 
 def test_a_kind_without_the_subresource_is_patched_as_a_whole_and_that_is_remembered() -> None:
-    api = ApiDouble({f"PATCH {PATH}/status": [NOT_FOUND], f"PATCH {PATH}": [stored(phase="x")]})
+    api = ApiDouble(
+        {
+            f"PATCH {PATH}/status": [NOT_FOUND],
+            f"GET {PATH}": [stored()],
+            f"PATCH {PATH}": [stored(phase="x")],
+        }
+    )
 
     assert write(api, writes=2) == [{"phase": "x"}, {"phase": "x"}]
-    assert api.requests() == [f"PATCH {PATH}/status", f"PATCH {PATH}", f"PATCH {PATH}"]
+    assert api.requests() == [
+        f"PATCH {PATH}/status",
+        f"GET {PATH}",
+        f"PATCH {PATH}",
+        f"PATCH {PATH}",
+    ]
 
 
 def test_an_object_that_is_gone_is_told_from_a_missing_subresource() -> None:
@@ -57,9 +68,11 @@ def test_an_object_that_is_gone_is_told_from_a_missing_subresource() -> None:
 
 
 def test_an_object_that_is_gone_at_once_is_gone() -> None:
-    api = ApiDouble({f"PATCH {PATH}/status": [NOT_FOUND], f"PATCH {PATH}": [NOT_FOUND]})
+    api = ApiDouble({f"PATCH {PATH}/status": [NOT_FOUND], f"GET {PATH}": [NOT_FOUND]})
 
     assert write(api) == [None]
+    # Which we may do of few kinds; the refusal would be taken for a missing right.
+    assert f"PATCH {PATH}" not in api.requests()
 
 
 def test_another_object_of_the_same_name_is_not_written() -> None:
