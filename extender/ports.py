@@ -107,6 +107,11 @@ class WakeOrder:
     #: kube-scheduler look at pods for which it found none.
     briefly: bool = False
 
+    @property
+    def nomination(self) -> str:
+        """The node that the pod stays nominated to; empty when none."""
+        return "" if self.briefly else self.node
+
 
 class Waker(Protocol):
     """Wakes parked pods; rate-limited, retried, fire and forget."""

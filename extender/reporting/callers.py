@@ -47,7 +47,7 @@ class CallerNews:
         def wake(orders: Sequence[WakeOrder]) -> None:
             self._metrics.wakes.inc(len(orders))
             for order in orders:
-                self._hearing.woken(order.uid, "" if order.briefly else order.node)
+                self._hearing.woken(order.uid, order.nomination)
             waker.wake(orders)
 
         return wake

@@ -96,8 +96,7 @@ class SimCluster:
             with self._lock:
                 pod = self._objects.get(("Pod", order.namespace, order.name))
             if pod is not None:
-                node = "" if order.briefly else order.node
-                self.change(pod, lambda it, node=node: _nominate(it, node))  # type: ignore[misc]
+                self.change(pod, lambda it, node=order.nomination: _nominate(it, node))  # type: ignore[misc]
 
     def _bind(self, order: BindOrder) -> BindOutcome:
         with self._lock:

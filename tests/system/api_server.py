@@ -127,6 +127,8 @@ class ApiServer:
             self.wakes.append((self._time.monotonic(), order))
             said = {"refusal": order.refusal} if order.refusal else {}
             self.patch(order.uid, status_only=False, nominated=order.node, **said)
+            if order.briefly:
+                self.patch(order.uid, status_only=False, nominated="")
 
     def bind(self, orders: Sequence[BindOrder], settle: Settle) -> None:
         self.on_bindings(orders)

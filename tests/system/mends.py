@@ -352,6 +352,13 @@ MENDS = (
     ),
     Mend(
         "",
+        "where all nodes are full kube-scheduler is called like anywhere else",
+        instead(Cluster, "any_node", lambda self: ""),
+        test_stories.test_a_scheduler_that_has_nothing_to_ask_in_a_full_cluster_is_heard_when_it_is_called,
+        {"ways": test_stories.FULL},
+    ),
+    Mend(
+        "",
         "a nomination outlives its ticket",
         instead(WakeUps, "take_back", lambda self, promises: None),
         test_stories.test_a_gang_with_bad_volumes_bars_no_node_to_others_of_its_size,

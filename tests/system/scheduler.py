@@ -11,7 +11,7 @@ Left out: priorities, preemption, scheduling gates, scores (any passed node may 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -56,8 +56,10 @@ class Ways:
 
     #: How many feasible nodes are enough.
     sample: int = 100
-    #: Queueing hints (1.32 and later): every event of an assigned pod, and a pod's own condition,
-    #: wakes those an extender refused. Without: only deletions, nodes, and changed metadata.
+    #: Queueing hints (1.33 and later): every event of an assigned pod, and a pod's own condition,
+    #: wakes those an extender refused; those that no node had room for are woken only by room that
+    #: becomes free, a nomination that is taken back among it. Without: by deletions, nodes, and
+    #: changed metadata.
     hints: bool = True
     #: A refused pod loses its nomination.
     clears_nominations: bool = True
@@ -94,6 +96,8 @@ class KubeScheduler:
         self.assumed: dict[PodUid, Assumed] = {}
         self.active: list[PodUid] = []
         self.parked: dict[PodUid, float] = {}
+        #: Those of them that no node had room for.
+        self.roomless: set[PodUid] = set()
         self.backoff: dict[PodUid, float] = {}
         self._errors: dict[PodUid, int] = {}
         self._next_start = 0
@@ -125,32 +129,41 @@ class KubeScheduler:
             self._wake_all()
 
     def _pod_changed(self, seen: SeenPod, status_only: bool) -> None:
-        uid, known = seen.pod.uid, seen.pod.uid in self.pods
+        uid, known = seen.pod.uid, self.pods.get(seen.pod.uid)
         self.pods[uid] = seen
         if seen.pod.node:
             self._leave_queue(uid)
             if uid in self.assumed and self.assumed[uid].answered:
                 del self.assumed[uid]
-            if self.ways.hints:
+            if seen.pod.status in FINISHED_SET:
                 self._wake_all()
-        elif not known:
+            elif self.ways.hints:
+                self._wake_all(besides=self.roomless)
+        elif known is None:
             self.active.append(uid)
-        elif uid in self.parked and (self.ways.hints or not status_only):
+        elif uid in self.parked and self._is_worth_a_look(uid, status_only):
             self._wake(uid)
+        if known and known.pod.nominated not in ("", seen.pod.nominated) and self.ways.hints:
+            self._wake_all()
+
+    def _is_worth_a_look(self, uid: PodUid, status_only: bool) -> bool:
+        return uid not in self.roomless if self.ways.hints else not status_only
 
     def _leave_queue(self, uid: PodUid) -> None:
         if uid in self.active:
             self.active.remove(uid)
         self.parked.pop(uid, None)
+        self.roomless.discard(uid)
         self.backoff.pop(uid, None)
         self._errors.pop(uid, None)
 
     def _wake(self, uid: PodUid) -> None:
         del self.parked[uid]
+        self.roomless.discard(uid)
         self.active.append(uid)
 
-    def _wake_all(self) -> None:
-        for uid in list(self.parked):
+    def _wake_all(self, besides: Collection[PodUid] = ()) -> None:
+        for uid in [each for each in self.parked if each not in besides]:
             self._wake(uid)
 
     # ── the serial loop ───────────────────────────────────────────────────────────────────
@@ -175,8 +188,11 @@ class KubeScheduler:
             if answer.nodes:
                 return answer.nodes, ""
         offered = self._sample(pod)
+        if not offered and pod.name in self.volumes:
+            return (), self._words("node(s) had volume node affinity conflict")
         if not offered:
-            return (), self._words("Insufficient room, or a volume elsewhere")
+            self.roomless.add(pod.uid)
+            return (), self._words("Insufficient cpu")
         answer = self._extender.filter(pod, member, offered)
         return answer.nodes, self._words(next(iter(answer.refused.values()), ""))
 
@@ -300,6 +316,7 @@ class KubeScheduler:
         calls = [each.call for each in self.assumed.values() if each.call is not None]
         self.assumed.clear()
         self.active, self.parked, self.backoff, self._errors = [], {}, {}, {}
+        self.roomless = set()
         for call in calls:
             self._extender.hang_up(call)
         self._api.to_scheduler.clear()

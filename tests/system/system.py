@@ -169,7 +169,7 @@ class System:
 
     def _wake(self, orders: Sequence[WakeOrder]) -> None:
         for order in orders:
-            self._cluster.hearing.woken(order.uid, order.node)
+            self._cluster.hearing.woken(order.uid, order.nomination)
         self._api.wake(orders)
 
     # ── the planner's thread, step by step ────────────────────────────────────────────────

@@ -743,6 +743,21 @@ def test_an_idle_cluster_is_not_taken_for_a_dead_scheduler(make_world: MakeWorld
 
 
 @pytest.mark.parametrize("ways", [FULL, DEAF, Ways(clears_nominations=False)], ids=str)
+def test_a_scheduler_that_has_nothing_to_ask_in_a_full_cluster_is_heard_when_it_is_called(
+    make_world: MakeWorld, ways: Ways
+) -> None:
+    world = make_world(ways, n1=4)
+    world.create_pod("old", cpu=4)
+    world.pass_by(1)
+    world.create_gang("train", 2, cpu=2)
+    for _ in range(200):
+        world.pass_by(1)
+        assert (world.system.voice, world.system.overdue) == (Voice.HEARD, 0)
+
+    assert world.api.wakes
+
+
+@pytest.mark.parametrize("ways", [FULL, DEAF, Ways(clears_nominations=False)], ids=str)
 def test_gangs_that_waited_start_at_once_after_a_restart_of_ours(
     make_world: MakeWorld, ways: Ways
 ) -> None:
