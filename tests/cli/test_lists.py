@@ -9,8 +9,13 @@ import re
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 import yaml
@@ -24,6 +29,9 @@ from extender.model.resources import Resources
 from extender.plan.decision import QueueFigures
 from extender.reporting.journal import Journal
 from tests.evictions.scene import gang, plan, snapshot, verdict
+
+#: A command, and how one reads what it shows.
+Running: TypeAlias = tuple["subprocess.Popen[bytes]", Callable[[], bytes]]
 
 ROOT = Path(__file__).parents[2]
 LONG = "needs 2 x 1 cpu; " + "1 slot free on a node with a long name, " * 3 + "so it waits"
@@ -163,22 +171,39 @@ def test_top_of_one_namespace_shows_its_gangs(run) -> None:
     assert "a/waits" not in told
 
 
-def screen(ops_url: str, columns: int, *words: str, **variables: str) -> tuple[int, str]:
-    """Run a command on a terminal that is so wide."""
+@contextmanager
+def on_a_terminal(ops_url: str, *words: str, **variables: str) -> Iterator[Running]:
+    """Run a command on a terminal of its own; one that hangs is ended after a minute."""
     ours, theirs = pty.openpty()
-    environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm", **variables}
+    environment = {**os.environ, "TERM": "xterm", **variables}
     command = [sys.executable, "-m", "extender", *words, "--ops-url", ops_url]
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=theirs, stdout=theirs) as ran:
         os.close(theirs)
-        told = bytearray()
+        limit = threading.Timer(60, ran.kill)
+        limit.start()
         try:
-            while chunk := os.read(ours, 4096):
-                told += chunk
-        except OSError:  # so Linux says that the other end is closed
-            pass
+            yield ran, partial(os.read, ours, 4096)
         finally:
+            limit.cancel()
+            ran.kill()
             os.close(ours)
-    return ran.returncode, told.decode()
+
+
+def to_the_end(read: Callable[[], bytes]) -> bytes:
+    told = bytearray()
+    try:
+        while chunk := read():
+            told += chunk
+    except OSError:  # so Linux says that the other end is closed
+        pass
+    return bytes(told)
+
+
+def screen(ops_url: str, columns: int, *words: str, **variables: str) -> tuple[int, str]:
+    """Run a command on a terminal that is so wide."""
+    with on_a_terminal(ops_url, *words, COLUMNS=str(columns), **variables) as (ran, read):
+        told = to_the_end(read)
+        return ran.wait(), told.decode()
 
 
 @pytest.mark.parametrize("columns", [50, 200])
@@ -205,22 +230,12 @@ def test_colours_are_for_terminals_and_not_where_nobody_wants_them(ops_url: str)
 
 
 def test_the_live_picture_ends_with_ctrl_c_and_gives_the_screen_back(ops_url: str) -> None:
-    ours, theirs = pty.openpty()
-    words = [sys.executable, "-m", "extender", "top", "--ops-url", ops_url]
-    environment = {**os.environ, "COLUMNS": "120", "LINES": "40", "TERM": "xterm"}
-    with subprocess.Popen(words, cwd=ROOT, env=environment, stdin=theirs, stdout=theirs) as ran:
-        os.close(theirs)
+    with on_a_terminal(ops_url, "top", COLUMNS="120", LINES="40") as (ran, read):
         told = b""
         while b"queues, cycle 9" not in told:
-            told += os.read(ours, 4096)
+            told += read()
         ran.send_signal(signal.SIGINT)
-        try:
-            while chunk := os.read(ours, 4096):
-                told += chunk
-        except OSError:  # so Linux says that the other end is closed
-            pass
-        finally:
-            os.close(ours)
+        told += to_the_end(read)
+        assert ran.wait() == 0
 
-    assert ran.returncode == 0
     assert told.count(b"\x1b[?1049h") == told.count(b"\x1b[?1049l") == 1
