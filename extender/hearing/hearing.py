@@ -210,7 +210,7 @@ class Hearing:
             if self._listens_for(now) <= SETTLED_S:
                 return  # our predecessor, or who else? The next word will tell.
             ear.elsewhere_at = now
-        ear.sign_at, ear.is_silent, ear.calls = now, False, 0
+        ear.sign_at, ear.is_silent = now, False
 
     def _note_rival(self, ear: _Ear, known: Pod, pod: Pod) -> None:
         now = self._clock.monotonic()
@@ -320,7 +320,10 @@ class Hearing:
             return False
         # Room that becomes free brings everybody who lacks some, as the end of any pod does.
         crowd_s = 0.0 if ear.at_hand else CROWD_S * len(ear.without_room)
-        if ear.sign_at > -inf and not ear.is_silent:
+        # Whoever was not asked goes on calling, whatever signs there are: they may be for another
+        # extender, which finds us by our calls.
+        is_asked = ear.asked_at > -inf or not ear.at_hand
+        if is_asked and ear.sign_at > -inf and not ear.is_silent:
             return now - max(ear.sign_at, ear.called_at) > max(KEEP_S, crowd_s)
         oldest = next(iter(ear.due.values()), now)
         if not ear.has_trace and now - oldest < CALL_PAUSE.first_s:
