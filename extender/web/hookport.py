@@ -81,7 +81,6 @@ class HookConnection(BoundedConnection):
         """Begin."""
         here = transport.get_extra_info("sockname")
         self._reached = str(here[0]) if here else ""
-        self._pacing.idle.add(self)
         super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -155,7 +154,8 @@ class HookConnection(BoundedConnection):
     def _answer(self, status: int, body: bytes) -> None:
         if self._is_over:
             return
-        self._pacing.idle.add(self)
+        if self.is_known:
+            self._pacing.idle.add(self)  # strangers' connections are none of kube-scheduler's two
         # Whoever asks a standby was led here before: a new connection finds who leads now.
         self._is_last = self._is_last or bool(self._hooks.standby())
         self._begin_answer(status, _JSON, len(body), body)

@@ -157,6 +157,19 @@ def test_a_crowd_of_strangers_costs_no_caller_its_connection_and_no_gang_its_hol
         assert world.runtime.holds == 1
 
 
+def test_idle_strangers_do_not_delay_the_answers_to_binds(world: World) -> None:
+    with ExitStack() as stack:
+        strangers = [stack.enter_context(closing(Wire(world.hook_port))) for _ in range(3)]
+        strangers[0].send(request(b"{}", "nothing"))
+        strangers[0].read(b"}")
+        eventually(lambda: len(world.port.connections) == 3)
+        assert world.port.pacing.idle == set()
+
+        strangers[1].send(request(question(world)))
+        strangers[1].read(b"}")
+        assert len(world.port.pacing.idle) == 1, "who was answered may be kube-scheduler"
+
+
 def test_bodies_of_all_callers_together_have_a_bound_and_the_first_begun_makes_room(
     world: World,
 ) -> None:
