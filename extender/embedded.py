@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import msgspec
-import uvicorn
 import uvloop
 
 from extender.cache.cluster import Cluster
@@ -26,8 +25,8 @@ from extender.sim.acting import SimAnnouncer, SimEvictor, SimStatus
 from extender.sim.cluster import Object, SimCluster
 from extender.timing.clock import SystemClock
 from extender.tls.rotation import Certificates
-from extender.web.app import on_a_loop
 from extender.web.hookport import HookPort
+from extender.web.pageport import PagePort
 from extender.wiring import Runtime
 
 
@@ -41,7 +40,8 @@ class Embedded:
         hooks, ops = (_address(each) for each in self._sockets)
         self._settings = Settings(listen=hooks, ops_listen=ops)
         self._runtime: Runtime | None = None
-        self._server: uvicorn.Server | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ending = asyncio.Event()
         self._up = threading.Event()
         self._thread = threading.Thread(target=self._run, name="embedded", daemon=True)
 
@@ -63,10 +63,10 @@ class Embedded:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._runtime is not None and self._server is not None:
+        if self._runtime is not None and self._loop is not None:
             self._runtime.drain()
             self._runtime.stop()
-            self._server.should_exit = True
+            self._loop.call_soon_threadsafe(self._ending.set)
         self._thread.join()
 
     def _run(self) -> None:
@@ -74,20 +74,18 @@ class Embedded:
             runner.run(self._live())
 
     async def _live(self) -> None:
-        self._runtime = embed(self._settings, asyncio.get_running_loop(), self.cluster)
-        self._runtime.start()
+        self._loop = loop = asyncio.get_running_loop()
+        self._runtime = runtime = embed(self._settings, loop, self.cluster)
+        runtime.start()
         hooks, ops = self._sockets
-        port = HookPort(self._runtime.hooks, asyncio.get_running_loop())
+        port = HookPort(runtime.hooks, runtime.pages.metrics, loop)
         await port.listen(hooks)
-        pages = on_a_loop(self._runtime.pages)
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                pages, interface="asgi3", lifespan="off", log_config=None, access_log=False
-            )
-        )
+        pages = PagePort(runtime.pages)
+        pages.start(ops)
         self._up.set()
-        await self._server.serve(sockets=[ops])
+        await self._ending.wait()
         await port.close(grace_s=0)
+        pages.stop(grace_s=0)
 
 
 def embed(

@@ -167,6 +167,17 @@ class Metrics:
             " caller_refused_us (kube-scheduler does not trust our certificate), other.",
             ["reason"],
         )
+        self.connections = gauge(
+            "gang_extender_connections", "Open connections by port: hooks, operations.", ["port"]
+        )
+        self.calls_refused = counter(
+            "gang_extender_calls_refused_total",
+            "Callers that were turned away, by port (hooks, operations) and reason: not_http, head"
+            " (too long), body (too long), memory (of all bodies), slow (the call), unread (the"
+            " answer), impatient (asked again before it), full (too many connections), browser,"
+            " host, media_type, secret.",
+            ["port", "reason"],
+        )
         self.certificate_refused = gauge(
             "gang_extender_certificate_refused",
             "1 while new certificates of a port cannot be used and the last good ones are in"

@@ -1,8 +1,8 @@
 """gunicorn around one event loop: one process, because one process owns the truth.
 
 The cache, the plan and the holds live in memory; a second worker would hold half of every gang.
-gunicorn brings signals, logging and a restart should the worker die; uvicorn's worker brings the
-loop in which a held bind costs a callback instead of a thread, and in it the operations port.
+gunicorn brings signals, logging and a restart should the worker die; the worker brings the loop in
+which a held bind costs a callback instead of a thread. The operations port has another.
 """
 
 from __future__ import annotations
@@ -12,20 +12,18 @@ import ctypes
 import logging
 import platform
 import signal
-import socket
-import ssl
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from a2wsgi.asgi_typing import ASGIApp, Receive, Scope, Send
+import uvloop
 from gunicorn.app.base import BaseApplication
+from gunicorn.arbiter import Arbiter
 from gunicorn.glogging import Logger
-from uvicorn.config import Config
-from uvicorn.server import Server
-from uvicorn_worker import UvicornWorker
+from gunicorn.workers import base
 
 from extender import __version__
 from extender.kube.live import live_cluster
@@ -34,8 +32,8 @@ from extender.settings import Settings, address
 from extender.timing.clock import SystemClock
 from extender.tls import rotation
 from extender.tls.rotation import Certificates
-from extender.web.app import on_a_loop
-from extender.web.hookport import KEEP_ALIVE_S, HookPort
+from extender.web.hookport import HookPort
+from extender.web.pageport import PagePort
 from extender.wiring import Runtime
 
 log = logging.getLogger(__name__)
@@ -45,6 +43,7 @@ log = logging.getLogger(__name__)
 SWITCH_INTERVAL_S = 0.0002
 #: On SIGTERM held binds are refused at once; binds on their way get this long to finish.
 GRACE_S = 15
+_NOTIFY_S = 1.0
 
 _PR_SET_PDEATHSIG = 1
 
@@ -55,64 +54,44 @@ def serve(settings: Settings) -> None:
 
 
 class Application:
-    """The ASGI application of one worker; builds the runtime when the loop starts."""
+    """What one worker runs; its parts are there once it has started."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._hook_tls = rotation.of_the_hooks(settings)
         self._ops_tls = rotation.of_operations(settings)
-        self._runtime: Runtime | None = None
-        self._pages: ASGIApp | None = None
-        self._hook_port: HookPort | None = None
-        self._hook_socket: socket.socket | None = None
+        self._parts: tuple[Runtime, HookPort, PagePort] | None = None
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a page, or start and stop with the server."""
-        if scope["type"] == "lifespan":
-            await self._live(receive, send)
-        elif scope["type"] == "http" and self._pages is not None:
-            await self._pages(scope, receive, send)
-
-    @property
-    def ops_context(self) -> ssl.SSLContext | None:
-        """Give what the operations port speaks TLS with, if it does."""
-        return self._ops_tls.context() if self._ops_tls else None
-
-    def take_hook_socket(self, listening: Sequence[Any]) -> list[Any]:
-        """Keep the socket of the hooks for ourselves; give the others."""
-        port = address(self._settings.listen, "--listen")[1]
-        ours = [each for each in listening if each.getsockname()[1] == port]
-        self._hook_socket = ours[0].sock
-        return [each for each in listening if each not in ours]
-
-    async def drain(self) -> None:
-        """Refuse what waits, so that the server can close; what is being bound may finish."""
-        if self._runtime is not None:
-            self._runtime.drain()
-        if self._hook_port is not None:
-            await self._hook_port.close(GRACE_S)
-
-    async def _live(self, receive: Receive, send: Send) -> None:
-        await receive()
+    async def start(self, listening: Sequence[Any]) -> None:
+        """Put everything together and let both ports answer."""
         say_who_starts(self._settings)
-        try:
-            loop = asyncio.get_running_loop()
-            certificates = [each for each in (self._hook_tls, self._ops_tls) if each]
-            self._runtime = _build(self._settings, loop, certificates)
-            self._runtime.start()
-            self._pages = on_a_loop(self._runtime.pages)
-            if self._hook_socket is not None:
-                tls = self._hook_tls.context() if self._hook_tls else None
-                self._hook_port = HookPort(self._runtime.hooks, loop, tls)
-                await self._hook_port.listen(self._hook_socket)
-        except Exception as error:
-            log.exception("start failed")
-            await send({"type": "lifespan.startup.failed", "message": str(error)})
+        loop = asyncio.get_running_loop()
+        certificates = [each for each in (self._hook_tls, self._ops_tls) if each]
+        runtime = _build(self._settings, loop, certificates)
+        runtime.start()
+        hook_tls, ops_tls = (
+            each.context() if each else None for each in (self._hook_tls, self._ops_tls)
+        )
+        hooks = HookPort(runtime.hooks, runtime.pages.metrics, loop, hook_tls)
+        await hooks.listen(self._socket(listening, self._settings.listen, "--listen"))
+        runtime.pages.probes.listen_for(lambda: hooks.silent_s)
+        pages = PagePort(runtime.pages, ops_tls)
+        pages.start(self._socket(listening, self._settings.ops_listen, "--ops-listen"))
+        self._parts = runtime, hooks, pages
+
+    async def stop(self) -> None:
+        """Refuse what waits; what is being bound may finish, and people may look meanwhile."""
+        if self._parts is None:
             return
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        await self._runtime.finish()
-        await send({"type": "lifespan.shutdown.complete"})
+        runtime, hooks, pages = self._parts
+        runtime.drain()
+        await hooks.close(GRACE_S)
+        await asyncio.to_thread(pages.stop)
+        await runtime.finish()
+
+    def _socket(self, listening: Sequence[Any], where: str, flag: str) -> Any:
+        port = address(where, flag)[1]
+        return next(each.sock for each in listening if each.getsockname()[1] == port)
 
 
 def say_who_starts(settings: Settings) -> None:
@@ -129,36 +108,8 @@ def _build(
     return Runtime(settings, loop, clock, reach, certificates)
 
 
-class _DrainingServer(Server):
-    def __init__(self, config: Config, application: Application) -> None:
-        super().__init__(config)
-        self._application = application
-
-    async def shutdown(self, sockets: Any = None) -> None:
-        # uvicorn waits for open requests before it tells the application that the end has come,
-        # and held binds are open requests.
-        await self._application.drain()
-        await super().shutdown(sockets=sockets)
-
-
-class Worker(UvicornWorker):  # type: ignore[misc]
-    """uvicorn's worker with our time-outs and an orderly end for held binds."""
-
-    CONFIG_KWARGS = {
-        "interface": "asgi3",
-        "loop": "uvloop",
-        "http": "httptools",
-        "lifespan": "on",
-        "access_log": False,
-        "server_header": False,
-        "date_header": False,
-        "proxy_headers": False,
-        "timeout_graceful_shutdown": GRACE_S,
-    }
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        logging.getLogger("uvicorn.error").propagate = True
+class Worker(base.Worker):  # type: ignore[misc]
+    """One event loop, and an orderly end for held binds."""
 
     def init_process(self) -> None:
         """Die with the arbiter: an orphan would keep the port and decide beside its successor."""
@@ -167,16 +118,32 @@ class Worker(UvicornWorker):  # type: ignore[misc]
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         super().init_process()
 
-    async def _serve(self) -> None:
-        self.config.app = self.wsgi
-        self.config.load()
-        # After the load, which makes a context only from files it would never read again.
-        self.config.ssl = self.wsgi.ops_context
-        server = _DrainingServer(self.config, self.wsgi)
-        self._install_sigquit_handler()
-        await server.serve(sockets=self.wsgi.take_hook_socket(self.sockets))
-        if not server.started:
-            sys.exit(3)
+    def init_signals(self) -> None:
+        """Leave signals as they are before anybody heeds them; those that end us the loop does."""
+        for each in self.SIGNALS:
+            signal.signal(each, signal.SIG_DFL)
+        signal.signal(signal.SIGUSR1, self.handle_usr1)
+        signal.siginterrupt(signal.SIGUSR1, False)
+
+    def run(self) -> None:
+        """Live until a signal comes."""
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self._live())
+
+    async def _live(self) -> None:
+        ending = asyncio.Event()
+        for each in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+            asyncio.get_running_loop().add_signal_handler(each, ending.set)
+        try:
+            await self.wsgi.start(self.sockets)
+        except Exception:
+            log.exception("start failed")
+            sys.exit(Arbiter.WORKER_BOOT_ERROR)
+        while not ending.is_set():
+            self.notify()  # else the arbiter takes us for dead
+            with suppress(TimeoutError):
+                await asyncio.wait_for(ending.wait(), _NOTIFY_S)
+        await self.wsgi.stop()
 
 
 class RootLogger(Logger):  # type: ignore[misc]
@@ -200,7 +167,6 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
             "bind": [self._settings.listen, self._settings.ops_listen],
             "workers": 1,
             "worker_class": "extender.server.Worker",
-            "keepalive": int(KEEP_ALIVE_S),
             "timeout": 60,
             "graceful_timeout": GRACE_S + 5,
             "backlog": 4096,

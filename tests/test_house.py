@@ -22,10 +22,12 @@ _SOCKETS = ("socket", "ssl", "http", "httptools", "urllib3", "urllib.request", "
 #: Who has to do with sockets, but not with the API server's.
 _OTHER_SOCKETS = {
     "web/hookport.py": "listens: kube-scheduler asks here",
+    "web/pageport.py": "listens: people and their tools look here",
+    "web/http/port.py": "listens, for both",
+    "web/http/connection.py": "reads what callers send",
     "tls/contexts.py": "says how TLS is spoken, on sockets of others",
     "tls/guard.py": "reads why a handshake failed",
     "tls/rotation.py": "says which certificates are in force",
-    "server.py": "hands the listening socket over",
     "embedded.py": "listens, and asks our own operations port",
     "cli/ask.py": "asks our own operations port",
     "doctor/looking/eyes.py": "knows how a request to the API server fails; kube/api sends it",

@@ -21,6 +21,7 @@ from extender.sim.cluster import Object, SimCluster
 
 _RETRY_S = 1.0
 _BIND_TIMEOUT_S = 45.0
+_JSON = {"Content-Type": "application/json"}
 
 
 class SimScheduler:
@@ -118,7 +119,7 @@ class SimScheduler:
     def _ask(self, verb: str, call: Object) -> dict[str, Any]:
         connection = http.client.HTTPConnection(*self._address, timeout=_BIND_TIMEOUT_S)
         try:
-            connection.request("POST", f"/{verb}", json.dumps(call).encode())
+            connection.request("POST", f"/{verb}", json.dumps(call).encode(), _JSON)
             answer: dict[str, Any] = json.loads(connection.getresponse().read())
         except OSError as error:
             return {"Error": str(error)}

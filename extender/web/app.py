@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
-from typing import cast
 
-from a2wsgi import WSGIMiddleware
-from a2wsgi.asgi_typing import ASGIApp
-from a2wsgi.wsgi_typing import WSGIApp
 from flask import Flask, Response
 from flask.typing import ResponseReturnValue
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -19,6 +15,7 @@ from extender.metrics import Metrics
 from extender.policyfile import PolicyFile
 from extender.reporting.journal import Journal
 from extender.web.ops import Ops
+from extender.web.probes import Probes
 from extender.web.series import FindingSeries, PlanSeries, WatchSeries
 
 #: The page is complete in itself: it may ask only us, and nobody may frame it.
@@ -26,6 +23,15 @@ _POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self';"
     " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+
+
+class Pages(Flask):
+    """The app, with what its port needs besides: the probes it answers by itself, the series."""
+
+    def __init__(self, probes: Probes, metrics: Metrics) -> None:
+        super().__init__(__name__, static_folder=None)
+        self.probes = probes
+        self.metrics = metrics
 
 
 def create_app(
@@ -39,7 +45,7 @@ def create_app(
     standby: Callable[[], list[str]],
     notes: Callable[[], list[str]],
     silence: Callable[[], Mapping[str, float]],
-) -> Flask:
+) -> Pages:
     """Mount the pages, and let *metrics* show what is read when somebody scrapes.
 
     *findings* says what makes no sense, None before anybody looked; *readiness* says what must
@@ -53,30 +59,19 @@ def create_app(
     metrics.registry.register(PlanSeries(lambda: None if standby() else journal.last))
     metrics.registry.register(FindingSeries(lambda: None if standby() else findings()))
     metrics.registry.register(WatchSeries(silence))
-    app = Flask(__name__, static_folder=None)
+    probes = Probes(
+        readiness=readiness,
+        warmth=warmth,
+        standby=standby,
+        notes=lambda: [*policies.notes(), *notes()],
+    )
+    app = Pages(probes, metrics)
     ops = Ops(journal, policies.current, findings=findings, standby=standby)
     app.register_blueprint(ops.blueprint())
     app.add_url_rule("/", view_func=dashboard)
 
-    @app.get("/healthz")
-    def healthz() -> ResponseReturnValue:
-        """Say that the process answers."""
-        return Response("ok\n", mimetype="text/plain")
-
-    @app.get("/readyz")
-    def readyz() -> ResponseReturnValue:
-        """Say whether the mirror can be trusted, and if not, what is missing."""
-        missing = readiness()
-        lines = (*(missing or ["ok"]), *policies.notes(), *notes())
-        text = "".join(f"{line}\n" for line in lines)
-        return Response(text, status=503 if missing else 200, mimetype="text/plain")
-
-    @app.get("/warmz")
-    def warmz() -> ResponseReturnValue:
-        """Say whether we could lead: of a standby nothing more can be asked."""
-        missing = warmth()
-        text = "".join(f"{line}\n" for line in (*(missing or ["ok"]), *standby()))
-        return Response(text, status=503 if missing else 200, mimetype="text/plain")
+    for path in probes.PATHS:
+        app.add_url_rule(path, path, partial(_probe, probes, path))
 
     @app.get("/metrics")
     def series() -> ResponseReturnValue:
@@ -86,10 +81,9 @@ def create_app(
     return app
 
 
-def on_a_loop(app: Flask) -> ASGIApp:
-    """Let an event loop serve *app*, in threads of its own."""
-    # Flask takes any environment; a2wsgi names every variable there can be.
-    return WSGIMiddleware(cast(WSGIApp, app))
+def _probe(probes: Probes, path: str) -> ResponseReturnValue:
+    status, text = probes.ask(path)
+    return Response(text, status, mimetype="text/plain")
 
 
 def dashboard() -> ResponseReturnValue:

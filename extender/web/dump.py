@@ -40,7 +40,12 @@ _PHASES = {
 
 def dump(snapshot: Snapshot) -> Object:
     """Give everything the plan saw as one List."""
-    return {"apiVersion": "v1", "kind": "List", "items": list(_objects(snapshot))}
+    return {**listing(snapshot), "items": list(_objects(snapshot))}
+
+
+def listing(snapshot: Snapshot) -> Object:
+    """Give the same with items that are made one by one, while they are written."""
+    return {"apiVersion": "v1", "kind": "List", "items": _objects(snapshot)}
 
 
 def _objects(snapshot: Snapshot) -> Iterator[Object]:

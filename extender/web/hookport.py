@@ -13,193 +13,112 @@ import asyncio
 import socket
 import ssl
 import threading
-from http import HTTPStatus
-from typing import Any
 
-import httptools
-
+from extender.metrics import Metrics
 from extender.web import wire
 from extender.web.hooks import BODY_LIMIT, NO_CALL, VERBS, Hooks
+from extender.web.http.callers import Callers
+from extender.web.http.connection import BoundedConnection
+from extender.web.http.port import BoundedPort, CallerLimits
+from extender.web.http.refusals import Refusal
 from extender.web.pacing import AnswerPacing
 
-#: kube-scheduler keeps idle connections for 90 s and does not resend a POST on one we closed.
-KEEP_ALIVE_S = 120.0
-#: A call that has begun must have come in whole by then.
-PATIENCE_S = 30.0
-#: So must a handshake; kube-scheduler's filter entry gives up a call after two seconds.
-HANDSHAKE_S = 10.0
-_SWEEP_S = 10.0
-#: A body this much over the limit is not even read to its end.
-_DRAIN_LIMIT = 16 * BODY_LIMIT
+#: Connections that wait for a gang come on top; --max-holds bounds those.
+LIMITS = CallerLimits(connections=256, body=BODY_LIMIT, message=2 * BODY_LIMIT)
 
-_CLOSE = b"connection: close\r\n"
+_JSON = b"content-type: application/json\r\n"
 _VERB_OF = {f"{prefix}/{verb}".encode(): verb for prefix in ("", "/v1") for verb in VERBS}
-_REASONS = {code: HTTPStatus(code).phrase.encode() for code in (200, 400, 404, 405, 413)}
 
 
-class HookPort:
-    """Listens on one socket and owns its connections."""
+class HookPort(BoundedPort):
+    """Where kube-scheduler asks; with a *secret*, whoever does not bear it gets nothing."""
 
     def __init__(
         self,
         hooks: Hooks,
+        metrics: Metrics,
         loop: asyncio.AbstractEventLoop,
         tls: ssl.SSLContext | None = None,
+        *,
+        secret: bytes = b"",
+        limits: CallerLimits = LIMITS,
     ) -> None:
+        super().__init__("hooks", loop, metrics, limits, tls)
         self.hooks = hooks
-        self.loop = loop
-        self._tls = tls
+        self.callers = Callers(is_plain=self.is_plain, secret=secret)
         self.thread = threading.get_ident()
-        self.connections: set[HookConnection] = set()
         self.pacing = AnswerPacing(loop)
-        self._server: asyncio.Server | None = None
-        self._sweeper: asyncio.TimerHandle | None = None
+
+    def connection(self) -> asyncio.Protocol:
+        """Make the protocol of a new connection."""
+        return HookConnection(self)
 
     async def listen(self, listening: socket.socket) -> None:
         """Begin to answer; called on the loop, which may not be left afterwards."""
         self.thread = threading.get_ident()
-        self._server = await self.loop.create_server(
-            lambda: HookConnection(self),
-            sock=listening,
-            ssl=self._tls,
-            ssl_handshake_timeout=HANDSHAKE_S if self._tls is not None else None,
-        )
-        self._sweep()
+        await super().listen(listening)
 
     async def close(self, grace_s: float) -> None:
         """Take no more connections, and end those there are when their call is answered."""
-        if self._server is not None:
-            self._server.close()
-        if self._sweeper is not None:
-            self._sweeper.cancel()
         self.pacing.close()
-        end = self.loop.time() + grace_s
-        while any(each.is_asked for each in self.connections) and self.loop.time() < end:
-            await asyncio.sleep(0.01)
-        for each in tuple(self.connections):
-            each.hang_up()
-
-    def _sweep(self) -> None:
-        now = self.loop.time()
-        for each in tuple(self.connections):
-            if each.is_overdue(now):
-                each.hang_up()
-        self._sweeper = self.loop.call_later(_SWEEP_S, self._sweep)
+        await super().close(grace_s)
 
 
-class HookConnection(asyncio.Protocol):
+class HookConnection(BoundedConnection):
     """One connection of kube-scheduler."""
 
+    _port: HookPort
+
     def __init__(self, port: HookPort) -> None:
-        self._port = port
+        super().__init__(port)
         self._hooks = port.hooks
         self._pacing = port.pacing
-        self._transport: Any = None
-        self._parser = httptools.HttpRequestParser(self)
-        self._url = b""
-        self._body: list[bytes] = []
-        self._size = 0
-        self._is_reading = False
-        self._is_last = False
-        #: A bind waits for its answer; its call is known once the barrier has taken it.
-        self._is_waiting = False
+        #: Of a bind that waits, once the barrier has taken it.
         self._call = NO_CALL
-        self._active_at = port.loop.time()
-
-    @property
-    def is_asked(self) -> bool:
-        """Ask whether a call is being read or waits for its answer."""
-        return self._is_reading or self._is_waiting
-
-    def is_overdue(self, now: float) -> bool:
-        """Ask whether nothing has come for too long; a held bind may take its time."""
-        patience_s = PATIENCE_S if self._is_reading else KEEP_ALIVE_S
-        return not self._is_waiting and now - self._active_at > patience_s
-
-    def hang_up(self) -> None:
-        """Close after what was written."""
-        if self._transport is not None:
-            self._transport.close()
-
-    # asyncio
+        self._reached = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
-        self._transport = transport
-        self._port.connections.add(self)
-        self._pacing.idle.add(self)
+        here = transport.get_extra_info("sockname")
+        self._reached = str(here[0]) if here else ""
+        super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the barrier if somebody was still waiting."""
-        self._port.connections.discard(self)
-        self._transport = None
+        super().connection_lost(exc)
         self._pacing.idle.discard(self)
         if self._is_waiting:
             self._is_waiting = False
             self._hooks.peer_gone(self._call)
 
-    def data_received(self, data: bytes) -> None:
-        """Read; the parser calls the methods below."""
-        self._active_at = self._port.loop.time()
-        if self._is_waiting:
-            self.hang_up()  # nobody asks a second time before the answer
-            return
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserError:
-            if self._transport is not None:
-                self._is_last = True
-                self._answer(400, wire.write_error("not an HTTP request"))
-
-    # httptools
-
     def on_message_begin(self) -> None:
         """A call begins."""
-        self._is_reading = True
+        super().on_message_begin()
         self._pacing.idle.discard(self)
-        self._url = b""
-        self._body.clear()
-        self._size = 0
 
-    def on_url(self, url: bytes) -> None:
-        """Keep a piece of the path."""
-        self._url += url
+    def _judge(self) -> Refusal | None:
+        return self._port.callers.judge(self._headers, self._reached)
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Let a careful client go on: it asks before it sends a large body."""
-        if name.lower() == b"expect" and value.lower() == b"100-continue":
-            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-
-    def on_body(self, body: bytes) -> None:
-        """Keep a piece of the body.
-
-        Past the limit the rest is drained, not kept: an answer sent into a body that is still
-        being written is lost with the connection.
-        """
-        self._size += len(body)
-        if self._size <= BODY_LIMIT:
-            self._body.append(body)
-        elif self._size > _DRAIN_LIMIT:
-            self.hang_up()
-
-    def on_message_complete(self) -> None:
+    def _called(self) -> None:
         """Answer, or wait at the barrier."""
-        self._is_reading = False
-        self._is_last = not self._parser.should_keep_alive()
         path = self._url.partition(b"?")[0]
         verb = _VERB_OF.get(path)
         if verb is None:
-            self._answer(404, wire.write_error(f"no such hook: {path.decode('latin-1')}"))
+            self._say(404, f"no such hook: {path.decode('latin-1')}")
         elif self._parser.get_method() != b"POST":
-            self._answer(405, wire.write_error(f"{verb} is a POST"))
+            self._say(405, f"{verb} is a POST")
+        elif self._refusal is not None:
+            self._turn_away(self._refusal)
         elif self._size > BODY_LIMIT:
-            self._answer(413, wire.write_error(f"the body is over {BODY_LIMIT} bytes"))
+            self._turn_away(Refusal(200, "body", f"the body is over {BODY_LIMIT} bytes"))
         else:
-            body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+            body, self._body = bytes(self._body), b""
+            self._port.had_good_answer(self)
             if verb != "bind":
                 self._answer(200, self._hooks.answer(verb, body))
                 return
-            self._is_waiting = True
+            self._wait()
+            self._port.spare(self)
             self._pacing.bind_came()
             self._call = self._hooks.bind(body, self._settled)
 
@@ -229,15 +148,15 @@ class HookConnection(asyncio.Protocol):
         self._is_waiting = False
         self._answer(200, self._hooks.bound(error))
 
+    def _say(self, status: int, sentence: str) -> None:
+        self._answer(status, wire.write_error(sentence))
+
     def _answer(self, status: int, body: bytes) -> None:
-        if self._transport is None:
+        if self._is_over:
             return
-        self._pacing.idle.add(self)
+        if self.is_known:
+            self._pacing.idle.add(self)  # strangers' connections are none of kube-scheduler's two
         # Whoever asks a standby was led here before: a new connection finds who leads now.
-        is_last = self._is_last or bool(self._hooks.standby())
-        self._transport.write(
-            b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\n%bcontent-length: %d\r\n\r\n%b"
-            % (status, _REASONS[status], _CLOSE if is_last else b"", len(body), body)
-        )
-        if is_last:
-            self.hang_up()
+        self._is_last = self._is_last or bool(self._hooks.standby())
+        self._begin_answer(status, _JSON, len(body), body)
+        self._end_answer()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-import msgspec
 from flask import Blueprint, Response
 from flask.typing import ResponseReturnValue
 
@@ -14,9 +13,10 @@ from extender.model.gang import GangKey
 from extender.plan.decision import NO_PLAN
 from extender.plan.policy.options import Policy
 from extender.plan.verdict.explain import explain
-from extender.reporting.journal import Journal, Pass
+from extender.reporting.journal import Journal
 from extender.web import api
-from extender.web.dump import dump
+from extender.web.dump import listing
+from extender.web.http.writing import pieces
 
 
 class Ops:
@@ -35,8 +35,6 @@ class Ops:
         self._findings = findings
         self._standby = standby
         self._now = now
-        #: The last plan in writing: pages ask for it again and again.
-        self._written: tuple[Pass | None, bytes] = (None, b"")
 
     def blueprint(self) -> Blueprint:
         """Give the routes."""
@@ -62,11 +60,7 @@ class Ops:
         last = self._journal.last
         if last is None:
             return _json(api.plan(NO_PLAN))
-        written, body = self._written
-        if written is not last:
-            body = msgspec.json.encode(api.plan(last.plan, last.snapshot, self._journal.since))
-            self._written = (last, body)
-        return Response(body, mimetype="application/json")
+        return _json(api.plan(last.plan, last.snapshot, self._journal.since))
 
     def queues(self) -> ResponseReturnValue:
         """Give every queue's figures."""
@@ -116,9 +110,8 @@ class Ops:
     def snapshot(self) -> ResponseReturnValue:
         """Give the cluster as the last plan saw it, as a List that `plan -f` reads."""
         last = self._journal.last
-        return _json(dump(last.snapshot) if last else {"kind": "List", "items": []})
+        return _json(listing(last.snapshot) if last else {"kind": "List", "items": []})
 
 
 def _json(document: object, status: int = 200) -> Response:
-    # Many times as fast as Flask's own, and a large cluster has thousands of gangs.
-    return Response(msgspec.json.encode(document), status, mimetype="application/json")
+    return Response(list(pieces(document)), status, mimetype="application/json")

@@ -50,7 +50,7 @@ class Caller:
     def send(self, path: str, body: bytes) -> None:
         """Send a call; without a body it is a GET."""
         method = "POST" if body else "GET"
-        head = f"{method} /{path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+        head = f"{method} /{path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
         head += "Content-Type: application/json\r\n\r\n"
         self._socket.sendall(head.encode() + body)
 

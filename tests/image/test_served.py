@@ -29,6 +29,7 @@ from tests.bench.bench_hooks import write_kubeconfig
 from tests.cluster.processes import free_ports
 from tests.kube import json_objects as make
 from tests.kube.watched_api import GROUPS, QUEUES, WatchedApi
+from tests.web.conftest import JSON
 
 from .building import MINOR, Build
 from .dockerfile import ROOT
@@ -155,7 +156,9 @@ def ask(served: Served, url: str, body: bytes | None = None) -> urllib3.BaseHTTP
         while True:
             assert served.process.poll() is None, served.log()
             try:
-                answer = http.request("POST" if body else "GET", url, body=body)
+                answer = http.request(
+                    "POST" if body else "GET", url, body=body, headers=JSON if body else {}
+                )
                 if answer.status == 200:
                     return answer
             except urllib3.exceptions.HTTPError:

@@ -22,7 +22,7 @@ from extender.errors import ApiError
 from extender.ports import ClusterPorts, Lease
 from extender.settings import Settings
 from extender.sim.story import _pod
-from tests.web.conftest import World, eventually
+from tests.web.conftest import JSON, World, eventually
 
 FAST = {"lease_duration_s": 2.0, "lease_renew_s": 1.0, "lease_retry_s": 0.1}
 
@@ -93,7 +93,7 @@ def metric(world: World, name: str) -> float:
 def call(world: World, verb: str, body: Any) -> tuple[str | None, Any]:
     """Give the connection header and the answer."""
     with closing(http.client.HTTPConnection("127.0.0.1", world.hook_port, timeout=20)) as to:
-        to.request("POST", f"/{verb}", json.dumps(body))
+        to.request("POST", f"/{verb}", json.dumps(body), JSON)
         reply = to.getresponse()
         return reply.headers["connection"], json.loads(reply.read())
 

@@ -21,8 +21,12 @@ from extender.sim.cluster import SimCluster
 from extender.sim.story import _node, _pod, _pod_group
 from extender.timing.clock import SystemClock
 from extender.tls.rotation import Certificates
-from extender.web.hookport import HookPort
+from extender.web.hookport import LIMITS, HookPort
+from extender.web.http.port import CallerLimits
 from extender.wiring import Runtime
+
+#: What kube-scheduler says of every call.
+JSON = {"Content-Type": "application/json"}
 
 #: About a pod of ours; while there is no plan yet, the answer is that we are not ready.
 _QUESTION = json.dumps({"Pod": _pod("early", None), "NodeNames": []}).encode()
@@ -48,6 +52,8 @@ class World:
         config: str = "",
         certificates: Certificates | None = None,
         new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+        secret: bytes = b"",
+        limits: CallerLimits = LIMITS,
     ) -> None:
         self.cluster = SimCluster(read_group, SystemClock())
         self.loop = new_loop()
@@ -56,8 +62,18 @@ class World:
         self.runtime: Runtime = embed(Settings(config=config), self.loop, self.cluster, shown)
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.hook_port: int = self._listening.getsockname()[1]
+        #: For those tests that want an operations port.
+        self.ops_socket = socket.create_server(("127.0.0.1", 0))
+        self.ops_port: int = self.ops_socket.getsockname()[1]
         tls = certificates.context() if certificates else None
-        self.port = HookPort(self.runtime.hooks, self.loop, tls)
+        self.port = HookPort(
+            self.runtime.hooks,
+            self.runtime.pages.metrics,
+            self.loop,
+            tls,
+            secret=secret,
+            limits=limits,
+        )
 
     def __enter__(self) -> World:
         self._thread.start()
@@ -73,6 +89,7 @@ class World:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
+        self.ops_socket.close()
 
     def _wait_for(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self.loop).result(20)
@@ -107,7 +124,7 @@ def call(world: World) -> Door:
     def call(verb: str, body: bytes | Any) -> Reply:
         connection = http.client.HTTPConnection("127.0.0.1", world.hook_port, timeout=20)
         with closing(connection):
-            connection.request("POST", f"/{verb}", _bytes(body))
+            connection.request("POST", f"/{verb}", _bytes(body), JSON)
             reply = connection.getresponse()
             return Reply(reply.status, reply.read())
 

@@ -11,18 +11,26 @@ from typing import Any
 
 import pytest
 
-from extender.web import hookport
+from extender.web.hookport import LIMITS
 from extender.web.hooks import BODY_LIMIT
 from tests.web.conftest import World, eventually
 
 BOUND = b'{"Error":""}'
+#: Of every call of kube-scheduler.
+HEADERS = "Host: localhost\r\nContent-Type: application/json\r\n"
 
 
 class Wire:
     """A connection that speaks bytes."""
 
-    def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+    def __init__(
+        self, port: int, tls: ssl.SSLContext | None = None, receive: int | None = None
+    ) -> None:
+        self._socket = socket.socket()
+        self._socket.settimeout(20)
+        if receive is not None:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive)
+        self._socket.connect(("127.0.0.1", port))
         if tls is not None:
             self._socket = tls.wrap_socket(self._socket, server_hostname="localhost")
 
@@ -41,8 +49,23 @@ class Wire:
     def is_closed(self) -> bool:
         try:
             return self._socket.recv(1) == b""
-        except ConnectionResetError:
+        except ConnectionError:
             return True
+
+    def reads_something(self) -> bool:
+        return self._socket.recv(64) != b""
+
+    def ends_with_status(self) -> int | None:
+        """Read to the end; give the status, unless it was lost with the connection."""
+        got = b""
+        with suppress(ConnectionError):
+            while piece := self._socket.recv(65536):
+                got += piece
+        return int(got.split()[1]) if got else None
+
+    def finish(self) -> None:
+        """Say that nothing more will be said; answers may still come."""
+        self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         self._socket.close()
@@ -56,7 +79,7 @@ def wire(world: World) -> Iterator[Wire]:
 
 
 def request(body: bytes, path: str = "filter", extra: str = "", method: str = "POST") -> bytes:
-    head = f"{method} /{path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n{extra}\r\n"
+    head = f"{method} /{path} HTTP/1.1\r\n{HEADERS}Content-Length: {len(body)}\r\n{extra}\r\n"
     return head.encode() + body
 
 
@@ -102,7 +125,7 @@ def test_a_call_may_come_in_any_pieces(world: World, wire: Wire) -> None:
 
 def test_a_chunked_body_is_understood(world: World, wire: Wire) -> None:
     body = question(world)
-    head = b"POST /filter HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = f"POST /filter HTTP/1.1\r\n{HEADERS}Transfer-Encoding: chunked\r\n\r\n".encode()
     wire.send(head, b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
 
     assert b"200 OK" in wire.read(b"}")
@@ -192,19 +215,69 @@ def test_a_held_bind_is_answered_when_the_last_member_comes(world: World, wire: 
     last.close()
 
 
-def test_idle_and_unfinished_connections_end_and_held_ones_do_not(world: World, wire: Wire) -> None:
+def test_idle_and_unfinished_connections_have_their_time_and_held_ones_all(
+    world: World, wire: Wire
+) -> None:
     hold(world, wire)
     idle, slow = Wire(world.hook_port), Wire(world.hook_port)
-    slow.send(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhalf")
+    slow.send(request(b"{}")[:-1])
     port = world.port
     eventually(lambda: sum(each.is_asked for each in port.connections) == 2)
     assert len(port.connections) == 3
     now = world.loop.time()
 
-    assert not any(each.is_overdue(now) for each in port.connections)
-    late = now + hookport.PATIENCE_S + 1
-    assert sum(each.is_overdue(late) for each in port.connections) == 1
-    late = now + hookport.KEEP_ALIVE_S + 1
-    assert sum(each.is_overdue(late) for each in port.connections) == 2
+    def late(at: float) -> int:
+        return sum(each.deadline < at for each in port.connections)
+
+    assert late(now) == 0
+    assert late(now + LIMITS.call_s + 1) == 1
+    assert late(now + LIMITS.idle_s + 1) == 2
+    assert late(now + 1e9) == 2
     idle.close()
     slow.close()
+
+
+def test_a_caller_that_will_say_nothing_more_does_not_wait_for_its_gang(
+    world: World, wire: Wire
+) -> None:
+    hold(world, wire)
+
+    wire.finish()
+
+    assert wire.is_closed()
+    eventually(lambda: world.runtime.holds == 0)
+
+
+def test_a_filter_behind_a_bind_in_one_go_is_never_answered_in_its_place(
+    world: World, wire: Wire
+) -> None:
+    world.node("node-0")
+    world.group("train", 2)
+    pod = world.pod("train-0", "train")
+    ask = request(json.dumps({"Pod": pod, "NodeNames": ["node-0"]}).encode())
+    wire.send(ask)
+    wire.read(b"}")
+
+    wire.send(bind(pod) + ask)
+
+    assert wire.is_closed()
+    eventually(lambda: world.runtime.holds == 0)
+
+
+def test_who_wants_another_protocol_is_refused_in_this_one_and_closed(
+    world: World, wire: Wire
+) -> None:
+    extra = "Connection: Upgrade\r\nUpgrade: websocket\r\n"
+    wire.send(request(question(world), extra=extra))
+
+    assert b"400 Bad Request" in wire.read(b"}")
+    assert wire.is_closed()
+
+
+def test_a_body_that_is_too_long_is_refused_in_a_sentence_kube_scheduler_shows(wire: Wire) -> None:
+    wire.send(request(b" " * (BODY_LIMIT + 1)))
+    answer = wire.read(b"}")
+
+    assert answer.startswith(b"HTTP/1.1 200 OK")
+    assert b"the body is over" in answer
+    assert wire.is_closed()

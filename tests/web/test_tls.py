@@ -19,7 +19,7 @@ import uvloop
 from extender.tls.guard import Guard
 from extender.tls.issuing import Authority, Pair
 from extender.tls.rotation import Certificates
-from extender.web import hookport
+from extender.web.http import port
 from tests.tls.wallet import HOSTS, NAME, Wallet, below, days_ago
 from tests.web.conftest import World, eventually
 from tests.web.test_hookport import BOUND, Wire, bind, hold, question, request
@@ -196,7 +196,7 @@ def test_a_caller_that_does_not_trust_us_is_counted(world: World, wallet: Wallet
 def test_who_never_finishes_the_handshake_is_put_out(
     certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hookport, "HANDSHAKE_S", 0.1)
+    monkeypatch.setattr(port, "HANDSHAKE_S", 0.1)
     with (
         World(certificates=certificates, new_loop=uvloop.new_event_loop) as world,
         closing(Wire(world.hook_port)) as wire,

@@ -44,7 +44,9 @@ def serve(tape: Tape) -> ThreadingHTTPServer:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            request = urllib.request.Request(tape.target + self.path, body, method="POST")
+            request = urllib.request.Request(
+                tape.target + self.path, body, {"Content-Type": "application/json"}, method="POST"
+            )
             with urllib.request.urlopen(request, timeout=60) as reply:
                 answer = reply.read()
             tape.calls.append((self.path.strip("/"), body, answer))

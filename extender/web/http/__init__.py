@@ -1,0 +1,1 @@
+"""HTTP as both ports speak it: everything a stranger can send has a bound."""

@@ -1,0 +1,186 @@
+"""A port with bounds: how many connections, how long each may take, how much they hold together.
+
+A port that is full lets newcomers in, and puts out whoever has done nothing for the longest time:
+first of those who never had a good answer, so that a crowd of strangers costs kube-scheduler none
+of the connections it keeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Protocol
+
+from extender.metrics import Metrics
+from extender.web.http.refusals import Refusals
+
+#: kube-scheduler's filter entry gives up a call after two seconds; so slow is no handshake.
+HANDSHAKE_S = 10.0
+_SWEEP_S = 1.0
+#: Who comes in a crowd waits here for the loop; asyncio's hundred is less than a gang.
+_BACKLOG = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallerLimits:
+    """What a port gives to those who come."""
+
+    #: Connections at a time, those that wait for a gang not counted.
+    connections: int
+    #: One that asks nothing ends after this; kube-scheduler keeps idle connections for 90 s and
+    #: does not resend a POST on one we closed.
+    idle_s: float = 120.0
+    #: A call that has begun must have come in whole by then, however many bytes came last.
+    call_s: float = 30.0
+    #: An answer must have been read by then.
+    answer_s: float = 10.0
+    #: Path and headers of a call.
+    head: int = 16 * 1024
+    #: The body of one call that is answered; none where nobody reads it.
+    body: int = 0
+    #: A call with everything that frames it.
+    message: int = 64 * 1024
+    #: Bodies of all calls that are being read.
+    bodies: int = 64 * 1024 * 1024
+
+
+class Guest(Protocol):
+    """A connection, as the port sees it."""
+
+    is_known: bool
+    deadline: float
+    kept: int
+
+    @property
+    def is_asked(self) -> bool:
+        """Ask whether a call is being read or waits for its answer."""
+
+    def overdue(self) -> None:
+        """End; the deadline has passed."""
+
+    def put_out(self, reason: str) -> None:
+        """End at once, whatever was not sent yet."""
+
+    def hang_up(self) -> None:
+        """End after what was written."""
+
+
+class BoundedPort(ABC):
+    """Listens on one socket and owns its connections; everything happens on its loop."""
+
+    def __init__(
+        self,
+        name: str,
+        loop: asyncio.AbstractEventLoop,
+        metrics: Metrics,
+        limits: CallerLimits,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.loop = loop
+        self.limits = limits
+        self.is_plain = tls is None
+        self.refusals = Refusals(name, metrics)
+        self.connections: set[Guest] = set()
+        self._beat_at = time.monotonic()
+        self._tls = tls
+        #: Who may be put out, longest first.
+        self._strangers: dict[Guest, None] = {}
+        self._known: dict[Guest, None] = {}
+        self._kept = 0
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        metrics.connections.labels(name).set_function(lambda: len(self.connections))
+
+    @property
+    def silent_s(self) -> float:
+        """Say how long ago the loop last came round, to whoever asks from elsewhere."""
+        # Not by the clock of the loop, which stands still while the loop does.
+        return time.monotonic() - self._beat_at
+
+    @abstractmethod
+    def connection(self) -> asyncio.Protocol:
+        """Make the protocol of a new connection."""
+
+    async def listen(self, listening: socket.socket) -> None:
+        """Begin to answer; called on the loop, which may not be left afterwards."""
+        self._server = await self.loop.create_server(
+            self.connection,
+            sock=listening,
+            backlog=_BACKLOG,
+            ssl=self._tls,
+            ssl_handshake_timeout=HANDSHAKE_S if self._tls is not None else None,
+        )
+        self._sweep()
+
+    async def close(self, grace_s: float) -> None:
+        """Take no more connections, and end those there are when their call is answered."""
+        if self._server is not None:
+            self._server.close()
+        end = self.loop.time() + grace_s
+        while any(each.is_asked for each in self.connections) and self.loop.time() < end:
+            await asyncio.sleep(0.01)
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for each in tuple(self.connections):
+            each.hang_up()
+
+    # what connections tell
+
+    def entered(self, guest: Guest) -> None:
+        """Let somebody in, and somebody else go if there are too many."""
+        self.connections.add(guest)
+        self._strangers[guest] = None
+        while len(self._strangers) + len(self._known) > self.limits.connections:
+            longest = next(iter(self._strangers or self._known))
+            self.spare(longest)
+            longest.put_out("full")
+
+    def left(self, guest: Guest) -> None:
+        """Forget somebody."""
+        self.connections.discard(guest)
+        self.spare(guest)
+        self.give_back(guest)
+
+    def stirred(self, guest: Guest) -> None:
+        """Note that *guest* began or ended something: others have done nothing for longer."""
+        row = self._known if guest.is_known else self._strangers
+        row.pop(guest, None)
+        row[guest] = None
+
+    def had_good_answer(self, guest: Guest) -> None:
+        """Note that *guest* is no stranger any longer."""
+        if not guest.is_known:
+            guest.is_known = True
+            self._strangers.pop(guest, None)
+            self._known[guest] = None
+
+    def spare(self, guest: Guest) -> None:
+        """Never put *guest* out for others, until it stirs again."""
+        self._strangers.pop(guest, None)
+        self._known.pop(guest, None)
+
+    def keep(self, guest: Guest, size: int) -> None:
+        """Note that *guest* sent so much more; who began longest ago makes room for it."""
+        guest.kept += size
+        self._kept += size
+        while self._kept > self.limits.bodies:
+            others = (each for row in (self._strangers, self._known) for each in row if each.kept)
+            longest = next(others, guest)
+            self.give_back(longest)
+            longest.put_out("memory")
+
+    def give_back(self, guest: Guest) -> None:
+        """Note that what *guest* sent is not kept any longer."""
+        self._kept -= guest.kept
+        guest.kept = 0
+
+    def _sweep(self) -> None:
+        self._beat_at, now = time.monotonic(), self.loop.time()
+        for each in tuple(self.connections):
+            if now > each.deadline:
+                each.overdue()
+        self._sweeper = self.loop.call_later(_SWEEP_S, self._sweep)

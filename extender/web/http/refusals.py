@@ -1,0 +1,72 @@
+"""Who was turned away, and why: always counted, said once a minute for each reason."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from extender.logs import event
+from extender.metrics import Metrics, expect
+
+log = logging.getLogger(__name__)
+
+#: Whoever is turned away comes again at once.
+_SILENT_S = 60.0
+
+#: Every reason there is; they label a series.
+REASONS = (
+    "not_http",  # what came is no HTTP request
+    "head",  # path and headers are too long
+    "body",  # the whole message is
+    "memory",  # bodies of all callers together are, and this was begun first
+    "slow",  # a call did not come in whole in its time
+    "unread",  # an answer was not read in its time
+    "impatient",  # asked again before the answer
+    "full",  # too many connections, and this one had done nothing for the longest time
+    "browser",
+    "host",
+    "media_type",
+    "secret",
+)
+
+
+class Refusal(NamedTuple):
+    """Why a call is not answered as it would like, in a word for us and a sentence for it."""
+
+    status: int
+    reason: str
+    why: str
+
+
+class Refusals:
+    """Those of one port."""
+
+    def __init__(
+        self, port: str, metrics: Metrics, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._port = port
+        self._metrics = metrics
+        self._monotonic = monotonic
+        self._told_at: dict[str, float] = {}
+        self._unsaid: dict[str, int] = {}
+        expect(metrics.calls_refused, *((port, reason) for reason in REASONS))
+
+    def tell(self, reason: str, caller: str) -> None:
+        """Count that *caller* was turned away, and say so if nothing was said of it lately."""
+        self._metrics.calls_refused.labels(self._port, reason).inc()
+        now = self._monotonic()
+        if now - self._told_at.get(reason, -_SILENT_S) < _SILENT_S:
+            self._unsaid[reason] = self._unsaid.get(reason, 0) + 1
+            return
+        self._told_at[reason] = now
+        event(
+            log,
+            logging.WARNING,
+            "a caller was turned away",
+            port=self._port,
+            reason=reason,
+            caller=caller,
+            unsaid_before=self._unsaid.pop(reason, 0),
+        )

@@ -1,0 +1,140 @@
+"""The operations port: a thread and an event loop of its own, so that nobody who looks delays
+anybody who schedules. Probes are answered on the loop, pages written by one other thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from email.utils import formatdate
+
+import uvloop
+
+from extender.web.app import Pages
+from extender.web.http.connection import BoundedConnection
+from extender.web.http.desk import Desk, Inquiry, Written, note
+from extender.web.http.port import BoundedPort, CallerLimits
+
+#: A page is larger than an answer to kube-scheduler, and its reader may be far away.
+LIMITS = CallerLimits(connections=128, answer_s=60.0)
+
+_STARTS_S = 30.0
+_PIECE = 64 * 1024
+
+
+class PagePort(BoundedPort):
+    """Where people and their tools look; lives from `start` to `stop`."""
+
+    def __init__(
+        self,
+        pages: Pages,
+        tls: ssl.SSLContext | None = None,
+        *,
+        limits: CallerLimits = LIMITS,
+    ) -> None:
+        super().__init__("operations", uvloop.new_event_loop(), pages.metrics, limits, tls)
+        self.probes = pages.probes
+        self.desk = Desk(pages.wsgi_app)
+        self._thread = threading.Thread(
+            target=self.loop.run_forever, name="operations", daemon=True
+        )
+
+    def start(self, listening: socket.socket) -> None:
+        """Begin to answer, in threads of our own."""
+        self.desk.start()
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self.listen(listening), self.loop).result(_STARTS_S)
+
+    def stop(self, grace_s: float = 1.0) -> None:
+        """End; called from any other thread."""
+        closing = asyncio.run_coroutine_threadsafe(self.close(grace_s), self.loop)
+        closing.result(grace_s + _STARTS_S)
+        self.desk.stop()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+    def connection(self) -> asyncio.Protocol:
+        """Make the protocol of a new connection."""
+        return PageConnection(self)
+
+
+class PageConnection(BoundedConnection):
+    """One connection of somebody who looks."""
+
+    _port: PagePort
+
+    def __init__(self, port: PagePort) -> None:
+        super().__init__(port)
+        self._pieces: Iterator[memoryview] = iter(())
+
+    def eof_received(self) -> bool:
+        """Answer those too who have said all they will say, where the transport allows it."""
+        if self._is_waiting and self._port.is_plain:
+            self._is_last = True
+            return True
+        return super().eof_received()
+
+    def resume_writing(self) -> None:
+        """Go on with the page."""
+        if self._is_waiting:
+            self._is_unread = False
+            self._write_on()
+        else:
+            super().resume_writing()
+
+    def _called(self) -> None:
+        path, method = self._url.partition(b"?")[0], self._parser.get_method()
+        asked, is_read = path.decode("latin-1"), method in (b"GET", b"HEAD")
+        if is_read and asked in self._port.probes.PATHS:
+            status, text = self._port.probes.ask(asked)
+            self._say(status, text.removesuffix("\n"))
+            return
+        self._wait()
+        self._port.desk.ask(
+            Inquiry(
+                method=b"GET" if is_read else method,
+                path=path,
+                since=time.monotonic(),
+                is_wanted=lambda: not self._is_over,
+                take=self._take,
+            )
+        )
+
+    def _take(self, page: Written) -> None:
+        """Take a page from the desk, in its thread."""
+        self._port.loop.call_soon_threadsafe(self._give, page)
+
+    def _say(self, status: int, sentence: str) -> None:
+        self._give(note(status, sentence))
+
+    def _give(self, page: Written) -> None:
+        if self._is_over:
+            return
+        # Doctors compare clocks by it.
+        date = f"date: {formatdate(usegmt=True)}\r\n".encode()
+        self._begin_answer(page.status, page.headers + date, page.size)
+        is_bare = self._parser.get_method() == b"HEAD"
+        self._pieces = iter(()) if is_bare else _cut(page.pieces)
+        # All of it has its time from now, however much of it is read meanwhile.
+        self._allow(self._limits.answer_s, "unread")
+        self._write_on()
+
+    def _write_on(self) -> None:
+        for piece in self._pieces:
+            self._transport.write(piece)
+            if self._is_unread:
+                return
+        if not self._is_unread:
+            self._end_answer()
+
+
+def _cut(pieces: Iterable[bytes]) -> Iterator[memoryview]:
+    for piece in pieces:
+        view = memoryview(piece)
+        for at in range(0, len(view), _PIECE):
+            yield view[at : at + _PIECE]

@@ -1,0 +1,48 @@
+"""JSON in pieces says the same as JSON in one go."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given, strategies as st
+
+from extender.web.http.writing import PIECE, pieces
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(VALUES)
+def test_pieces_are_the_whole(document: object) -> None:
+    assert json.loads(b"".join(pieces(document))) == document
+
+
+@pytest.mark.parametrize("document", [{}, [], {"a": []}, {"a": {}}, {"a": iter(())}, (), 3, None])
+def test_what_is_empty_is_written_as_such(document: object) -> None:
+    plain = {"a": []} if isinstance(document, dict) and "a" in document else document
+    if document == {"a": {}}:
+        plain = document
+
+    assert json.loads(b"".join(pieces(document))) == json.loads(msgspec.json.encode(plain))
+
+
+def test_items_are_made_only_when_their_turn_comes_and_no_piece_is_large() -> None:
+    made: list[int] = []
+
+    def items() -> object:
+        for index in range(1000):
+            made.append(index)
+            yield {"name": "x" * 1000, "index": index}
+
+    written = pieces({"kind": "List", "items": items()})
+    first = next(written)
+
+    assert len(made) < 100
+    rest = list(written)
+    assert all(len(piece) < 2 * PIECE for piece in (first, *rest))
+    assert len(json.loads(b"".join((first, *rest)))["items"]) == 1000
