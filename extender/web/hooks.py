@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from extender.errors import ExtenderError, NotOurs, NotReady
+from extender.errors import ExtenderError, MalformedCall, NotOurs, NotReady
 from extender.gate import Gate
 from extender.holds.barrier import Barrier
 from extender.holds.machine.cause import Cause
@@ -52,6 +52,10 @@ NO_CALL = CallId(0)
 
 #: A pod may be 1.5 MiB in etcd and 5,000 node names come on top.
 BODY_LIMIT = 4 * 1024 * 1024
+
+
+#: No object has a longer name, nor uid; what we remember of strangers is bounded by it.
+_LONGEST_NAME = 253
 
 
 class Hooks:
@@ -108,6 +112,7 @@ class Hooks:
         started = self._clock.monotonic()
         try:
             call = wire.read_bind(body)
+            _must_be_names(call.uid, call.namespace, call.name, call.node)
             order = BindOrder(
                 uid=PodUid(call.uid), namespace=call.namespace, name=call.name, node=call.node
             )
@@ -187,6 +192,7 @@ class Hooks:
 
     def _heard(self, raw: bytes) -> tuple[Pod, Membership]:
         pod, member = self._read_pod(raw)
+        _must_be_names(pod.uid, pod.namespace, pod.name)
         self._gate.heard(pod)
         return pod, member
 
@@ -199,6 +205,12 @@ class Hooks:
 
     def _count(self, verb: str, outcome: str) -> None:
         self._counter(verb, outcome).inc()
+
+
+def _must_be_names(*texts: str) -> None:
+    for text in texts:
+        if len(text) > _LONGEST_NAME:
+            raise MalformedCall(f"a name or uid of more than {_LONGEST_NAME} letters")
 
 
 def _apology(verb: str, message: str) -> bytes:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from extender.errors import NotOurs
+from extender.sim.story import _pod
 from tests.web.conftest import Door, World
 from tests.web.test_exempt import bind_call, node_of
 
@@ -76,9 +77,28 @@ def test_a_pod_of_ours_is_not_bound_before_it_passed(
 
 
 def _in_kube_system(world: World, scheduler: str) -> Any:
-    from extender.sim.story import _pod
-
     pod = _pod("dns", None)
     pod["metadata"]["namespace"] = "kube-system"
     pod["spec"]["schedulerName"] = scheduler
     return world.cluster.create(pod)
+
+
+@pytest.mark.parametrize("part", ["PodName", "PodNamespace", "PodUID", "Node"])
+def test_a_bind_with_names_that_no_object_has_is_no_call(call: Door, part: str) -> None:
+    names = {"PodName": "p", "PodNamespace": "a", "PodUID": "u", "Node": "n"}
+
+    error = call("bind", {**names, part: "x" * 254}).json["Error"]
+    assert error == "a name or uid of more than 253 letters"
+
+
+@pytest.mark.parametrize("part", ["name", "namespace", "uid"])
+def test_nobody_is_remembered_by_a_name_or_uid_without_end(
+    world: World, call: Door, part: str
+) -> None:
+    theirs = _pod("theirs", None)
+    theirs["metadata"] |= {"uid": "u", "namespace": "a", part: "x" * 254}
+    theirs["spec"]["schedulerName"] = "default-scheduler"
+
+    answer = call("filter", {"Pod": theirs, "NodeNames": ["node-0"]}).json
+    assert answer["Error"] == "a name or uid of more than 253 letters"
+    assert not world.runtime.hooks._gate._ledger.answers._may_come
