@@ -5,6 +5,7 @@ ExtenderError
 │   ├── BadQuantity     a resource amount that Kubernetes would not take either
 │   └── BadConfiguration  a configuration file, flag or environment variable
 ├── MalformedCall       a hook was called with a body kube-scheduler never sends
+├── NotOurs             a bind of another scheduler's pod about which nobody has asked us
 ├── ShuttingDown        nothing is begun any more
 ├── NotReady            too early, or a watch went silent: decide nothing
 ├── IllegalTransition   a hold was asked for what its state does not allow (our bug)
@@ -43,6 +44,13 @@ class BadConfiguration(BadInput):
 
 class MalformedCall(ExtenderError):
     """A hook was called with a body kube-scheduler never sends."""
+
+
+class NotOurs(ExtenderError):
+    """Another scheduler's pod, of which nobody has asked us where it may go."""
+
+    def __init__(self) -> None:
+        super().__init__("the pod is another scheduler's and has not passed filter here")
 
 
 class ShuttingDown(ExtenderError):

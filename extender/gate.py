@@ -11,10 +11,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from extender.cache.cluster import Cluster
+from extender.errors import NotOurs
 from extender.model.gang import GangKey, Membership, PodGroup
 from extender.model.pod import SYSTEM_NAMESPACE, Pod, PodUid
 from extender.model.reason import Reason
 from extender.plan.decision import Plan, Standing
+from extender.ports import Whose
 from extender.preemption import Preemption
 from extender.promises.arrivals import Arrivals
 from extender.promises.ledger import Ledger
@@ -82,16 +84,25 @@ class Gate:
         if pod is not None:
             self._cluster.hearing.asked(pod)
 
-    def asks_nobody(self, uid: PodUid, namespace: str) -> bool | None:
-        """Ask whether a pod's node is kube-scheduler's decision alone; None when we cannot tell.
+    def whose(self, uid: PodUid) -> Whose:
+        """Say whose decision the bind of a pod carries out; we cannot tell of one unseen.
 
-        A bind names no more than that. What filter was shown is forgotten once the watch shows it.
+        kube-scheduler asks us about the pods of all its profiles, so those of another name come to
+        bind, too, but never unasked: whoever binds them so is not the scheduler that we serve.
         """
-        if namespace in self._exempt:
-            return True
-        passer = self._ledger.answers.passer(uid)
+        answers = self._ledger.answers
+        # Filter's first: it is forgotten once the watch shows the pod, so one of both is there.
+        passer = answers.passer(uid)
         pod = self._cluster.pod(uid) or (passer.pod if passer else None)
-        return pod.asks_nobody if pod is not None else None
+        if pod is None:
+            return Whose.UNKNOWN
+        if not pod.ours and not answers.has_passed(uid):
+            raise NotOurs
+        return Whose.SCHEDULERS if pod.asks_nobody else Whose.OURS
+
+    def exempts(self, namespace: str) -> bool:
+        """Ask whether all pods of a namespace are exempt, as far as they are ours."""
+        return namespace in self._exempt
 
     def _answer(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
         """Answer for the nodes that are ours; pods of ours may have no other, but for exempt ones.

@@ -36,7 +36,7 @@ class Whose(Enum):
 
     OURS = "ours"  # it needs a term: only whoever leads may decide
     SCHEDULERS = "kube-scheduler's"  # we only pass it on, whoever we are
-    #: kube-scheduler's if the API server shows a pod that asks nobody; else nobody's just now.
+    #: kube-scheduler's if the API server shows an exempt pod of ours; else nobody's just now.
     UNKNOWN = "unknown"
 
 

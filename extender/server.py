@@ -30,7 +30,7 @@ from extender.kube.live import live_cluster
 from extender.logs import event
 from extender.settings import Settings, address
 from extender.timing.clock import SystemClock
-from extender.tls import rotation
+from extender.tls import rotation, secret
 from extender.tls.rotation import Certificates
 from extender.web.hookport import HookPort
 from extender.web.pageport import PagePort
@@ -72,7 +72,13 @@ class Application:
         hook_tls, ops_tls = (
             each.context() if each else None for each in (self._hook_tls, self._ops_tls)
         )
-        hooks = HookPort(runtime.hooks, runtime.pages.metrics, loop, hook_tls)
+        hooks = HookPort(
+            runtime.hooks,
+            runtime.pages.metrics,
+            loop,
+            hook_tls,
+            secret=secret.read(self._settings.hook_secret_file),
+        )
         await hooks.listen(self._socket(listening, self._settings.listen, "--listen"))
         runtime.pages.probes.listen_for(lambda: hooks.silent_s)
         pages = PagePort(runtime.pages, ops_tls)

@@ -71,6 +71,12 @@ class Settings:
         "Callers of the hooks must have this common name or alternative name in their certificate;"
         " a CA signs for others too. May be repeated.",
     )
+    hook_secret_file: str = setting(
+        "",
+        "A file with a secret that whoever calls a hook must send: the password in the URL of"
+        " kube-scheduler's configuration. For hooks on loopback, which everything in the pod"
+        " reaches, and whoever may forward a port to it. Read once.",
+    )
     ops_tls_cert_file: str = setting(
         "",
         "The certificate the operations port shows, in PEM; nobody is asked for one there. Without"

@@ -8,10 +8,10 @@ from itertools import product
 import pytest
 
 from tests.cluster.rights import (
-    AMONG_OUR_PODS,
     BEHIND_A_SERVICE,
     BESIDE_A_SCHEDULER,
     EVERYWHERE,
+    WHOLE_PODGROUPS,
     Right,
 )
 from tests.test_docs import DOCS
@@ -21,7 +21,7 @@ from tests.test_docs import DOCS
     ("heading", "rights"),
     [
         ("In every deployment", EVERYWHERE),
-        ("Among our own pods", AMONG_OUR_PODS),
+        ("Where the CRDs are Volcano's or kube-batch's own", WHOLE_PODGROUPS),
         ("Behind a Service", BEHIND_A_SERVICE),
         ("Beside a kube-scheduler", BESIDE_A_SCHEDULER),
     ],

@@ -50,5 +50,7 @@ def test_the_role_reads_no_secrets_and_neither_creates_nor_deletes_what_people_w
     assert not {what for what, _ in granted} & {"secrets", "configmaps", "*"}
     written = {"pods", "podgroups", "queues"}
     assert not {(w, v) for w, v in granted if w in written} & {
-        (w, v) for w in written for v in ("create", "delete", "deletecollection", "update", "*")
+        (w, v)
+        for w in written
+        for v in ("create", "delete", "deletecollection", "update", "patch", "*")
     }

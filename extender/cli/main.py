@@ -30,6 +30,7 @@ _WORDS = {
     "doctor": "extender.cli.doctor",
     "scheduler-config": "extender.cli.scheduler_config",
     "certificates": "extender.cli.certificates",
+    "pair": "extender.cli.pair",
     "completion": "extender.cli.live.completion",
 }
 

@@ -6,6 +6,7 @@ import os
 import re
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 import yaml
@@ -13,7 +14,8 @@ import yaml
 from extender.cli.ask import check
 from extender.cli.typed.seconds import Seconds
 from extender.errors import BadInput
-from extender.settings import PREFERENCES, Settings
+from extender.settings import PREFERENCES, Settings, is_loopback
+from extender.tls import secret
 
 _HEAD = """\
 # Two entries, because httpTimeout is per entry: filter and preempt sit in the serial
@@ -90,6 +92,12 @@ DEPLOYMENTS = {
     help="The name in the certificate of the hooks, where it is not the host of the URL.",
 )
 @click.option(
+    "--hook-secret-file",
+    default="",
+    help="The file of `serve`'s setting of that name. Its secret is printed, in the URL: keep what"
+    " is printed from other eyes.",
+)
+@click.option(
     "--kubeconfig",
     help="The kubeconfig kube-scheduler shall use; its own flag is not read beside a configuration."
     " Without it, as in a pod, the service account.",
@@ -134,7 +142,12 @@ DEPLOYMENTS = {
     " The cluster's own is kube-scheduler in kube-system.",
 )
 def scheduler_config(
-    deployment: str, bind_timeout_s: float, filter_timeout_s: float, prefer: str, **given: Any
+    deployment: str,
+    bind_timeout_s: float,
+    filter_timeout_s: float,
+    prefer: str,
+    hook_secret_file: str,
+    **given: Any,
 ) -> None:
     """Print a configuration that kube-scheduler takes as it is, from 1.28 on.
 
@@ -154,7 +167,7 @@ def scheduler_config(
             f"--deployment {deployment} needs --url, the ClusterIP of the Service as the node"
             " reaches it, like https://10.96.0.77:8888; names of Services are not known there"
         )
-    url = check(about.url, "--url", _URL)
+    url = _plain(about.url)
     if deployment == _DEFAULT and not url.startswith("https"):
         raise BadInput(f"--url {url} leads away from the node, so it must be https")
     election: dict[str, Any] = {"leaderElect": False}
@@ -178,7 +191,7 @@ def scheduler_config(
     # Always nodeCacheCapable: without it 1.33 and later score every node as idle.
     quick, slow = (
         {
-            "urlPrefix": url,
+            "urlPrefix": _with_secret(url, hook_secret_file),
             **_tls(url, about),
             "nodeCacheCapable": True,
             "ignorable": False,
@@ -215,6 +228,26 @@ def scheduler_config(
     }
     head = _HEAD if about.tuned else _HEAD + _UNTOUCHED
     click.echo(head + yaml.safe_dump(configuration, sort_keys=False), nl=False)
+
+
+def _plain(url: str) -> str:
+    """Give *url* if nothing stands before its host; a command line is read by many."""
+    if secret.masked(url) != url:
+        raise BadInput("--url has a secret in it, which others can see; give --hook-secret-file")
+    return check(url, "--url", _URL)
+
+
+def _with_secret(url: str, path: str) -> str:
+    told = secret.read(path)
+    if not told:
+        return url
+    parts = urlsplit(url)
+    if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
+        raise BadInput(
+            f"{secret.FLAG} {path}: on the way to {url} everybody could read the secret;"
+            " take https, or an address on loopback"
+        )
+    return secret.into(url, told)
 
 
 def _duration(seconds: float, flag: str) -> str:

@@ -13,7 +13,7 @@ from extender import logs, server
 from extender.kube.api.client import Access
 from extender.policyfile import PolicyFile
 from extender.settings import Settings, check_environment, flag, variable
-from extender.tls import rotation
+from extender.tls import rotation, secret
 
 Command: TypeAlias = Callable[..., Any]
 
@@ -56,4 +56,5 @@ def serve(**values: Any) -> None:
     PolicyFile(settings.config)
     rotation.of_the_hooks(settings)
     rotation.of_operations(settings)
+    secret.read(settings.hook_secret_file)
     server.serve(settings)

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from extender.doctor.seen import Document
 from extender.errors import BadInput
 from extender.settings import is_loopback
+from extender.tls.secret import masked
 
 #: What an entry without a name of its own, or a file without profiles, is for.
 DEFAULT_PROFILE = "default-scheduler"
@@ -43,8 +44,8 @@ class Entry:
 
     @property
     def url(self) -> str:
-        """Give its address as it is written."""
-        return str(self.document.get("urlPrefix") or "")
+        """Give its address as it is written, but for a secret in it."""
+        return masked(str(self.document.get("urlPrefix") or ""))
 
     @property
     def host(self) -> str:

@@ -66,15 +66,14 @@ EVERYWHERE = (
     *_all([""], ["pods/status"], ["patch"]),
     *_all([""], ["events"], ["create", "patch"]),
     *_all([*VERSIONS], ["podgroups/status"], ["patch"]),
-    *_all(_WITH_QUEUES, ["podgroups"], ["patch"]),
     *_all([VOLCANO], ["queues"], ["get"]),
     *_all([VOLCANO], ["queues/status"], ["patch"]),
 )
 
 
-def among_our_pods(namespace: str) -> tuple[NeededRight, ...]:
-    """Give what the label of the leader needs: the Role gang-extender-leader."""
-    return (NeededRight("", "pods", "patch", namespace),)
+#: Where a CRD has no status subresource, as Volcano's own: the ClusterRole
+#: gang-extender-whole-podgroups.
+WHOLE_PODGROUPS = tuple(_all(_WITH_QUEUES, ["podgroups"], ["patch"]))
 
 
 def of_own_lease(namespace: str, name: str = OWN_LEASE) -> tuple[NeededRight, ...]:
@@ -93,7 +92,7 @@ def of_schedulers_lease(namespace: str, name: str) -> tuple[NeededRight, ...]:
 def needed(each: Installed, kinds: Sequence[KindSeen]) -> list[NeededRight]:
     """Give what *each* needs where *kinds* are installed; what does not exist is not missed."""
     return [
-        *(right for right in EVERYWHERE if _is_missed(right, kinds)),
+        *(right for right in (*EVERYWHERE, *WHOLE_PODGROUPS) if _is_missed(right, kinds)),
         *_in_its_namespace(each),
     ]
 
@@ -113,8 +112,6 @@ def _in_its_namespace(each: Installed) -> Iterator[NeededRight]:
     settings = each.settings
     if settings is None or settings.lease == "none":
         return
-    if settings.pod_name:
-        yield from among_our_pods(settings.pod_namespace or each.namespace)
     namespace, name = lease_of(settings, each.namespace)
     of = of_own_lease if settings.lease == "own" else of_schedulers_lease
     yield from of(namespace, name)

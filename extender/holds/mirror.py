@@ -53,6 +53,14 @@ class MirrorFacts:
         place = self._ledger.place_of(uid)
         return place.node if place else None
 
+    def has_passed(self, uid: PodUid) -> bool:
+        """Ask whether filter let a pod pass.
+
+        Of a gang that kube-scheduler itself assembles it is not asked: that one may have passed
+        another extender, which led before us, and to refuse one member would tear it.
+        """
+        return self._ledger.answers.has_passed(uid) or self._ledger.is_native(uid)
+
     def fits(self, node: str, pods: Iterable[PodUid]) -> bool:
         """Ask whether a node has room for *pods* beside all that is there or on its way there.
 

@@ -21,6 +21,7 @@ from extender.kube.api.tally import ApiTally
 from extender.kube.decode.pods import to_pod
 from extender.kube.watch.follow import Watches
 from extender.metrics import Metrics
+from extender.model.pod import Pod
 from extender.ports import Clock, ClusterPorts, Mandate
 from extender.settings import Settings, label_pairs
 
@@ -70,9 +71,8 @@ def live_cluster(
             budget_s=limits.commit_s,
             started_in=cluster.promised_in,
             mandate=mandate,
-            asks_nobody=lambda raw: (
-                to_pod(raw, schedulers=schedulers, exempt=exempt)[0].asks_nobody
-            ),
+            is_exempt=lambda raw: _is_exempt(to_pod(raw, schedulers=schedulers, exempt=exempt)[0]),
+            knows_node=lambda name: cluster.node(name) is not None,
         ),
         groups=LiveGroups(pipeline),
         waker=PipelinedWaker(
@@ -89,3 +89,7 @@ def live_cluster(
         stop=stop,
         aclose=lambda: asyncio.gather(pipeline.aclose(), wake_ups.aclose()),
     )
+
+
+def _is_exempt(pod: Pod) -> bool:
+    return pod.ours and pod.is_exempt

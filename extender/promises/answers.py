@@ -1,7 +1,7 @@
 """What filter answered, for as long as nobody else knows.
 
-A pod that passed may come to bind before the watch has shown it to us; one that was refused is
-parked in kube-scheduler until somebody wakes it.
+A pod that passed may come to bind before the watch has shown it to us, and one that never passed
+must not; one that was refused is parked in kube-scheduler until somebody wakes it.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ class Answers:
     def __init__(self, remembered: int = REMEMBERED) -> None:
         self._remembered = remembered
         self._passed: dict[PodUid, Passer] = {}
+        #: Who may come to bind: it passed, and is not known to have a node.
+        self._may_come: dict[PodUid, None] = {}
         #: Numbers answers and wake-ups, so that of two the later one is known.
         self.moments = count(1)
         #: The moment at which each was refused last.
@@ -41,9 +43,14 @@ class Answers:
         self._passed[pod.uid] = Passer(pod, membership)
         if len(self._passed) > self._remembered:
             self._passed.pop(next(iter(self._passed)), None)
+        self._may_come.pop(pod.uid, None)
+        self._may_come[pod.uid] = None
+        if len(self._may_come) > 10 * self._remembered:
+            self._may_come.pop(next(iter(self._may_come)), None)
 
     def refused(self, uid: PodUid) -> None:
         """Remember that a pod was refused."""
+        self._may_come.pop(uid, None)
         self._refused.pop(uid, None)
         self._refused[uid] = next(self.moments)
         if len(self._refused) > 10 * self._remembered:
@@ -52,6 +59,10 @@ class Answers:
     def passer(self, uid: PodUid) -> Passer | None:
         """Give a pod that passed as filter last saw it."""
         return self._passed.get(uid)
+
+    def has_passed(self, uid: PodUid) -> bool:
+        """Ask whether filter last let a pod pass, and nobody has seen it on a node since."""
+        return uid in self._may_come
 
     def refused_at(self, uid: PodUid) -> int | None:
         """Tell when a pod was refused; None when it passed since, or was never asked about."""
@@ -62,3 +73,4 @@ class Answers:
         self._passed.pop(uid, None)
         if pod is None or pod.node:
             self._refused.pop(uid, None)
+            self._may_come.pop(uid, None)

@@ -284,7 +284,7 @@ class Ledger:
             return True
         if pod is None or pod.asks_nobody:
             return True
-        seen, is_native = self._cluster.node(node), self._is_native(uid)
+        seen, is_native = self._cluster.node(node), self.is_native(uid)
         if seen is not None and not is_native and not is_open_to(seen, pod.shape):
             return False  # tainted or cordoned since; not ready is for taints to say
         if is_there:
@@ -294,7 +294,7 @@ class Ledger:
             return False
         return known is not None or is_native or self._is_allowed(pod, uid)
 
-    def _is_native(self, uid: PodUid) -> bool:
+    def is_native(self, uid: PodUid) -> bool:
         """Ask whether kube-scheduler itself assembles its gang: refusing one would tear it."""
         seen, passer = self._cluster.seen(uid), self.answers.passer(uid)
         member = seen[1] if seen else passer.membership if passer else None

@@ -80,7 +80,7 @@ class SimCluster:
         return next((each for each in self.all(kind) if each["metadata"]["uid"] == uid), None)
 
     def bind(self, orders: Sequence[BindOrder], settle: Settle) -> None:
-        """Bind as the API server does: this very pod, and only once."""
+        """Bind this very pod, only once, and only to a node that there is."""
         for order in orders:
             settle(order, self._bind(order))
 
@@ -108,6 +108,9 @@ class SimCluster:
                 return BindOutcome(BindResult.FAILED, "this extender may not decide now")
             if pod["spec"].get("nodeName", order.node) != order.node:
                 return BindOutcome(BindResult.LOST, "the pod is on another node")
+
+            if ("Node", "", order.node) not in self._objects:
+                return BindOutcome(BindResult.FAILED, "the chosen node does not exist")
 
             def seat(it: Object) -> None:
                 it["spec"]["nodeName"] = order.node

@@ -13,12 +13,12 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from extender.errors import ExtenderError, NotReady
+from extender.errors import ExtenderError, MalformedCall, NotOurs, NotReady
 from extender.gate import Gate
 from extender.holds.barrier import Barrier
 from extender.holds.machine.cause import Cause
 from extender.holds.machine.messages import CallId, TakeAnswer
-from extender.logs import event
+from extender.logs import Seldom, event
 from extender.metrics import Metrics, expect
 from extender.model.gang import Membership
 from extender.model.pod import Pod, PodUid
@@ -54,6 +54,10 @@ NO_CALL = CallId(0)
 BODY_LIMIT = 4 * 1024 * 1024
 
 
+#: No object has a longer name, nor uid; what we remember of strangers is bounded by it.
+_LONGEST_NAME = 253
+
+
 class Hooks:
     """Read, ask the gate or the barrier, write."""
 
@@ -76,6 +80,7 @@ class Hooks:
         self._asked_at = float("-inf")
         self._ready_until = float("-inf")
         self._warned = False
+        self._seldom = Seldom(log)
         # Looking a series up costs more than counting, and there are few.
         self._counter = cache(metrics.hook_answers.labels)
         expect(metrics.hook_answers, *OUTCOMES)
@@ -107,19 +112,23 @@ class Hooks:
         started = self._clock.monotonic()
         try:
             call = wire.read_bind(body)
+            _must_be_names(call.uid, call.namespace, call.name, call.node)
             order = BindOrder(
                 uid=PodUid(call.uid), namespace=call.namespace, name=call.name, node=call.node
             )
+            whose = self._whose(order)
             self._gate.heard_bind(order.uid)
-            asks_nobody = self._gate.asks_nobody(order.uid, order.namespace)
-            if asks_nobody:
-                return self._barrier.bind(replace(order, whose=Whose.SCHEDULERS), answer)
+            if whose is Whose.SCHEDULERS:
+                return self._barrier.bind(replace(order, whose=whose), answer)
             try:
                 self._must_be_ready(started)
             except NotReady as error:
-                if asks_nobody is None:
+                if whose is Whose.UNKNOWN:
                     return self._relay(order, str(error), answer)
                 raise
+            if whose is Whose.UNKNOWN and self._gate.exempts(order.namespace):
+                # A namespace is only a word of the caller: whose pod it is, the API server says.
+                return self._barrier.bind(replace(order, whose=whose), answer)
             return self._barrier.bind(order, answer)
         except ExtenderError as error:
             answer(str(error))
@@ -129,6 +138,15 @@ class Hooks:
         finally:
             self._seconds["bind"].observe(self._clock.monotonic() - started)
         return NO_CALL
+
+    def _whose(self, order: BindOrder) -> Whose:
+        try:
+            return self._gate.whose(order.uid)
+        except NotOurs:
+            pod = f"{order.namespace}/{order.name}"
+            sentence = "refused to bind another scheduler's pod"
+            self._seldom.event(logging.WARNING, sentence, pod=pod, node=order.node)
+            raise
 
     def _relay(self, order: BindOrder, why_not: str, answer: TakeAnswer) -> CallId:
         """Bind a pod that we have never seen if it turns out to be exempt; else say *why_not*."""
@@ -174,6 +192,7 @@ class Hooks:
 
     def _heard(self, raw: bytes) -> tuple[Pod, Membership]:
         pod, member = self._read_pod(raw)
+        _must_be_names(pod.uid, pod.namespace, pod.name)
         self._gate.heard(pod)
         return pod, member
 
@@ -186,6 +205,12 @@ class Hooks:
 
     def _count(self, verb: str, outcome: str) -> None:
         self._counter(verb, outcome).inc()
+
+
+def _must_be_names(*texts: str) -> None:
+    for text in texts:
+        if len(text) > _LONGEST_NAME:
+            raise MalformedCall(f"a name or uid of more than {_LONGEST_NAME} letters")
 
 
 def _apology(verb: str, message: str) -> bytes:

@@ -19,6 +19,7 @@ OF_THE_CHART = {
     "tls_cert_file",
     "tls_private_key_file",
     "client_ca_file",
+    "hook_secret_file",
     "ops_tls_cert_file",
     "ops_tls_private_key_file",
     "config",

@@ -122,6 +122,7 @@ def test_the_chart_has_its_rights_and_alerts_from_the_files_of_the_overlays() ->
     assert links == {
         "base": MANIFESTS / "base",
         "monitoring": MANIFESTS / "monitoring",
+        "volcano-crds": MANIFESTS / "volcano-crds",
         **{name: overlays / name for name in ("second-scheduler", "default-scheduler")},
     }
     assert all((CHART / "files" / name).is_symlink() for name in links)

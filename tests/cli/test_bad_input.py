@@ -24,6 +24,7 @@ from tests.cli.strangers import STRANGERS, listening
 ROOT = Path(__file__).parents[2]
 NOBODY = "http://127.0.0.1:1"
 WHAT_IF = str(ROOT / "manifests" / "examples" / "what-if.yaml")
+SHIPPED = str(ROOT / "manifests" / "overlays" / "second-scheduler" / "scheduler-config.yaml")
 
 #: What each command needs to come as far as what is wrong.
 NEEDED: dict[str, list[str]] = {
@@ -37,6 +38,7 @@ NEEDED: dict[str, list[str]] = {
     "doctor": [],
     "scheduler-config": [],
     "certificates": ["--directory", "DIRECTORY"],
+    "pair": ["--scheduler-config", SHIPPED, "--directory", "DIRECTORY"],
     "completion": ["bash"],
 }
 #: It tells of everything that it could not look at, a line each.
@@ -311,6 +313,17 @@ WRONG = {
         Wrong(("--deployment", "default-scheduler"), "needs --url"),
         Wrong(("--scheduler-name", ""), "a name is made of"),
         Wrong(("--scheduler-name", "a b"), "a name is made of"),
+        Wrong(("--url", "http://hooks:hush@127.0.0.1:1"), "--url has a secret in it"),
+        Wrong(("--hook-secret-file", "/nowhere"), "--hook-secret-file /nowhere cannot be read"),
+        Wrong(("--hook-secret-file", "/dev/null"), "holds no secret that can be used"),
+        Wrong(("--hook-secret-file", "/dev/zero"), "holds no secret that can be used"),
+    ],
+    "pair": [
+        Wrong(("--scheduler-config", "/no", "--directory", "/proc/x"), "/no cannot be read"),
+        Wrong(("--scheduler-config", sys.executable, "--directory", "/proc/x"), "is not YAML"),
+        Wrong(("--scheduler-config", WHAT_IF, "--directory", "/proc/x"), "is not a Kube"),
+        Wrong(("--scheduler-config", SHIPPED, "--directory", WHAT_IF), "is a file"),
+        Wrong(("--scheduler-config", SHIPPED, "--directory", "/proc/x"), "cannot be written"),
     ],
     "certificates": [
         Wrong(("--directory", WHAT_IF), "is a file"),

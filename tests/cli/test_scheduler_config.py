@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 import yaml
@@ -198,3 +199,23 @@ def test_the_clusters_own_scheduler_is_told_where_we_are_and_over_tls_alone(
 
     assert ran.exit_code == 2
     assert told in ran.output
+
+
+def test_the_secret_of_the_hooks_is_the_password_of_both_urls(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("0123456789abcdef\n")
+    entries = printed(f"--hook-secret-file={file}")["extenders"]
+
+    url = "http://hooks:0123456789abcdef@127.0.0.1:8888"
+    assert [each["urlPrefix"] for each in entries] == [url, url]
+
+
+def test_a_secret_never_goes_over_a_network_that_can_be_read(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("0123456789abcdef\n")
+    words = ["scheduler-config", f"--hook-secret-file={file}", "--url=http://10.0.0.9:8888"]
+    result = CliRunner().invoke(main, words)
+
+    assert result.exit_code == 2
+    assert "everybody could read the secret" in result.stderr
+    assert "0123456789abcdef" not in result.output

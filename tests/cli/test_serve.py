@@ -62,6 +62,16 @@ def test_every_scheduler_name_that_is_given_counts(
     assert Settings(**given).scheduler_name == ("one", "two")
 
 
+def test_a_secret_that_cannot_be_used_is_refused_unquoted(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("hush hush hush hush")
+
+    told = refusal(f"--kubeconfig={write_kubeconfig(tmp_path, 9)}", f"--hook-secret-file={file}")
+
+    assert f"--hook-secret-file {file} holds no secret that can be used" in told
+    assert "hush" not in told
+
+
 @pytest.mark.parametrize("prefix", ["", "ops-"])
 def test_certificates_that_cannot_be_used_are_refused(tmp_path: Path, prefix: str) -> None:
     wallet = Wallet(tmp_path)

@@ -19,6 +19,7 @@ import json
 import re
 import shutil
 import ssl
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -166,8 +167,18 @@ class AppliedPod:
                 self._write_secret(volume["secret"], folder)
             self._mounted[volume["name"]] = folder
 
+    def prepare(self) -> None:
+        """Run every init container to its end."""
+        for applied in self._spec.get("initContainers", ()):
+            command, environment = self._process(applied)
+            ran = subprocess.run(
+                command, env=environment, capture_output=True, text=True, timeout=120
+            )
+            assert ran.returncode == 0, f"{applied['name']} of {self.name}: {ran.stderr}"
+
     def start(self) -> None:
         """Start every container and wait until it has started."""
+        self.prepare()
         self.containers = [self._container(applied) for applied in self._spec["containers"]]
         # The plane shows their logs when a test fails, and ends them if one does not start.
         self._plane.programs.extend(self.containers)
@@ -214,19 +225,25 @@ class AppliedPod:
             (folder / file).write_bytes(base64.b64decode(content))
             (folder / file).chmod(volume["defaultMode"])
 
-    def _container(self, applied: Object) -> Container:
+    def _process(self, applied: Object) -> tuple[list[str | Path], dict[str, str]]:
+        """What a container runs here, and its variables."""
         program, *arguments = applied.get("command") or entrypoint()
         arguments += applied.get("args", [])
         known = {"gang-extender": self._extender, "kube-scheduler": self._scheduler}
         path, left_to_default, environment = known[program](applied)
         here = [self._here(word, applied) for word in arguments]
         as_container: list[str | Path] = [sys.executable, "-IS", OWN_HOSTNAME, self.name]
+        command = [*as_container, path, *here, *left_to_default]
+        return command, {**environment, **self._variables(applied)}
+
+    def _container(self, applied: Object) -> Container:
+        command, environment = self._process(applied)
         return Container(
             self.name,
             applied,
             self._plane.logs,
-            command=[*as_container, path, *here, *left_to_default],
-            environment={**environment, **self._variables(applied)},
+            command=command,
+            environment=environment,
             ports=self.ports,
         )
 
@@ -255,7 +272,9 @@ class AppliedPod:
         environment = {"PYTHONPATH": str(REPOSITORY)}
         if any(mount["mountPath"] == CREDENTIALS for mount in applied["volumeMounts"]):
             environment["KUBECONFIG"] = str(self._kubeconfig)
-        if not any(word.startswith("--listen") for word in applied["args"]):
+        if "serve" in applied["args"] and not any(
+            word.startswith("--listen") for word in applied["args"]
+        ):
             environment["GANG_EXTENDER_LISTEN"] = self.ports.moved(HOOKS)
         return Path(sys.executable).with_name("gang-extender"), [], environment
 

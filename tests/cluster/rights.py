@@ -78,7 +78,10 @@ def of_overlay(name: str) -> tuple[Right, ...]:
 
 
 EVERYWHERE = granted(MANIFESTS / "base" / "rbac.yaml")
-AMONG_OUR_PODS = granted(MANIFESTS / "base" / "leader-rbac.yaml")
+#: Only where a CRD has no status subresource.
+WHOLE_PODGROUPS = granted(MANIFESTS / "volcano-crds" / "rbac.yaml")
+#: What wakes pods, and labels the leader's.
+POD_STATUS = tuple(right for right in EVERYWHERE if right.resource == "pods/status")
 BESIDE_A_SCHEDULER = of_overlay("second-scheduler")
 BEHIND_A_SERVICE = of_overlay("default-scheduler")
 

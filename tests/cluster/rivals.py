@@ -296,12 +296,5 @@ def _rights(name: str, verbs: list[str], extenders: Sequence[str] = ()) -> list[
             "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "gang-extender"},
             "subjects": subjects,
         }
-        among_our_pods = {
-            "apiVersion": f"{group}/v1",
-            "kind": "RoleBinding",
-            "metadata": {"name": f"{name}-leader", "namespace": EXTENDER_NAMESPACE},
-            "roleRef": {"apiGroup": group, "kind": "Role", "name": "gang-extender-leader"},
-            "subjects": subjects,
-        }
-        made += [everywhere, among_our_pods]
+        made += [everywhere]
     return made

@@ -114,6 +114,16 @@ def test_the_chart_makes_what_the_overlay_makes(deployment: str) -> None:
         assert thing == overlay[name], name
 
 
+def test_with_volcanos_crds_it_grants_what_their_manifests_grant() -> None:
+    command = [ensure("kubectl")["kubectl"], "kustomize", MANIFESTS / "volcano-crds"]
+    made = subprocess.run(command, capture_output=True, text=True, check=True)
+    usual, more = (compared(objects_of(template({"volcanoCrds": each}))) for each in (False, True))
+
+    assert {name: more[name] for name in more.keys() - usual.keys()} == compared(
+        objects_of(made.stdout)
+    )
+
+
 def test_by_default_it_makes_the_second_scheduler_in_a_namespace_that_is_there() -> None:
     made = {place(thing) for thing in objects_of(template())}
     overlay = compared(kustomized("second-scheduler")).keys()

@@ -94,15 +94,27 @@ def test_every_container_is_locked_up_beyond_the_standard(pod: Object) -> None:
     assert spec["securityContext"]["runAsUser"] == 10001
     assert spec["enableServiceLinks"] is False
     assert spec["priorityClassName"] == "system-cluster-critical"
-    for container in spec["containers"]:
+    for container in (*spec["containers"], *spec.get("initContainers", ())):
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         }
         writable = [m for m in container["volumeMounts"] if not m.get("readOnly")]
-        assert {mount["mountPath"] for mount in writable} <= {"/tmp"}  # noqa: S108
+        pair = {"/run/gang-pair"} if container["name"] == "pair" else set()
+        assert {mount["mountPath"] for mount in writable} <= {"/tmp", *pair}  # noqa: S108
         assert {"cpu", "memory"} <= set(container["resources"]["requests"])
+
+
+def test_the_secret_of_a_pair_is_kept_in_memory(pod: Object) -> None:
+    volumes = {each["name"]: each for each in pod["spec"]["volumes"]}
+    containers = (*pod["spec"]["containers"], *pod["spec"].get("initContainers", ()))
+    mounts = [mount for each in containers for mount in each["volumeMounts"]]
+    pairs = [mount["name"] for mount in mounts if mount["mountPath"] == "/run/gang-pair"]
+
+    assert len(pairs) in (0, 3)
+    for name in pairs:
+        assert volumes[name]["emptyDir"]["medium"] == "Memory"
 
 
 def test_a_secret_is_read_by_our_group_alone(pod: Object) -> None:

@@ -51,7 +51,9 @@ def test_there_are_two_overlays() -> None:
     assert [path.name for path in OVERLAYS] == ["default-scheduler", "second-scheduler"]
 
 
-@pytest.mark.parametrize("path", OVERLAYS, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [*OVERLAYS, MANIFESTS / "volcano-crds"], ids=lambda path: path.name
+)
 def test_an_overlay_is_accepted_whole_by_strict_validation(plane: ControlPlane, path: Path) -> None:
     said = plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-k", path)
 
@@ -183,6 +185,8 @@ def test_the_extender_may_not_do_what_its_role_does_not_grant(
     ("verb", "resource"),
     [
         ("delete", "pods"),
+        ("patch", "pods"),
+        ("patch", "podgroups.scheduling.volcano.sh"),
         ("create", "podgroups.scheduling.volcano.sh"),
         ("delete", "podgroups.scheduling.volcano.sh"),
         ("create", "queues.scheduling.volcano.sh"),

@@ -39,10 +39,11 @@ from .missed import (
 )
 from .replicas import Replica
 from .rights import (
-    AMONG_OUR_PODS,
     BEHIND_A_SERVICE,
     BESIDE_A_SCHEDULER,
     EVERYWHERE,
+    POD_STATUS,
+    WHOLE_PODGROUPS,
     Account,
     Record,
     Right,
@@ -53,11 +54,14 @@ from .users import EXTENDER_NAMESPACE
 from .waiting import wait_for
 
 FOLLOWED = [right for right in EVERYWHERE if right.verb in ("list", "watch")]
-ACTED = [right for right in EVERYWHERE if right not in FOLLOWED]
+#: With those for CRDs of others, which are installed here.
+ALL = (*EVERYWHERE, *WHOLE_PODGROUPS)
+ACTED = [right for right in ALL if right not in FOLLOWED]
 DELETE_PODS = Right("", "pods", "delete")
 #: Nobody needs these; the test of the test.
 PLANTED = [
     Right("", "nodes", "get"),
+    Right("", "pods", "patch"),
     DELETE_PODS,
     Right("apiextensions.k8s.io", "customresourcedefinitions", "list"),
 ]
@@ -97,7 +101,7 @@ def lab(
 
 @pytest.fixture(scope="module")
 def world(lab: ControlPlane) -> Iterator[World]:
-    account = Account(lab, "acting", (*EVERYWHERE, *PLANTED))
+    account = Account(lab, "acting", (*ALL, *PLANTED))
     extender = Extender("acting-extender", lab.logs, kubeconfig=account.kubeconfig)
     lab.programs.append(extender)
     with extender, lab.scheduler(lab.scheduler_config(extender)):
@@ -133,7 +137,7 @@ def test_with_all_rights_every_story_has_its_effect_and_nothing_is_refused(world
 
     assert record.refused() == set()
     whole = Record(world.plane, world.account.user, from_the_start=True)
-    assert whole.asked() == set(EVERYWHERE)
+    assert whole.asked() == set(ALL)
 
 
 @pytest.mark.parametrize("right", ACTED, ids=str)
@@ -197,7 +201,7 @@ def test_doctor_names_the_right_and_the_mend(world: World) -> None:
 @pytest.fixture(scope="module")
 def leader(lab: ControlPlane) -> Iterator[tuple[Account, Replica]]:
     """One that stands for a lease of its own, as behind a Service, and may write nothing else."""
-    account = Account(lab, "leading", (*FOLLOWED, *AMONG_OUR_PODS, *BEHIND_A_SERVICE))
+    account = Account(lab, "leading", (*FOLLOWED, *POD_STATUS, *BEHIND_A_SERVICE))
     times = ("--lease-duration-s=6", "--lease-renew-s=4", "--lease-retry-s=1")
     lab.api.create(the_leaders_pod())
     of_its_pod = (f"--pod-name={THE_LEADER}", f"--pod-namespace={EXTENDER_NAMESPACE}")
@@ -230,8 +234,8 @@ def test_without_a_right_on_its_lease_nobody_leads_behind_a_service(
     assert is_missed(world, account, right, story)
 
 
-@pytest.mark.parametrize("right", AMONG_OUR_PODS, ids=str)
-def test_without_a_right_on_our_own_pods_no_label_shows_the_leader(
+@pytest.mark.parametrize("right", POD_STATUS, ids=str)
+def test_without_a_right_on_the_status_of_pods_no_label_shows_the_leader(
     world: World, leader: tuple[Account, Replica], right: Right
 ) -> None:
     account, process = leader
@@ -269,6 +273,29 @@ def test_our_roles_alone_let_nobody_delete_pods(lab: ControlPlane) -> None:
     wait_for(lambda: all(may(lab, US, right) for right in ours), LONG_S, "all of it is granted")
 
     assert not may(lab, US, DELETE_PODS)
+
+
+@pytest.mark.parametrize("namespace", ["", EXTENDER_NAMESPACE, TEAM])
+def test_our_roles_alone_let_nobody_change_what_a_pod_runs(
+    lab: ControlPlane, namespace: str
+) -> None:
+    wait_for(lambda: all(may(lab, US, right) for right in EVERYWHERE), LONG_S, "it is granted")
+
+    for verb in ("patch", "update"):
+        assert not may(lab, US, Right("", "pods", verb, namespace))
+
+
+def test_by_the_status_of_a_pod_its_image_cannot_be_changed_but_its_labels_can(
+    lab: ControlPlane,
+) -> None:
+    lab.api.create(objects.pod("by-status", TEAM, gang=None))
+    image = {"name": "main", "image": "evil"}
+    both = {"metadata": {"labels": {"by": "status"}}, "spec": {"containers": [image]}}
+    lab.api.patch("pods", "by-status", both, TEAM, subresource="status")
+
+    pod = lab.api.get("pods", "by-status", TEAM)
+    assert pod["metadata"]["labels"]["by"] == "status"
+    assert "evil" not in str(pod["spec"])
 
 
 def test_beside_a_scheduler_the_account_may_delete_pods_by_the_schedulers_role(

@@ -11,7 +11,7 @@ from . import objects, telling
 from .api import Api, Object
 from .components import http_json
 from .conftest import GangScheduler, Pool
-from .control_plane import ControlPlane
+from .control_plane import MANIFESTS, ControlPlane
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]
@@ -163,6 +163,7 @@ def test_a_pod_group_without_a_status_subresource_is_written_as_a_whole(
     removal = json.dumps([{"op": "remove", "path": "/spec/versions/0/subresources"}])
     crd = "podgroups.scheduling.volcano.sh"
     plane.kubectl("patch", "crd", crd, "--type=json", f"--patch={removal}")
+    plane.kubectl("apply", "-k", MANIFESTS / "volcano-crds")
     plane.api.create(objects.namespace("team"), objects.node("n0"))
     plane.wait_until_nodes_are_ready(["n0"])
     with (

@@ -71,6 +71,29 @@ def test_all_that_the_overlay_applies_is_seen_and_nothing_is_wrong_with_it() -> 
     ]
 
 
+def test_a_configuration_that_kube_scheduler_reads_itself_is_seen_too() -> None:
+    cluster = paper_cluster()
+    pod = deployment(cluster)["spec"]["template"]["spec"]
+    (pairing,) = pod.pop("initContainers")
+    scheduler = containers(cluster)["kube-scheduler"]
+    path = "/etc/gang-scheduler/scheduler-config.yaml"
+    scheduler["command"] = ["kube-scheduler", f"--config={path}"]
+    scheduler["volumeMounts"] = pairing["volumeMounts"]
+    seen = cluster.seen()
+
+    assert seen.unseen == ()
+    assert [told.where.partition(" ")[0] for told in seen.configurations] == [path]
+
+
+def test_what_cannot_be_read_is_said_without_the_secret_in_it(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("kind: x\nurlPrefix: http://hooks:hush-hush@127.0.0.1:8888: 1\n")
+
+    with pytest.raises(BadInput, match="is not YAML") as refusal:
+        files.configuration(file)
+    assert "hush" not in str(refusal.value)
+
+
 def test_nothing_is_written() -> None:
     cluster = paper_cluster()
     cluster.seen()
@@ -195,7 +218,7 @@ def test_a_secret_that_is_not_there_is_said(behind: tuple[PaperCluster, Document
         (REVIEWS, "the rights of system:serviceaccount:gang-system:gang-extender"),
         (
             f"{HOME}/configmaps/gang-scheduler-config",
-            "/etc/gang-scheduler/scheduler-config.yaml of kube-scheduler in gang-system",
+            "/etc/gang-scheduler/scheduler-config.yaml of pair in gang-system",
         ),
     ],
 )

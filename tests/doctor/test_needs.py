@@ -7,10 +7,10 @@ import pytest
 from extender.doctor import needs
 from extender.doctor.needs import NeededRight
 from tests.cluster.rights import (
-    AMONG_OUR_PODS,
     BEHIND_A_SERVICE,
     BESIDE_A_SCHEDULER,
     EVERYWHERE,
+    WHOLE_PODGROUPS,
     Right,
 )
 
@@ -31,11 +31,11 @@ def as_needed(right: Right) -> list[NeededRight]:
     ("granted", "needed"),
     [
         (EVERYWHERE, needs.EVERYWHERE),
-        (AMONG_OUR_PODS, needs.among_our_pods(HOME)),
+        (WHOLE_PODGROUPS, needs.WHOLE_PODGROUPS),
         (BEHIND_A_SERVICE, needs.of_own_lease(HOME)),
         (BESIDE_A_SCHEDULER, needs.of_schedulers_lease(HOME, "gang-scheduler")),
     ],
-    ids=["everywhere", "among our pods", "own lease", "lease of the scheduler"],
+    ids=["everywhere", "whole podgroups", "own lease", "lease of the scheduler"],
 )
 def test_what_is_needed_is_what_is_granted(
     granted: tuple[Right, ...], needed: tuple[NeededRight, ...]

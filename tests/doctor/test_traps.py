@@ -111,6 +111,24 @@ def test_https_by_enable_https_alone_is_still_plain_http() -> None:
     assert names(configured(change)) == ["PlainHttp", "PlainHttp"]
 
 
+def test_the_secret_in_an_address_is_told_to_nobody() -> None:
+    def change(told: dict[str, list[dict[str, object]]]) -> None:
+        for each in told["extenders"]:
+            each.update(urlPrefix="http://hooks:hush-hush@10.0.0.7:8888")
+
+    caught = [*catch(configured(change))]
+    assert "http://10.0.0.7:8888" in str(caught)
+    assert "hush" not in str(caught)
+
+
+def test_an_address_with_a_secret_is_on_loopback_where_its_host_is() -> None:
+    def change(told: dict[str, list[dict[str, object]]]) -> None:
+        for each in told["extenders"]:
+            each.update(urlPrefix="http://hooks:hush-hush@127.0.0.1:8888")
+
+    assert names(configured(change)) == []
+
+
 def test_a_ca_that_need_not_be_right_is_none() -> None:
     assert set(names(secured(insecure=True))) == {"NoAuthority"}
     assert names(secured()) == []

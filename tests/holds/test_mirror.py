@@ -79,6 +79,7 @@ class Scene:
         self.cluster.inflight.reserve(
             holder, GANG, "n-1", self.clock.monotonic(), stage=Stage.PASSED
         )
+        self.ledger.answers.passed(holder, MEMBER)
 
     def stage(self, uid: str) -> Stage | None:
         reservation = self.cluster.inflight.of(PodUid(uid))
@@ -267,6 +268,7 @@ def test_a_pod_that_filter_saw_and_the_watch_saw_go_is_gone(scene):
     ],
 )
 def test_what_keeps_the_cluster_alive_waits_for_no_gang(scene, facts):
+    scene.ledger.answers.passed(pod("vital", **facts), MEMBER)
     scene.show(pod("vital", **facts))
     waiting = Call(scene.barrier, "vital")
 
@@ -295,7 +297,8 @@ def test_a_member_our_watch_has_not_shown_yet_is_held_and_bound_like_any_other()
     late = pod("p-2")
     for each in (pod("p-1"), late):
         scene.cluster.inflight.reserve(each, GANG, "n-1", 0.0)
-    scene.ledger.answers.passed(late, MEMBER)
+        scene.ledger.answers.passed(each, MEMBER)
+    scene.show(pod("p-1"))  # and the watch shows one of them again
     waiting = [Call(scene.barrier, uid) for uid in ("p-1", "p-2")]
 
     scene.reader.confirm()

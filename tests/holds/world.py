@@ -56,6 +56,8 @@ class World:
         self.nodes: dict[str, Node] = {}
         #: Pods with room in flight: uid -> (stage, node).
         self.flight: dict[PodUid, tuple[str, str]] = {}
+        #: Pods that never passed filter.
+        self.never_passed: set[PodUid] = set()
         #: Binds whose room was promised to others meanwhile.
         self.promised_away: set[tuple[PodUid, str]] = set()
         self.backoffs: list[tuple[GangKey, float]] = []
@@ -146,6 +148,9 @@ class World:
 
     def reserved_node(self, uid: PodUid) -> str | None:
         return self.flight[uid][1] if uid in self.flight else None
+
+    def has_passed(self, uid: PodUid) -> bool:
+        return uid not in self.never_passed
 
     def may_bind(self, uid: PodUid, node: str) -> bool:
         return (uid, node) not in self.promised_away

@@ -64,6 +64,8 @@ class LoopbackServer:
     def __init__(self) -> None:
         self.pods: dict[str, StoredPod] = {}
         self.objects: dict[str, object] = {}
+        #: What a question for a node by its name finds.
+        self.nodes: list[str] = []
         self.requests: list[Request] = []
         self.script: deque[int | str] = deque()
         #: The message of every scripted status.
@@ -139,6 +141,8 @@ class LoopbackServer:
         if request.path in self.objects:
             return 200, self.objects[request.path]
         parts = request.path.split("/")
+        if request.path.startswith("/api/v1/nodes?fieldSelector="):
+            return 200, {"items": [{} for name in self.nodes if f"%3D{name}&" in request.path]}
         if "pods" not in parts:
             return 404, {"message": "not found"}
         pod = self.pods.get(f"{parts[4]}/{parts[6]}")

@@ -22,6 +22,7 @@ EXITS = {
     "doctor": "1 a trap is set; 2 bad input, or not everything could be looked at",
     "scheduler-config": _FAILS,
     "certificates": _FAILS,
+    "pair": _FAILS,
     "completion": _FAILS,
 }
 #: Which document `-o json` and `-o yaml` print.

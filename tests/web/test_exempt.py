@@ -73,6 +73,7 @@ def node_of(world: World, pod: Any) -> str:
 def test_a_standby_passes_kube_schedulers_own_decision_on(
     standby: World, about: dict[str, str]
 ) -> None:
+    standby.node("node-0")
     pod = standby.cluster.create(a_pod("agent", **about))
 
     _, answer = call(standby, "filter", {"Pod": pod, "NodeNames": NODES})
@@ -98,6 +99,8 @@ def test_whoever_leads_binds_them_at_once(world: World, about: dict[str, str]) -
     world.node("node-0")
     pod = world.cluster.create(a_pod("agent", **about))
 
+    if about.get("scheduler") == "another":  # nobody else's pods are bound unasked
+        call(world, "filter", {"Pod": pod, "NodeNames": ["node-0"]})
     _, answer = call(world, "bind", bind_call(pod))
     assert answer == {"Error": ""}
 
@@ -135,13 +138,18 @@ def test_a_pod_a_standby_has_never_seen_is_looked_up_and_refused_in_our_words_un
     assert [each.whose for each in binder.orders] == [Whose.UNKNOWN]
 
 
-def test_in_an_exempt_namespace_nobody_needs_to_have_been_seen(standby: World) -> None:
-    binder = Stranger(standby)
-    unseen = {"PodName": "p", "PodNamespace": EXEMPT, "PodUID": "u", "Node": "n"}
+@pytest.mark.parametrize("namespace", [EXEMPT, "kube-system"])
+@pytest.mark.parametrize("where", ["standby", "world"])
+def test_that_a_namespace_is_exempt_makes_nobody_ours_who_was_never_seen(
+    request: pytest.FixtureRequest, where: str, namespace: str
+) -> None:
+    asked = request.getfixturevalue(where)
+    binder = Stranger(asked)
+    unseen = {"PodName": "p", "PodNamespace": namespace, "PodUID": "u", "Node": "n"}
 
-    call(standby, "bind", unseen)
+    call(asked, "bind", unseen)
 
-    assert [each.whose for each in binder.orders] == [Whose.SCHEDULERS]
+    assert [each.whose for each in binder.orders] == [Whose.UNKNOWN]
 
 
 @pytest.fixture
@@ -165,6 +173,7 @@ def unplanned(leases: LeaseDouble) -> Iterator[World]:
 def test_without_a_plan_they_are_let_through_and_bound(
     unplanned: World, about: dict[str, str]
 ) -> None:
+    unplanned.node("node-0")
     pod = unplanned.cluster.create(a_pod("agent", **about))
 
     _, answer = call(unplanned, "filter", {"Pod": pod, "NodeNames": NODES})

@@ -12,6 +12,7 @@ import yaml
 from extender.doctor import entries
 from extender.doctor.seen import CallerFiles, Document, SchedulerConfig
 from extender.errors import BadInput
+from extender.tls.secret import masked
 
 #: Told what cannot be seen, and why.
 Miss = Callable[[str, str], None]
@@ -29,7 +30,8 @@ def configuration(path: Path) -> Document:
         document = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:
         why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise BadInput(f"--scheduler-config {path} is not YAML: {' '.join(why.split())}") from error
+        why = masked(" ".join(why.split()))
+        raise BadInput(f"--scheduler-config {path} is not YAML: {why}") from error
     return entries.check(document, f"--scheduler-config {path}")
 
 

@@ -24,6 +24,7 @@ from extender.doctor.seen import (
     ServiceSeen,
 )
 from extender.errors import BadInput
+from extender.tls.secret import masked
 
 OURS = {"labelSelector": "app.kubernetes.io/name=gang-extender"}
 
@@ -139,16 +140,16 @@ def configurations(eyes: Eyes, found: list[Found]) -> Iterator[SchedulerConfig]:
         if each.scheduler is None:
             continue
         home = each.installed.namespace
-        path = flag_of(each.scheduler, "--config")
+        reader, path = _as_written(each.pod, each.scheduler)
         where = f"{path} of kube-scheduler in {each.installed.where}"
         if not path:
             eyes.miss(f"the configuration of kube-scheduler in {each.installed.where}",
                       "it is started without --config")  # fmt: skip
-        elif (text := mounted(eyes, each.pod, each.scheduler, path, home)) is not None:
+        elif (text := mounted(eyes, each.pod, reader, path, home)) is not None:
             try:
                 document = entries.check(yaml.safe_load(text), where)
             except (BadInput, yaml.YAMLError, RecursionError) as error:
-                eyes.miss(where, " ".join(str(error).split()))
+                eyes.miss(where, masked(" ".join(str(error).split())))
                 continue
             settings = each.installed.settings
             yield (
@@ -156,6 +157,19 @@ def configurations(eyes: Eyes, found: list[Found]) -> Iterator[SchedulerConfig]:
                 if settings
                 else SchedulerConfig(where=where, document=document, is_assumed=True)
             )
+
+
+def _as_written(pod: Document, scheduler: Document) -> tuple[Document, str]:
+    """Give whose file the configuration of *scheduler* is, and its path, before a secret is in it.
+
+    What `pair` has written lies in the memory of the pod, where nobody else can see it.
+    """
+    path = flag_of(scheduler, "--config")
+    for each in pod.get("initContainers") or ():
+        folder = flag_of(each, "--directory").rstrip("/")
+        if "pair" in words_of(each) and folder and path.startswith(f"{folder}/"):
+            return each, flag_of(each, "--scheduler-config")
+    return scheduler, path
 
 
 def flag_of(container: Document, flag: str) -> str:

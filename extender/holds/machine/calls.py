@@ -29,6 +29,10 @@ from extender.holds.machine.table import Table
 from extender.model.pod import PodUid
 from extender.ports import BindOutcome, BindResult, Whose
 
+#: Who is elsewhere has its room there. Who never passed was not sent by kube-scheduler: nobody may
+#: end the ticket of a gang by a call.
+_KEEP_ROOM = frozenset({Cause.POD_ELSEWHERE, Cause.NEVER_PASSED})
+
 
 class Calls:
     """The life of single calls; gangs are the business of `gathering` and `forward`."""
@@ -81,6 +85,8 @@ class Calls:
         bound_to = self._table.recent.node_of(order.uid, now)
         if bound_to is not None:
             return Present() if bound_to == order.node else Refuse(Cause.POD_ELSEWHERE)
+        if not self._facts.has_passed(order.uid):
+            return Refuse(Cause.NEVER_PASSED, self._facts.gang_of(order.uid))
         if hold is None and len(self._table.holds) >= self._table.max_holds:
             return Refuse(Cause.TABLE_FULL)
         if isinstance(verdict, Wait):
@@ -109,7 +115,7 @@ class Calls:
     ) -> Iterator[Instruction]:
         if isinstance(verdict, Refuse):
             yield Answer(waiter.id, verdict.cause.text(verdict.gang), verdict.cause, 0.0)
-            if verdict.cause is not Cause.POD_ELSEWHERE:
+            if verdict.cause not in _KEEP_ROOM:
                 yield Free(event.order.uid)
         elif isinstance(verdict, Present):
             yield Answer(waiter.id, "", Cause.BOUND, 0.0)

@@ -38,6 +38,7 @@ class Cause(Enum):
     SUPERSEDED = "a newer bind call for the same pod took its place"
     BACKING_OFF = "the gang did not assemble in time and is tried again later"
     NO_TICKET = "the gang holds no ticket for this pod; it must pass filter again"
+    NEVER_PASSED = "the pod has not passed filter here; it must pass first"
     ROOM_PROMISED = "the room on the chosen node, or in the queue, is promised to others"
     TABLE_FULL = "too many binds are held already; raise max-holds"
     SHUT_DOWN = "the extender is shutting down"

@@ -142,6 +142,9 @@ class Facts(Protocol):
     def reserved_node(self, uid: PodUid) -> str | None:
         """Give the node on which room is kept for this pod, None without any."""
 
+    def has_passed(self, uid: PodUid) -> bool:
+        """Ask whether filter let a pod pass; also True where only kube-scheduler can tell."""
+
     def may_bind(self, uid: PodUid, node: str) -> bool:
         """Ask whether a pod that waits for nobody finds its room there, promised to nobody else."""
 

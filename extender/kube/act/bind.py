@@ -2,7 +2,8 @@
 
 A binding is safe to repeat: its uid is a precondition, and a pod that has a node refuses
 another. So whenever an answer is missing or unclear, the pod itself is read, and it alone
-decides. The API server copies a binding's annotations to its pod in the same step as the node: so
+decides. It would also take a node that does not exist, for ever: one that we do not know is asked
+for first. The API server copies a binding's annotations to its pod in the same step as the node: so
 the pod says for ever in which queue it was started.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +26,7 @@ from extender.kube.api.rights import missing_right
 from extender.kube.decode import pods
 from extender.kube.decode.membership import STARTED_IN
 from extender.kube.decode.raw import RawPod
-from extender.logs import event
+from extender.logs import Seldom, event
 from extender.model.pod import PodUid
 from extender.ports import BindOrder, BindOutcome, BindResult, Mandate, OpenMandate, Settle, Whose
 from extender.timing.pause import Pause
@@ -43,11 +45,26 @@ UNKNOWN = BindOutcome(
     BindResult.UNKNOWN, "the API server does not tell whether it took the binding"
 )
 OUT_OF_TERM = BindOutcome(BindResult.FAILED, "this extender does not lead any more")
-NOT_EXEMPT = BindOutcome(BindResult.FAILED, "this extender may not decide about the pod now")
+NOT_EXEMPT = BindOutcome(
+    BindResult.FAILED, "the pod is not exempt, or another scheduler's, and has not passed filter"
+)
+NO_NODE = BindOutcome(BindResult.FAILED, "the chosen node does not exist")
 
 _PAUSE = Pause(0.05, 1.0)
 
+#: What a node can be called.
+_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
 _encode = msgspec.json.Encoder().encode
+
+
+class _Nodes(msgspec.Struct):
+    """A list of nodes, of which only the length counts."""
+
+    items: list[msgspec.Raw] | None = None
+
+
+_read_nodes = msgspec.json.Decoder(_Nodes).decode
 
 
 @dataclass(slots=True)
@@ -102,18 +119,22 @@ class PipelinedBinder:
         chance: Callable[[], float] = random.random,
         started_in: Callable[[PodUid], str] = lambda uid: "",
         mandate: Mandate | None = None,
-        asks_nobody: Callable[[RawPod], bool] = lambda pod: False,
+        is_exempt: Callable[[RawPod], bool] = lambda pod: False,
+        knows_node: Callable[[str], bool] = lambda name: True,
     ) -> None:
         """*started_in* names the queue of a pod that is bound; empty when it is in none.
 
-        *asks_nobody* says of a pod whether its node is kube-scheduler's decision alone.
+        *is_exempt* says of a pod that nobody has seen whether it is ours and waits for nobody;
+        *knows_node* whether the watch has shown a node.
         """
-        self._asks_nobody = asks_nobody
+        self._is_exempt = is_exempt
+        self._knows_node = knows_node
         self._mandate = mandate or OpenMandate()
         self._pipeline = pipeline
         self._started_in = started_in
         self._budget_s = budget_s
         self._chance = chance
+        self._seldom = Seldom(log)
 
     def bind(self, orders: Sequence[BindOrder], settle: Settle) -> None:
         """Send *orders* back to back; each is settled on the loop."""
@@ -127,12 +148,16 @@ class PipelinedBinder:
         batch = _Batch(len(errands), alarm)
         for errand in errands:
             errand.batch = batch
-        unknown = [errand for errand in errands if errand.order.whose is Whose.UNKNOWN]
-        for errand in unknown:
-            self._look(errand)
-        if len(unknown) < len(errands):
-            known = [errand for errand in errands if errand.order.whose is not Whose.UNKNOWN]
-            self._pipeline.send([self._binding(errand) for errand in known])
+        ready: list[_Errand] = []
+        for errand in errands:
+            if errand.order.whose is Whose.UNKNOWN:
+                self._look(errand)
+            elif not self._knows_node(errand.order.node):
+                self._seek_node(errand)
+            else:
+                ready.append(errand)
+        if ready:
+            self._pipeline.send([self._binding(errand) for errand in ready])
 
     def _binding(self, errand: _Errand) -> Exchange:
         order = errand.order
@@ -202,12 +227,39 @@ class PipelinedBinder:
             self._again(errand, reply, self._look)
         elif (outcome := _shown(errand.order, found := pods.pod(reply.body))) is not None:
             errand.finish(outcome)
-        elif errand.order.whose is Whose.UNKNOWN and not self._asks_nobody(found):
+        elif errand.order.whose is Whose.UNKNOWN and not self._is_exempt(found):
             errand.finish(NOT_EXEMPT)
+        elif errand.is_new and not self._knows_node(errand.order.node):
+            self._seek_node(errand)
         elif errand.is_new:
             self._repeat(errand)
         else:
             self._again(errand, reply, self._repeat)
+
+    def _seek_node(self, errand: _Errand) -> None:
+        """Ask for a node that the watch has not shown: kube-scheduler may have seen it first."""
+        name = errand.order.node
+        if not _NODE_NAME.fullmatch(name):
+            self._refuse_node(errand)
+            return
+        errand.asking = True
+        path = f"/api/v1/nodes?fieldSelector=metadata.name%3D{name}&limit=1"
+        self._pipeline.ask(self._pipeline.frame(b"GET", path), partial(self._sought, errand))
+
+    def _sought(self, errand: _Errand, reply: Reply) -> None:
+        errand.asking = False
+        if reply.status != 200:
+            self._again(errand, reply, self._seek_node)
+        elif not _read_nodes(reply.body).items:
+            self._refuse_node(errand)
+        else:
+            self._repeat(errand)
+
+    def _refuse_node(self, errand: _Errand) -> None:
+        order = errand.order
+        pod, sentence = f"{order.namespace}/{order.name}", "refused to bind to a node that is none"
+        self._seldom.event(logging.WARNING, sentence, pod=pod, node=order.node[:253])
+        errand.finish(NO_NODE)
 
     def _again(self, errand: _Errand, reply: Reply, step: Callable[[_Errand], None]) -> None:
         if reply.status == 401:

@@ -1,5 +1,8 @@
 """The leader's label, on pods of our own namespace.
 
+It is written by the status of the pod, which takes labels and annotations too: who may patch whole
+pods could change what they run.
+
 Several extenders with a lease of their own may share a namespace, so an annotation beside the
 label says whose leader it shows; a label without it was set by hand.
 """
@@ -95,7 +98,7 @@ class ApiSigns:
             metadata["resourceVersion"] = version
         self._access.request(
             "PATCH",
-            pod_path(self._namespace, pod),
+            pod_path(self._namespace, pod, "/status"),
             {"metadata": metadata},
             content_type=MERGE,
             wait_s=self._wait_s,

@@ -21,7 +21,6 @@ CALLS = (
     *((verb, "resourcequotas") for verb in ("list", "watch")),
     *((verb, each) for each in ("podgroups", "queues") for verb in ("list", "watch", "get")),
     ("get", "pods"),
-    ("patch", "pods"),
     ("create", "pods/binding"),
     ("create", "pods/eviction"),
     ("patch", "pods/status"),

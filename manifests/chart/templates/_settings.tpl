@@ -30,6 +30,8 @@
         "--tls-cert-file=/tls/tls.crt"
         "--tls-private-key-file=/tls/tls.key"
         "--client-ca-file=/tls/ca.crt") -}}
+{{- else -}}
+  {{- $arguments = append $arguments "--hook-secret-file=/run/gang-pair/hook-secret" -}}
 {{- end -}}
 {{- $arguments = append $arguments "--ops-listen=0.0.0.0:8889" -}}
 {{- if .Values.tls.operationsSecretName -}}

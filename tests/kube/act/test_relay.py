@@ -30,7 +30,7 @@ def run(story: Story, exempt: str = "uid-w-0", budget_s: float = 10.0) -> None:
                 budget_s=budget_s,
                 chance=lambda: 0.0,
                 mandate=Term(lambda: 0.0),
-                asks_nobody=lambda pod: pod.metadata.uid == exempt,
+                is_exempt=lambda pod: pod.metadata.uid == exempt,
                 started_in=lambda uid: "",
             )
             await story(server, binder)

@@ -62,7 +62,7 @@ def test_it_is_put_on_our_pod_with_the_lease_beside_it() -> None:
     scene.signs.put_on(scene.term.current())
 
     (asked,) = scene.api.asked
-    assert (asked.method, asked.path, asked.content_type) == ("PATCH", f"{PODS}/us", MERGE)
+    assert (asked.method, asked.path, asked.content_type) == ("PATCH", f"{PODS}/us/status", MERGE)
     assert asked.body["metadata"] == {
         "labels": {"gang-extender.io/leader": "true"},
         "annotations": {"gang-extender.io/leads-by": LEASE},
@@ -74,7 +74,7 @@ def test_it_is_taken_off_another_only_as_that_was_seen() -> None:
     scene.signs.take_off(Mark("old", "7"), scene.term.current())
 
     (asked,) = scene.api.asked
-    assert asked.path == f"{PODS}/old"
+    assert asked.path == f"{PODS}/old/status"
     assert asked.body["metadata"] == {
         "labels": {"gang-extender.io/leader": None},
         "annotations": {"gang-extender.io/leads-by": None},

@@ -1,0 +1,117 @@
+"""Whoever never passed filter was not sent by kube-scheduler, and is bound nowhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.holds.machine.cause import Cause
+from extender.holds.machine.messages import Bind, Free, Park
+from extender.model.gang import GangKey, Membership
+from extender.model.pod import PodUid
+from extender.promises.answers import Answers
+
+from .doubles import Call
+from .test_mirror import GANG, MEMBER, STRANGER, Scene, pod
+from .world import a_gang_of
+
+
+def test_a_ticket_of_the_plan_lets_no_member_in_that_never_passed() -> None:
+    desk = a_gang_of(2)
+    desk.world.never_passed.add(PodUid("w-0"))
+
+    instructions = desk.arrives("w-0")
+
+    assert desk.cause_of(1) is Cause.NEVER_PASSED
+    assert not any(isinstance(each, Bind | Park) for each in instructions)
+
+
+def test_nobody_ends_the_ticket_of_a_gang_by_a_call() -> None:
+    desk = a_gang_of(2)
+    desk.world.never_passed.add(PodUid("w-0"))
+
+    assert not any(isinstance(each, Free) for each in desk.arrives("w-0"))
+    desk.world.never_passed.clear()
+    desk.arrives("w-0")
+    assert desk.book.holds == 1
+
+
+def test_a_surplus_member_of_a_running_gang_must_have_passed_too() -> None:
+    desk = a_gang_of(2)
+    for uid in ("w-0", "w-1"):
+        desk.world.add_pod(uid, node="n-1")
+    desk.world.add_pod("w-2")
+    desk.world.never_passed.add(PodUid("w-2"))
+    desk.arrives("w-2")
+
+    assert desk.cause_of(1) is Cause.NEVER_PASSED
+
+
+@pytest.fixture
+def scene() -> Scene:
+    """A gang of two whose tickets the plan issued."""
+    scene = Scene()
+    scene.show_group(min_member=2)
+    for uid in ("w-0", "w-1"):
+        scene.show(pod(uid))
+        scene.cluster.inflight.reserve(pod(uid), GANG, "n-1", scene.clock.monotonic())
+    return scene
+
+
+def test_beside_the_mirror_it_keeps_its_ticket(scene: Scene) -> None:
+    assert Call(scene.barrier, "w-0").result(0) == Cause.NEVER_PASSED.text(GANG)
+    assert scene.cluster.inflight.of(PodUid("w-0")) is not None
+
+
+def test_one_that_passed_comes_in_though_the_watch_showed_it_since(scene: Scene) -> None:
+    scene.ledger.answers.passed(pod("w-0"), MEMBER)
+    scene.show(pod("w-0", nominated="n-1"))
+
+    assert not Call(scene.barrier, "w-0").done()
+
+
+def test_one_that_filter_refused_afterwards_must_pass_again(scene: Scene) -> None:
+    scene.ledger.answers.passed(pod("w-0"), MEMBER)
+    scene.ledger.refused(PodUid("w-0"))
+
+    assert Call(scene.barrier, "w-0").result(0) == Cause.NEVER_PASSED.text(GANG)
+
+
+def test_an_ordinary_pod_must_have_passed_too(scene: Scene) -> None:
+    scene.show(pod("stranger"), STRANGER)
+
+    assert Call(scene.barrier, "stranger").result(0).endswith(Cause.NEVER_PASSED.text())
+    assert not scene.binder.batches
+
+
+def test_a_gang_that_kube_scheduler_assembles_itself_is_not_torn_when_another_leads(
+    scene: Scene,
+) -> None:
+    native = Membership(key=GangKey("team/n-0"), named=False, native=True)
+    scene.show(pod("n-0"), native)
+    Call(scene.barrier, "n-0")
+
+    assert scene.binder.batches == [["n-0"]]
+
+
+def test_what_was_answered_is_forgotten_with_the_pod(scene: Scene) -> None:
+    answers = scene.ledger.answers
+    answers.passed(pod("w-0"), MEMBER)
+    answers.passed(pod("w-1"), MEMBER)
+    answers.seen(PodUid("w-0"), None)
+    answers.seen(PodUid("w-1"), pod("w-1", node="n-1"))
+
+    assert not answers.has_passed(PodUid("w-0"))
+    assert not answers.has_passed(PodUid("w-1"))
+
+
+def test_of_many_that_passed_the_oldest_are_forgotten() -> None:
+    answers = Answers(remembered=1)
+    for number in range(12):
+        answers.passed(pod(f"w-{number}"), MEMBER)
+
+    assert [answers.has_passed(PodUid(f"w-{number}")) for number in (0, 1, 2, 11)] == [
+        False,
+        False,
+        True,
+        True,
+    ]
