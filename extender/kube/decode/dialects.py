@@ -227,7 +227,8 @@ def _idle_fields(raw: RawQueue) -> tuple[str, ...]:
     spec = raw.spec
     idle = {
         "spec.dequeueStrategy": spec.dequeue_strategy not in (None, "", "traverse"),
-        "spec.affinity": spec.affinity,
+        # Our CRD keeps of it what it knows, which may be nothing.
+        "spec.affinity": spec.affinity is not None,
         "spec.extendClusters": spec.extend_clusters,
         "spec.type": spec.type,
     }
