@@ -15,6 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from extender.cache.changes import Delete, Item, Kind, SeenPod, Upsert, key_of
+from extender.kube.decode.bounds import brief
 from extender.kube.decode.shallow import shallow
 from extender.logs import Seldom
 
@@ -167,7 +168,7 @@ class Codec(Generic[Raw]):
         self._seldom.event(logging.WARNING, sentence, kind=kind, object=thing, **facts)
 
     def _make_do(self, meta: OddMeta, error: Exception) -> Item | None:
-        self._tell("an object cannot be read", f"{meta.namespace}/{meta.name}", error=str(error))
+        self._tell("an object cannot be read", f"{meta.namespace}/{meta.name}", error=brief(error))
         return self._stand_in(meta, plain(error)) if meta.name else None
 
 
@@ -189,6 +190,6 @@ def _named(item: Item | None) -> str:
 
 def plain(error: Exception) -> str:
     """Say a decoder's complaint in Kubernetes' words: where, then what."""
-    what, _, where = str(error).partition(" - at ")
+    what, _, where = brief(error).partition(" - at ")
     what = what.replace("`", "").replace("Expected", "expected")
     return f"{where.strip('`').removeprefix('$.')} {what}" if where else what

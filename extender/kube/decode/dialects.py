@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from extender.errors import BadQuantity
+from extender.kube.decode.bounds import brief, short
 from extender.kube.decode.codec import OddMeta
 from extender.kube.decode.membership import NO_GANG
 from extender.kube.decode.raw import Quantities, RawMeta
@@ -147,8 +148,8 @@ def _as_written(raw: RawGroup, dialect: str) -> PodGroup:
         min_by_role=by_role,
         min_resources=min_resources if least else None,
         min_limits=min_limits,
-        queue=spec.queue or "",
-        priority_class=spec.priority_class_name or "",
+        queue=short(spec.queue or ""),
+        priority_class=short(spec.priority_class_name or ""),
         created=meta.created,
         phase=_PHASES.get(raw.status.phase or "", Phase.PENDING),
         is_phaseless=not raw.status.phase,
@@ -212,7 +213,7 @@ def to_queue(raw: RawQueue) -> Queue:
         deserved=deserved,
         priority=spec.priority or 0,
         reclaimable=spec.reclaimable is not False,
-        parent=spec.parent or "",
+        parent=short(spec.parent or ""),
         state=_state(raw.status.state),
         created=meta.created,
         uid=meta.uid,
@@ -283,7 +284,7 @@ def _amounts(quantities: Quantities | None, name: str) -> tuple[Resources, str]:
     try:
         amounts = Resources.parse(quantities)
     except BadQuantity as error:
-        return NOTHING, f"{name} cannot be read: {error}"
+        return NOTHING, f"{name} cannot be read: {brief(error)}"
     if any(amount < 0 for amount in amounts.values()):
         return NOTHING, f"an amount in {name} is negative"
     return amounts, ""

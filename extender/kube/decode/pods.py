@@ -14,6 +14,7 @@ from sys import intern
 import msgspec
 
 from extender.errors import BadQuantity, MalformedCall
+from extender.kube.decode.bounds import brief, short
 from extender.kube.decode.codec import OddMeta
 from extender.kube.decode.membership import membership_of, no_gang
 from extender.kube.decode.raw import Labels, RawMarks, RawPod, RawPodStatus
@@ -111,7 +112,7 @@ def to_pod(
         shape = _shapes.of(raw, ours=ours)
     except BadQuantity as error:
         shape = _UNREADABLE
-        membership = replace(membership, problem=f"pod {meta.name} cannot be read: {error}")
+        membership = replace(membership, problem=f"pod {meta.name} cannot be read: {brief(error)}")
     namespace = intern(meta.namespace or "default")
     is_exempt = namespace in exempt or namespace == SYSTEM_NAMESPACE
     if is_exempt and membership.named and not membership.native:
@@ -123,11 +124,11 @@ def to_pod(
             name=meta.name,
             shape=shape,
             status=_status(raw),
-            node=intern(spec.node_name) if spec.node_name else "",
+            node=intern(short(spec.node_name or "")),
             role=_mark(marks.role, labels, _ROLE),
             priority=spec.priority or 0,
             task_priority=_task_priority(marks),
-            priority_class=intern(spec.priority_class_name) if spec.priority_class_name else "",
+            priority_class=intern(short(spec.priority_class_name or "")),
             created=meta.created,
             leaves_by=meta.leaves_by,
             gated=bool(spec.scheduling_gates),
@@ -136,8 +137,10 @@ def to_pod(
             ours=ours,
             scheduler=intern(scheduler) if ours else "",
             exempt=is_exempt,
-            nominated=intern(status.nominated_node_name) if status.nominated_node_name else "",
-            started_in=intern(marks.started_in) if marks.started_in and spec.node_name else "",
+            nominated=intern(short(status.nominated_node_name or "")),
+            started_in=intern(short(marks.started_in))
+            if marks.started_in and spec.node_name
+            else "",
             labels=_shared(tuple(labels.items())) if labels and ours else NO_LABELS,
             refusal=_refusal(status) if ours and not spec.node_name else "",
             woken_by=_waker(marks.woken) if ours and marks.woken else "",
@@ -168,7 +171,7 @@ def _task_priority(marks: RawMarks) -> int | None:
 
 def _mark(annotation: str | None, labels: Labels | None, key: str) -> str:
     value = annotation or (labels.get(key) if labels else None)
-    return intern(value) if value else ""
+    return intern(short(value)) if value else ""
 
 
 def _is_true(text: str) -> bool:
