@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from extender.errors import BadQuantity
-from extender.kube.decode.bounds import brief, short
+from extender.kube.decode.bounds import MOST_ROLES, brief, excess_of_names, short, some
 from extender.kube.decode.codec import OddMeta
 from extender.kube.decode.membership import NO_GANG
 from extender.kube.decode.raw import Quantities, RawMeta
@@ -131,10 +132,13 @@ def _without_promise(group: PodGroup) -> PodGroup:
 
 def _as_written(raw: RawGroup, dialect: str) -> PodGroup:
     meta, spec = raw.metadata, raw.spec
-    least = _of_nodes(spec.min_resources or {})
-    min_resources, problem = _amounts(least, "minResources")
-    min_limits, _ = _amounts(_of_quotas(spec.min_resources or {}), "minResources")
-    by_role = {role: least for role, least in (spec.min_task_member or {}).items() if least}
+    least, limits = _of_nodes(spec.min_resources or {}), _of_quotas(spec.min_resources or {})
+    excess = _excess(spec, least, limits)
+    min_resources, problem = _amounts(some(least), "minResources")
+    min_limits, _ = _amounts(some(limits), "minResources")
+    roles = islice((spec.min_task_member or {}).items(), MOST_ROLES)
+    by_role = {short(role): least for role, least in roles if least}
+    problem = f"it has {excess}; write fewer" if excess else problem
     if spec.min_member is not None and not 0 <= spec.min_member < 2**31:
         problem = f"minMember is {spec.min_member}; write a number from 0 to 2147483647"
     if any(least < 0 for least in by_role.values()):
@@ -157,7 +161,15 @@ def _as_written(raw: RawGroup, dialect: str) -> PodGroup:
         dialect=dialect,
         problem=problem and f"PodGroup {meta.namespace or 'default'}/{meta.name}: {problem}",
         remark=_remark(spec, meta),
+        excess=excess,
     )
+
+
+def _excess(spec: RawGroupSpec, least: Quantities, limits: Quantities) -> str:
+    if len(spec.min_task_member or ()) > MOST_ROLES:
+        return f"more than {MOST_ROLES} roles in minTaskMember"
+    where = " in minResources"
+    return excess_of_names(least, where) or excess_of_names(limits, where)
 
 
 def _refusal(spec: RawGroupSpec) -> str:
@@ -278,7 +290,9 @@ def _of_quotas(quantities: Quantities) -> Quantities:
     return {name: a for name, a in quantities.items() if name.startswith(("limits.", "count/"))}
 
 
-def _amounts(quantities: Quantities | None, name: str) -> tuple[Resources, str]:
+def _amounts(
+    quantities: Mapping[str, str | int | float] | None, name: str
+) -> tuple[Resources, str]:
     if not quantities:
         return NOTHING, ""
     try:

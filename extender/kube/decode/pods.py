@@ -9,12 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from itertools import islice
 from sys import intern
 
 import msgspec
 
 from extender.errors import BadQuantity, MalformedCall
-from extender.kube.decode.bounds import brief, short
+from extender.kube.decode.bounds import (
+    MOST_LABELS,
+    MOST_RESOURCES,
+    brief,
+    excess_of_names,
+    excess_of_pod,
+    short,
+)
 from extender.kube.decode.codec import OddMeta
 from extender.kube.decode.membership import membership_of, no_gang
 from extender.kube.decode.raw import Labels, RawMarks, RawPod, RawPodStatus
@@ -27,7 +35,10 @@ _ROLE = "volcano.sh/task-spec"
 _PREEMPTABLE = "volcano.sh/preemptable"
 #: Longer texts add nothing to "why was it refused?".
 _REFUSAL_LENGTH = 300
-_REMEMBERED_LABELS = 50_000
+#: Sets of labels that are remembered, each of at most so many and so long.
+_REMEMBERED_LABELS = 10_000
+_SHARED_LABELS = 16
+_SHARED_LENGTH = 1024
 #: A host name and a few random letters.
 _WAKER_LENGTH = 300
 
@@ -107,9 +118,15 @@ def to_pod(
     labels = meta.labels
     scheduler = spec.scheduler_name or "default-scheduler"
     ours = scheduler in schedulers
-    membership = membership_of(raw)
+    waits = ours and not spec.node_name
+    membership, excess = membership_of(raw), excess_of_pod(raw)
     try:
-        shape = _shapes.of(raw, ours=ours)
+        shape = _shapes.cut(raw, waits=waits) if excess else _shapes.of(raw, ours=ours)
+        if not excess and len(shape.requests) > MOST_RESOURCES:
+            excess = excess_of_names(shape.requests, "")
+            shape = _shapes.cut(raw, waits=waits)
+        if excess:
+            membership = _too_large(membership, excess, waits)
     except BadQuantity as error:
         shape = _UNREADABLE
         membership = replace(membership, problem=f"pod {meta.name} cannot be read: {brief(error)}")
@@ -141,7 +158,7 @@ def to_pod(
             started_in=intern(short(marks.started_in))
             if marks.started_in and spec.node_name
             else "",
-            labels=_shared(tuple(labels.items())) if labels and ours else NO_LABELS,
+            labels=_labels(labels) if labels and ours else NO_LABELS,
             refusal=_refusal(status) if ours and not spec.node_name else "",
             woken_by=_waker(marks.woken) if ours and marks.woken else "",
         ),
@@ -190,6 +207,23 @@ def _refusal(status: RawPodStatus) -> str:
 def _waker(woken: str) -> str:
     """Read who woke a pod: after the moment, where it says so (`kube/act/wake`)."""
     return intern(woken.partition(" by ")[2][:_WAKER_LENGTH])
+
+
+@lru_cache(maxsize=16_384)
+def _too_large(said: Membership, excess: str, waits: bool) -> Membership:
+    """Give the membership of all pods of one gang that are too large in the same way.
+
+    Those that wait do not start; those that have a node, or are not ours, are only named.
+    """
+    problem = f"a pod of it has {excess}; write fewer" if waits else said.problem
+    return replace(said, problem=said.problem or problem, excess=excess)
+
+
+def _labels(labels: Labels) -> Mapping[str, str]:
+    """Share the labels of pods alike, where they are as few as those of ordinary pods."""
+    pairs = tuple(islice(labels.items(), MOST_LABELS))
+    is_usual = len(pairs) <= _SHARED_LABELS and sum(map(len, labels.values())) <= _SHARED_LENGTH
+    return _shared(pairs) if is_usual else dict(pairs)
 
 
 @lru_cache(_REMEMBERED_LABELS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from itertools import chain
 
+from extender.kube.decode.bounds import MOST_PORTS, some, words
 from extender.kube.decode.raw import (
     Quantities,
     RawContainer,
@@ -22,9 +23,11 @@ from extender.kube.decode.raw import (
 )
 from extender.kube.decode.requests import requests_of, resize_of
 from extender.model.pod import HostPort, NodeTerm, Requirement, Shape, Toleration
+from extender.model.resources import Resources
 
-#: More different shapes than any cluster has; when they are reached, the memory starts afresh.
-_REMEMBERED = 50_000
+#: More than the different shapes of any cluster say together, in words; when they are reached, the
+#: memory starts afresh. An ordinary shape has ten.
+_REMEMBERED = 500_000
 
 _ANY_ADDRESS = "0.0.0.0"  # noqa: S104 (Kubernetes' word for any address; nothing listens here)
 
@@ -36,6 +39,7 @@ class Shapes:
         self._remembered = remembered
         self._as_written: dict[Hashable, Shape] = {}
         self._canonical: dict[Hashable, Shape] = {}
+        self._words = 0
 
     def of(self, pod: RawPod, *, ours: bool) -> Shape:
         """Give the one shape of pods like *pod*; a foreign pod is only what it takes up.
@@ -46,13 +50,40 @@ class Shapes:
         shape = self._as_written.get(written)
         return shape if shape is not None else self._learn(written, _read(pod, ours))
 
+    def cut(self, pod: RawPod, *, waits: bool) -> Shape:
+        """Give the shape of a pod that is too large: what it takes up, and some of its ports.
+
+        All of what it takes up, unless it *waits*: it will not start.
+        """
+        requests, ports = requests_of(pod), _host_ports(pod)[:MOST_PORTS]
+        shape = Shape(Resources(some(requests)) if waits else requests, host_ports=ports)
+        content = _content(shape)
+        known = self._canonical.get(content)
+        return known if known is not None else self._learn(content, shape)
+
     def _learn(self, written: Hashable, shape: Shape) -> Shape:
-        if len(self._as_written) >= self._remembered:
+        self._words += _words(shape)
+        if self._words >= self._remembered:
             self._as_written.clear()
             self._canonical.clear()
+            self._words = _words(shape)
         shape = self._canonical.setdefault(_content(shape), shape)
         self._as_written[written] = shape
         return shape
+
+
+def _words(shape: Shape) -> int:
+    """Count what a shape says, and what was written to say it."""
+    terms = [*(shape.affinity or ()), *(term for _, term in shape.preferred)]
+    expressions = [each for term in terms for each in (*term.labels, *term.fields)]
+    return (
+        4
+        + 2 * len(shape.requests)
+        + len(shape.selector)
+        + sum(2 + sum(map(words, each.values)) for each in expressions)
+        + sum(words(each.key) + words(each.value) for each in shape.tolerations)
+        + len(shape.host_ports)
+    )
 
 
 def _as_written(pod: RawPod, ours: bool) -> Hashable:
