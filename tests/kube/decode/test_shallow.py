@@ -3,8 +3,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given, strategies as st
 
+from extender.kube.decode import shallow as module
 from extender.kube.decode.shallow import shallow
 
 TEXTS = st.text(alphabet='[]{}"\\\n\u0000ab,:', max_size=8)
@@ -56,5 +58,18 @@ def test_ten_thousand_levels_are_no_more_to_it_than_ten() -> None:
     assert shallow(data, 2) == b'{"a":{"a":null}}'
 
 
-def test_a_string_that_never_ends_is_no_json_afterwards_either() -> None:
-    assert shallow(b'{"a' + b"[" * 100, 3) == b'{"a[['
+@given(THINGS, st.integers(0, 5), st.integers(1, 9))
+def test_it_does_not_matter_where_a_block_ends(thing: Any, deepest: int, size: int) -> None:
+    data = json.dumps(thing).encode()
+    whole = shallow(data, deepest)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_BLOCK", size)
+
+        assert shallow(data, deepest) == whole
+
+
+def test_what_is_no_json_stays_none() -> None:
+    for data in (b'{"a' + b"[" * 100, b"[" * 100, b"]" * 100 + b"[" * 300, b""):
+        left = shallow(data, 3)
+        with pytest.raises(ValueError, match=r"\w"):
+            json.loads(left if left is not None else data)
