@@ -122,12 +122,11 @@ def _bounded(queues: Iterable[QueueFigures], last: Pass) -> tuple[list[QueueFigu
     shown, left_out = [], 0
     for figures in queues:
         known = offered | _named(last.snapshot.queues.get(figures.name)) | figures.deserved.keys()
-        kept = {}
-        for field, *_ in _AMOUNTS:
-            amounts: Resources = getattr(figures, field)
-            kept[field] = _foremost(amounts, known)
-            left_out += len(amounts) - len(kept[field])
-        shown.append(replace(figures, **kept) if left_out else figures)
+        kept = [_foremost(getattr(figures, field), known) for field, *_ in _AMOUNTS]
+        left_out += sum(len(getattr(figures, field)) for field, *_ in _AMOUNTS)
+        left_out -= sum(map(len, kept))
+        deserved, allocated, requested = kept
+        shown.append(replace(figures, deserved=deserved, allocated=allocated, requested=requested))
     return shown, left_out
 
 

@@ -9,11 +9,20 @@ less. Such a pod is read without what else it says; one that waits does not star
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from hashlib import sha256
+from itertools import chain
 from typing import TypeVar
 
-from extender.kube.decode.raw import RawAffinity, RawNodeTerm, RawPod, RawRequirement, RawToleration
+from extender.kube.decode.raw import (
+    Quantities,
+    RawAffinity,
+    RawNodeTerm,
+    RawPod,
+    RawRequirement,
+    RawResources,
+    RawToleration,
+)
 
 Amount = TypeVar("Amount")
 
@@ -73,6 +82,12 @@ def excess_of_pod(pod: RawPod) -> str:
         ports = sum(bool(port.port) for each in containers for port in each.ports or ())
         if ports > MOST_PORTS:
             return f"more than {MOST_PORTS} host ports"
+    amounts = [spec.overhead, *_amounts_of(spec.resources)]
+    amounts += chain.from_iterable(_amounts_of(each.resources) for each in containers)
+    if sum(len(each or ()) for each in amounts) > MOST_RESOURCES:
+        kinds = excess_of_names({name for each in amounts for name in each or ()})
+        if kinds:
+            return kinds
     if _weight(spec.tolerations or ()) > MOST_TOLERATIONS:
         return f"more than {MOST_TOLERATIONS} tolerations"
     if labels and len(labels) > MOST_LABELS:
@@ -84,7 +99,11 @@ def excess_of_pod(pod: RawPod) -> str:
     return ""
 
 
-def excess_of_names(names: Sequence[str] | Mapping[str, object], where: str) -> str:
+def _amounts_of(resources: RawResources | None) -> tuple[Quantities | None, ...]:
+    return (resources.requests, resources.limits) if resources else ()
+
+
+def excess_of_names(names: Collection[str], where: str = "") -> str:
     """Say that there are too many kinds of resources, or too long names of them, mostly nothing."""
     if len(names) > MOST_RESOURCES:
         return f"more than {MOST_RESOURCES} kinds of resources{where}"
@@ -95,7 +114,7 @@ def excess_of_names(names: Sequence[str] | Mapping[str, object], where: str) -> 
 
 def some(amounts: Mapping[str, Amount]) -> Mapping[str, Amount]:
     """Keep as many kinds of resources as are read, Kubernetes' own first."""
-    if not excess_of_names(amounts, ""):
+    if not excess_of_names(amounts):
         return amounts
     fit = (name for name in amounts if len(name) <= _LONGEST_RESOURCE)
     kept = sorted(fit, key=lambda name: ("/" in name, name))[:MOST_RESOURCES]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from sys import intern
 
 import msgspec
@@ -17,9 +17,7 @@ import msgspec
 from extender.errors import BadQuantity, MalformedCall
 from extender.kube.decode.bounds import (
     MOST_LABELS,
-    MOST_RESOURCES,
     brief,
-    excess_of_names,
     excess_of_pod,
     short,
 )
@@ -38,7 +36,7 @@ _REFUSAL_LENGTH = 300
 #: Sets of labels that are remembered, each of at most so many and so long.
 _REMEMBERED_LABELS = 10_000
 _SHARED_LABELS = 16
-_SHARED_LENGTH = 1024
+_SHARED_LENGTH = 2048
 #: A host name and a few random letters.
 _WAKER_LENGTH = 300
 
@@ -122,9 +120,6 @@ def to_pod(
     membership, excess = membership_of(raw), excess_of_pod(raw)
     try:
         shape = _shapes.cut(raw, waits=waits) if excess else _shapes.of(raw, ours=ours)
-        if not excess and len(shape.requests) > MOST_RESOURCES:
-            excess = excess_of_names(shape.requests, "")
-            shape = _shapes.cut(raw, waits=waits)
         if excess:
             membership = _too_large(membership, excess, waits)
     except BadQuantity as error:
@@ -222,7 +217,7 @@ def _too_large(said: Membership, excess: str, waits: bool) -> Membership:
 def _labels(labels: Labels) -> Mapping[str, str]:
     """Share the labels of pods alike, where they are as few as those of ordinary pods."""
     pairs = tuple(islice(labels.items(), MOST_LABELS))
-    is_usual = len(pairs) <= _SHARED_LABELS and sum(map(len, labels.values())) <= _SHARED_LENGTH
+    is_usual = len(pairs) <= _SHARED_LABELS and sum(map(len, chain(*pairs))) <= _SHARED_LENGTH
     return _shared(pairs) if is_usual else dict(pairs)
 
 

@@ -13,6 +13,7 @@ from extender.kube.decode import dialects, objects, pods, watched
 from extender.kube.decode.shapes import Shapes
 from extender.model.dialect import VOLCANO
 from extender.model.gang import Membership, PodGroup
+from extender.model.node import Node
 from extender.model.pod import Pod, Requirement, Shape
 from tests.kube import json_objects as make
 
@@ -210,7 +211,7 @@ def test_a_node_may_offer_sixty_four_kinds_of_resources_kubernetes_own_first() -
     thing["status"]["allocatable"] |= {f"a.io/r{each}": "1" for each in range(8000)}
     read = watched.nodes().item(json.dumps(thing).encode())
 
-    assert isinstance(read, objects.Node)
+    assert isinstance(read, Node)
     assert len(read.allocatable) == 64
     assert {"cpu", "memory", "pods"} <= set(read.allocatable)
 
@@ -253,6 +254,40 @@ def test_a_large_pod_seen_again_and_again_does_not_make_us_forget_the_others() -
         shapes.cut(large, waits=True)
 
     assert shapes.of(small, ours=True) is first
+
+
+def test_what_was_written_to_say_little_counts_too() -> None:
+    shapes = Shapes(remembered=20_000)
+    for number in range(100):
+        thing = make.pod("p")
+        main = {"name": "m", "resources": {"requests": {"cpu": f"{number + 1}m"}}}
+        thing["spec"]["containers"] = [main] * 900
+        shapes.of(pods.pod(json.dumps(thing).encode()), ours=True)
+
+        assert len(shapes._as_written) <= 20_000 / 900
+
+
+def test_pods_that_are_too_large_are_remembered_apart_and_few_of_them() -> None:
+    shapes = Shapes(remembered=2_000)
+    small = pods.pod(json.dumps(make.pod("p")).encode())
+    first = shapes.of(small, ours=True)
+    for number in range(100):
+        large = asking({**names(200), "cpu": str(number + 1)}, node="n")
+        raw = pods.pod(json.dumps(large).encode())
+
+        assert shapes.cut(raw, waits=False) is shapes.cut(raw, waits=False)
+    assert len(shapes._cut) <= 16
+    assert shapes.of(small, ours=True) is first
+
+
+def test_many_containers_that_ask_for_the_same_are_no_excess() -> None:
+    thing = make.pod("p")
+    thing["spec"]["containers"] = [
+        {"name": f"c{each}", "resources": {"requests": {"cpu": "1m", "memory": "1Mi"}}}
+        for each in range(300)
+    ]
+
+    assert read(thing)[1].excess == ""
 
 
 def test_only_sets_of_labels_that_are_small_are_remembered() -> None:
