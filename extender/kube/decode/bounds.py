@@ -73,8 +73,8 @@ def words(text: str | None) -> int:
 
 
 def excess_of_pod(pod: RawPod) -> str:
-    """Say what of *pod* is more than anybody needs (a phrase), mostly nothing."""
-    spec, labels = pod.spec, pod.metadata.labels
+    """Say what of the spec of *pod* is more than anybody needs (a phrase), mostly nothing."""
+    spec = pod.spec
     containers = (*(spec.containers or ()), *(spec.init_containers or ()))
     if len(containers) > MOST_CONTAINERS:
         return f"more than {MOST_CONTAINERS} containers"
@@ -90,8 +90,6 @@ def excess_of_pod(pod: RawPod) -> str:
             return kinds
     if _weight(spec.tolerations or ()) > MOST_TOLERATIONS:
         return f"more than {MOST_TOLERATIONS} tolerations"
-    if labels and len(labels) > MOST_LABELS:
-        return f"more than {MOST_LABELS} labels"
     if spec.node_selector and len(spec.node_selector) > MOST_SELECTED:
         return f"more than {MOST_SELECTED} labels in its nodeSelector"
     if spec.affinity and _weight_of_affinity(spec.affinity) > MOST_AFFINITY:

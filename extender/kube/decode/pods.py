@@ -18,7 +18,6 @@ from extender.errors import BadQuantity, MalformedCall
 from extender.kube.decode.bounds import (
     MOST_LABELS,
     brief,
-    excess_of_pod,
     short,
 )
 from extender.kube.decode.codec import OddMeta
@@ -117,9 +116,11 @@ def to_pod(
     scheduler = spec.scheduler_name or "default-scheduler"
     ours = scheduler in schedulers
     waits = ours and not spec.node_name
-    membership, excess = membership_of(raw), excess_of_pod(raw)
+    membership = membership_of(raw)
     try:
-        shape = _shapes.cut(raw, waits=waits) if excess else _shapes.of(raw, ours=ours)
+        shape, excess = _shapes.of(raw, ours=ours, waits=waits)
+        if labels and len(labels) > MOST_LABELS:
+            excess = f"more than {MOST_LABELS} labels"
         if excess:
             membership = _too_large(membership, excess, waits)
     except BadQuantity as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from itertools import chain
 
-from extender.kube.decode.bounds import MOST_PORTS, some, words
+from extender.kube.decode.bounds import MOST_PORTS, excess_of_pod, some, words
 from extender.kube.decode.raw import (
     Quantities,
     RawContainer,
@@ -44,16 +44,21 @@ class Shapes:
         self._words = 0
         self._cut: dict[Hashable, Shape] = {}
 
-    def of(self, pod: RawPod, *, ours: bool) -> Shape:
+    def of(self, pod: RawPod, *, ours: bool, waits: bool = False) -> tuple[Shape, str]:
         """Give the one shape of pods like *pod*; a foreign pod is only what it takes up.
 
-        Raises `BadQuantity` for an amount nobody can read.
+        And what of it is more than we read (a phrase), mostly nothing. Raises `BadQuantity` for an
+        amount nobody can read.
         """
         written = _as_written(pod, ours)
         shape = self._as_written.get(written)
-        return shape if shape is not None else self._learn(pod, written, _read(pod, ours))
+        if shape is not None:
+            return shape, ""  # what is too large is not remembered here
+        if excess := excess_of_pod(pod):
+            return self._of_large(pod, waits=waits), excess
+        return self._learn(pod, written, _read(pod, ours)), ""
 
-    def cut(self, pod: RawPod, *, waits: bool) -> Shape:
+    def _of_large(self, pod: RawPod, *, waits: bool) -> Shape:
         """Give the shape of a pod that is too large: what it takes up, and some of its ports.
 
         All of what it takes up, unless it *waits*: it will not start. Few of these are
