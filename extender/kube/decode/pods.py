@@ -115,8 +115,8 @@ def to_pod(
     labels = meta.labels
     scheduler = spec.scheduler_name or "default-scheduler"
     ours = scheduler in schedulers
-    waits = ours and not spec.node_name
-    membership = membership_of(raw)
+    membership, stage = membership_of(raw), _status(raw)
+    waits = ours and stage is Status.PENDING
     try:
         shape, excess = _shapes.of(raw, ours=ours, waits=waits)
         if labels and len(labels) > MOST_LABELS:
@@ -136,7 +136,7 @@ def to_pod(
             namespace=namespace,
             name=meta.name,
             shape=shape,
-            status=_status(raw),
+            status=stage,
             node=intern(short(spec.node_name or "")),
             role=_mark(marks.role, labels, _ROLE),
             priority=spec.priority or 0,

@@ -101,6 +101,13 @@ def test_one_that_has_a_node_counts_in_full_and_is_only_named(
     assert dict(pod.requests) == ASKED
 
 
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_one_that_is_over_spoils_its_gang_no_more(phase: str) -> None:
+    thing = spec(make.pod("p", gang="g"), **ports(300)) | {"status": {"phase": phase}}
+
+    assert read(thing)[1].problem == ""
+
+
 def test_pods_of_other_schedulers_are_only_cut() -> None:
     pod, membership = read(spec(make.pod("p"), schedulerName="other", **ports(300)))
 
