@@ -163,7 +163,7 @@ class Codec(Generic[Raw]):
             return Delete(self.kind, f"{meta.namespace or 'default'}/{meta.name}", self.dialect)
         return Delete(self.kind, meta.name, self.dialect)
 
-    def _tell(self, sentence: str, thing: str, **facts: str) -> None:
+    def _tell(self, sentence: str, thing: str, **facts: Any) -> None:
         kind = self.kind.value
         self._seldom.event(logging.WARNING, sentence, kind=kind, object=thing, **facts)
 
