@@ -120,9 +120,10 @@ class Gate:
 
     def _judge(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
         if _passes_through(pod, member):
-            if pod.ours and not pod.node and offered:
-                self._ledger.let_through(pod, member)
-            return Filtered(offered)
+            return self._let_through(pod, member, offered)
+        if member.problem:
+            # Of a pod without a gang, too: what cannot be read, or is too large, does not start.
+            return _refused(offered, Reason.POD_GROUP_MISSING)
         group = None
         if member.named:
             place = self._ledger.place_of(pod.uid) or self._arrivals.claim(pod, member.key)
@@ -145,6 +146,11 @@ class Gate:
             if place is not None and (node := self._ledger.steer(pod, place, offered)):
                 return _steered(node)
         return _refused(offered, self._why(member.key, group.min_member))
+
+    def _let_through(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
+        if pod.ours and not pod.node and offered:
+            self._ledger.let_through(pod, member)
+        return Filtered(offered)
 
     def _pass_by(
         self, pod: Pod, member: Membership, queue: str, offered: Sequence[str], min_member: int

@@ -72,3 +72,12 @@ def test_every_amount_that_people_write_has_a_pattern_that_quantities_fit(file: 
             assert re.search(pattern, good), good
         for bad in ("", "two", "1 Gi", "1Gib", "1e", "--1", ".", "1,5", "0x10", " 1", "1\n2"):
             assert not re.search(pattern, bad), bad
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_nothing_that_people_write_is_kept_at_any_depth(file: Path) -> None:
+    spec = version(file)["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    open_ended = "x-kubernetes-preserve-unknown-fields"
+
+    assert open_ended not in spec
+    assert [path for path, each in fields(spec) if open_ended in each] == []

@@ -327,3 +327,19 @@ def test_a_place_on_a_node_that_is_ours_no_more_is_given_back_where_there_is_no_
 
     assert world.ask("p0", offered=["n2"], nominated="n2").outcome == "NodeNotOurs"
     assert not len(world.table)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_pod_with_a_problem_of_its_own_starts_nowhere_whether_it_names_a_gang_or_not(
+    named: bool,
+) -> None:
+    world = World(group(min_member=1))
+    member = Membership(key=GANG, named=named, problem="a pod of it has more than 256 host ports")
+
+    answer = world.gate.filter(bare_pod("p"), member, NODES)
+
+    assert not answer.nodes
+    assert answer.outcome == "PodGroupMissing"
+    assert set(answer.refused) == set(NODES)
+    exempt = world.gate.filter(bare_pod("q", namespace="kube-system"), member, NODES)
+    assert list(exempt.nodes) == NODES

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from extender.audit.finding import Finding
-from extender.audit.namespaces import of_exempt_groups, of_namespaces
+from extender.audit.namespaces import of_exempt_groups, of_large_objects, of_namespaces
 from extender.audit.queues import of_queues
 from extender.model.node import NodeTable
 from extender.model.quantity import LARGEST
@@ -41,6 +41,7 @@ def audit(snapshot: Snapshot) -> tuple[Finding, ...]:
         *of_queues(snapshot.queues, cluster),
         *found,
         *of_exempt_groups(snapshot.exempt_groups),
+        *of_large_objects(snapshot.too_large),
     )
 
 
@@ -56,5 +57,6 @@ def _are_alike(one: Snapshot, other: Snapshot) -> bool:
         and one.namespaces is other.namespaces
         and one.classes is other.classes
         and one.exempt_groups is other.exempt_groups
+        and one.too_large is other.too_large
         and one.nodes.facts is other.nodes.facts
     )

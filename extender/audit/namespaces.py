@@ -21,6 +21,7 @@ from extender.model.queue import (
     Share,
 )
 from extender.model.resources import Resources, total, write_amount
+from extender.model.snapshot import Excess
 from extender.plan.queues.limits import stated
 
 UNREADABLE = "Unreadable"
@@ -33,6 +34,7 @@ AT_LEAST_ABOVE_AT_MOST = "AtLeastAboveAtMost"
 AT_LEASTS_ABOVE_QUEUE = "AtLeastsAboveQueue"
 AT_LEASTS_ABOVE_CLUSTER = "AtLeastsAboveCluster"
 EXEMPT_GANG = "ExemptGang"
+TOO_LARGE = "TooLarge"
 
 #: By kind of object.
 REASONS = {
@@ -63,6 +65,12 @@ REASONS = {
         EXEMPT_GANG: Flaw(
             "it is [exempt](default-scheduler.md#who-never-waits) and has PodGroups",
             "they make no gang: their pods start one by one",
+        ),
+        TOO_LARGE: Flaw(
+            "it has pods, PodGroups or PodDisruptionBudgets with more of something than anybody"
+            " needs; one is named",
+            "such a gang does not start (`PodGroupMissing`); what runs counts in full, and of the"
+            " rest only so much is read",
         ),
     },
     QUEUE: {
@@ -114,6 +122,30 @@ def of_exempt_groups(groups: Iterable[GangKey]) -> list[Finding]:
         )
         for namespace, names in sorted(by_namespace.items())
     ]
+
+
+def of_large_objects(large: Iterable[Excess]) -> list[Finding]:
+    """Find the namespaces with objects that are larger than we read."""
+    by_namespace: dict[str, list[Excess]] = {}
+    for each in large:
+        by_namespace.setdefault(each.namespace, []).append(each)
+    return [
+        Finding(
+            NAMESPACE,
+            namespace,
+            TOO_LARGE,
+            f"{first.kind} {first.name} of namespace {namespace} has {first.what}"
+            f"{_and_more(len(found) - 1)}; write fewer",
+        )
+        for namespace, found in sorted(by_namespace.items())
+        for first in found[:1]
+    ]
+
+
+def _and_more(count: int) -> str:
+    if not count:
+        return ""
+    return f", and {count} more object{'s are' if count > 1 else ' is'} too large"
 
 
 def _of_one(

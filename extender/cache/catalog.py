@@ -7,6 +7,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from extender.cache.listeners import News
 from extender.model.dialect import MOST_TRUSTED_FIRST
+from extender.model.snapshot import Excess
 
 _RANK = {dialect: rank for rank, dialect in enumerate(MOST_TRUSTED_FIRST)}
 
@@ -85,3 +86,28 @@ class Catalog(Generic[Thing]):
             self._chosen[key] = new
             news.changed = True
             self._effect(key, old, new, news)
+
+
+class Large:
+    """Which objects are larger than we read, and in what; one thread writes at a time."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], Excess] = {}
+        self._sorted: tuple[Excess, ...] | None = ()
+
+    def note(self, kind: str, key: str, excess: Excess | None) -> None:
+        """Hear how an object is now; None when it is not too large, or gone."""
+        known = self._found.get((kind, key))
+        if known == excess:
+            return
+        if excess is None:
+            del self._found[kind, key]
+        else:
+            self._found[kind, key] = excess
+        self._sorted = None
+
+    def all(self) -> tuple[Excess, ...]:
+        """Give them sorted; the same value while they are the same."""
+        if self._sorted is None:
+            self._sorted = tuple(sorted(self._found.values()))
+        return self._sorted

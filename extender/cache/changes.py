@@ -15,7 +15,7 @@ from extender.model.gang import Membership, PodGroup
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.queue import Namespace, PriorityClass, Queue
-from extender.model.snapshot import DisruptionBudget, ResourceQuota
+from extender.model.snapshot import DisruptionBudget, Excess, ResourceQuota
 
 
 class Kind(Enum):
@@ -77,6 +77,17 @@ def key_of(item: Item) -> str:
     if isinstance(item, PodGroup | DisruptionBudget | ResourceQuota):
         return f"{item.namespace}/{item.name}"
     return item.name
+
+
+def excess_of(item: Item) -> Excess | None:
+    """Say in what *item* is larger than we read; None when it is not."""
+    if isinstance(item, SeenPod):
+        what, pod = item.membership.excess, item.pod
+        return Excess(pod.namespace, "Pod", pod.name, what) if what else None
+    if isinstance(item, PodGroup | DisruptionBudget) and item.excess:
+        kind = "PodGroup" if isinstance(item, PodGroup) else "PodDisruptionBudget"
+        return Excess(item.namespace, kind, item.name, item.excess)
+    return None
 
 
 _KINDS: dict[type, Kind] = {

@@ -19,8 +19,17 @@ from uuid import uuid4
 
 from extender.cache.assignment import QueueAssignment, QueuePolicy
 from extender.cache.budget_gangs import BudgetGangs
-from extender.cache.catalog import Catalog, Store
-from extender.cache.changes import Change, Delete, Item, Kind, Upsert, key_of, kind_of
+from extender.cache.catalog import Catalog, Large, Store
+from extender.cache.changes import (
+    Change,
+    Delete,
+    Item,
+    Kind,
+    Upsert,
+    excess_of,
+    key_of,
+    kind_of,
+)
 from extender.cache.gangs import Gangs, assemble
 from extender.cache.inflight import Inflight, Stage
 from extender.cache.listeners import GroupListener, Listeners, News, NodeListener, PodListener
@@ -45,6 +54,8 @@ _BATCH = 200
 _CREATED_S = 60.0
 #: How long kube-scheduler may go by what a node had before it shrank.
 _SHRUNK_S = 30.0
+#: Kinds that tenants write, and that are read only up to a size.
+_BOUNDED = frozenset({Kind.POD, Kind.GROUP, Kind.BUDGET})
 
 
 class Cluster:
@@ -111,6 +122,7 @@ class Cluster:
         self._classes: frozenset[str] | None = None
         #: PodGroups that promise nothing because of where they are; replaced as a whole.
         self._exempt_groups: tuple[GangKey, ...] = ()
+        self._large = Large()
         self._sorted_budgets: tuple[DisruptionBudget, ...] | None = None
         #: When each gang was let in, in monotonic seconds, while that was not long ago.
         self._let_in: dict[GangKey, float] = {}
@@ -155,7 +167,7 @@ class Cluster:
             if isinstance(change, Upsert):
                 self._put(change.item, change.dialect, news)
             else:
-                self._stores[change.kind].drop(change.key, change.dialect, news)
+                self._drop(change, news)
         self._tell(news)
 
     def replace(
@@ -174,7 +186,7 @@ class Cluster:
             with self._lock:
                 for each in batch:
                     if isinstance(each, Delete):
-                        self._stores[kind].drop(each.key, each.dialect, news)
+                        self._drop(each, news)
                     else:
                         present.add(self._put(each, dialect or "", news))
             self._tell(news)
@@ -225,6 +237,7 @@ class Cluster:
                 namespaces=self._namespaces or {},
                 classes=self._classes or frozenset(),
                 exempt_groups=self._exempt_groups,
+                too_large=self._large.all(),
                 budgets=self._sorted_budgets or (),
                 quotas=self._sorted_quotas or {},
                 let_in_lately=self._let_in_lately(),
@@ -438,8 +451,16 @@ class Cluster:
 
     def _put(self, item: Item, dialect: str, news: News) -> tuple[str, str]:
         key, teller = key_of(item), item.dialect if isinstance(item, PodGroup) else dialect
-        self._stores[kind_of(item)].put(key, item, teller, news)
+        kind = kind_of(item)
+        self._stores[kind].put(key, item, teller, news)
+        if kind in _BOUNDED:
+            self._large.note(kind.value, key, excess_of(item))
         return key, teller
+
+    def _drop(self, gone: Delete, news: News) -> None:
+        self._stores[gone.kind].drop(gone.key, gone.dialect, news)
+        if gone.kind in _BOUNDED:
+            self._large.note(gone.kind.value, gone.key, None)
 
     def _node_changed(self, name: str, old: Node | None, new: Node | None, news: News) -> None:
         if new is not None:

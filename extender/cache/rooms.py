@@ -3,13 +3,16 @@
 A node has a slot in the arrays as long as it exists or pods name it, so pods may be heard of
 before their node. Rows and columns are put in order only when a table is asked for.
 
+Only nodes make columns. Whatever else pods ask for, and anybody may write any name, is counted
+beside the arrays, and moves in when a node offers it.
+
 One thread writes at a time. `idle` may be called by any thread without a lock: each change of a
 row is a single numpy call, which no other Python thread can interrupt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -23,7 +26,10 @@ from extender.model.resources import CPU, MEMORY, PODS, Resources
 _FIRST = (CPU, MEMORY, PODS)
 #: No cluster has as many kinds of resources; names beyond are left to kube-scheduler.
 _MOST_COLUMNS = 128
-_REMEMBERED_VECTORS = 50_000
+#: Nor has one node; so no node alone can use up all columns.
+_MOST_OF_ONE_NODE = 64
+#: Amounts in all remembered vectors together; when they are reached, the memory starts afresh.
+_REMEMBERED_AMOUNTS = 250_000
 
 
 class _Arrays(NamedTuple):
@@ -43,6 +49,43 @@ class _Arrays(NamedTuple):
         for old_array, new_array in zip(self, new, strict=True):
             new_array[: old_array.shape[0], : old_array.shape[1]] = old_array
         return new
+
+
+class _Vector(NamedTuple):
+    """What a pod takes up, as a row, and what of it has no column."""
+
+    row: Amounts
+    elsewhere: tuple[tuple[str, int], ...]
+
+
+class _Beside:
+    """Amounts of which no node offers anything, by name and slot: used, releasing, promised."""
+
+    def __init__(self) -> None:
+        self._amounts: dict[str, dict[int, tuple[int, int, int]]] = {}
+
+    def add(self, slot: int, amounts: tuple[tuple[str, int], ...], steps: tuple[int, ...]) -> None:
+        """Count *amounts* so many times as used, as releasing and as promised."""
+        for name, amount in amounts:
+            slots = self._amounts.setdefault(name, {})
+            used, releasing, promised = slots.get(slot, (0, 0, 0))
+            used, releasing = used + amount * steps[0], releasing + amount * steps[1]
+            promised += amount * steps[2]
+            if used or releasing or promised:
+                slots[slot] = (used, releasing, promised)
+                continue
+            slots.pop(slot, None)
+            if not slots:
+                del self._amounts[name]
+
+    def put(self, slot: int, name: str, amounts: Sequence[int]) -> None:
+        """Count what has no column any more: used, releasing, promised."""
+        used, releasing, promised = amounts
+        self._amounts.setdefault(name, {})[slot] = (used, releasing, promised)
+
+    def take(self, name: str) -> dict[int, tuple[int, int, int]]:
+        """Give up what is counted of *name*, because it has a column now."""
+        return self._amounts.pop(name, {})
 
 
 class _Order(NamedTuple):
@@ -74,14 +117,18 @@ class Rooms:
         self._idle: dict[str, tuple[int, Resources]] = {}
         self._nodes: dict[str, Node] = {}
         self._arrays = _Arrays.zeros(64, 8)
-        self._vectors: dict[Shape, Amounts] = {}
+        self._beside = _Beside()
+        #: By what pods take up; not by their shapes, of which some are large.
+        self._vectors: dict[Resources, _Vector] = {}
+        self._remembered = 0
         self._ports: dict[str, tuple[HostPort, ...]] = {}
         self._order: _Order | None = None
 
     def put(self, node: Node) -> None:
         """Take a node in as it is now."""
         slot = self._slot(node.name)
-        row = self._row(node.allocatable)
+        self._make_columns(_foremost(node.allocatable, self._columns), slot)
+        row = self._vector_of(node.allocatable).row
         if PODS not in node.allocatable:
             row[self._columns[PODS]] = UNLIMITED
         self._arrays.allocatable[slot] = row
@@ -110,14 +157,19 @@ class Rooms:
 
     def give_up(self, node: str, shape: Shape) -> None:
         """Expect the room of a pod no more that was on its way out and is there still."""
-        self._arrays.releasing[self._slot(node)] -= self._vector(shape)
+        slot, vector = self._slot(node), self._vector(shape)
+        self._arrays.releasing[slot] -= vector.row
+        if vector.elsewhere:
+            self._beside.add(slot, vector.elsewhere, (0, -1, 0))
 
     def _count(self, node: str, shape: Shape, step: int, releasing: bool) -> None:
         slot = self._slot(node)
-        vector = step * self._vector(shape)
-        self._arrays.used[slot] += vector
+        vector = self._vector(shape)
+        self._arrays.used[slot] += step * vector.row
         if releasing:
-            self._arrays.releasing[slot] += vector
+            self._arrays.releasing[slot] += step * vector.row
+        if vector.elsewhere:
+            self._beside.add(slot, vector.elsewhere, (step, step if releasing else 0, 0))
         self._changed[slot] = next(self._moments)
         self._occupants[slot] += step
         if shape.host_ports:
@@ -161,8 +213,11 @@ class Rooms:
             if shape.host_ports:
                 self._take_ports(node, shape.host_ports, step)
         for (shape, step), slots in places.items():
-            vector = step * self._vector(shape)
-            np.add.at(self._arrays.promised, slots, vector)
+            vector = self._vector(shape)
+            np.add.at(self._arrays.promised, slots, step * vector.row)
+            if vector.elsewhere:
+                for slot in slots:
+                    self._beside.add(slot, vector.elsewhere, (0, 0, step))
         for node in left:
             self._tidy(node)
 
@@ -231,35 +286,87 @@ class Rooms:
         else:
             del self._ports[node]
 
-    def _vector(self, shape: Shape) -> Amounts:
-        vector = self._vectors.get(shape)
+    def _vector(self, shape: Shape) -> _Vector:
+        vector = self._vectors.get(shape.requests)
         if vector is None:
-            if len(self._vectors) >= _REMEMBERED_VECTORS:
-                self._vectors.clear()
-            vector = self._vectors[shape] = self._row(shape.requests)
+            self._remembered += len(shape.requests) + len(self._columns)
+            if self._remembered >= _REMEMBERED_AMOUNTS:
+                self._forget_vectors()
+            vector = self._vectors[shape.requests] = self._vector_of(shape.requests)
         return vector
 
-    def _row(self, amounts: Resources) -> Amounts:
-        self._make_columns(amounts)
+    def _vector_of(self, amounts: Resources) -> _Vector:
         row = np.zeros(self._arrays.used.shape[1], dtype=np.int64)
+        elsewhere = []
         for name, amount in amounts.items():
             column = self._columns.get(name)
             if column is not None:
                 row[column] = amount
-        return row
+            elif amount:
+                elsewhere.append((name, amount))
+        return _Vector(row, tuple(elsewhere))
 
-    def _make_columns(self, names: Iterable[str]) -> None:
-        for name in names:
-            if name in self._columns or len(self._columns) >= _MOST_COLUMNS:
-                continue
-            if len(self._columns) >= self._arrays.used.shape[1]:
+    def _make_columns(self, names: Sequence[str], slot: int) -> None:
+        """Let what the node in *slot* is about to offer have columns."""
+        new = [name for name in names if name not in self._columns]
+        if not new:
+            return
+        unused = self._unused(names, slot) if len(self._columns) + len(new) > _MOST_COLUMNS else []
+        for name in new:
+            column = len(self._columns)
+            if column >= _MOST_COLUMNS:
+                if not unused:
+                    break
+                column = self._move_out(unused.pop())
+            elif column >= self._arrays.used.shape[1]:
                 self._resize(len(self._arrays.used), 2 * self._arrays.used.shape[1])
-            self._columns[name] = len(self._columns)
-            self._names = (*self._names, name)
+            self._columns[name] = column
+            self._move_in(name, column)
+            self._names = (*self._names[:column], name, *self._names[column + 1 :])
+        self._forget_vectors()
+
+    def _unused(self, names: Sequence[str], slot: int) -> list[str]:
+        """Name the columns of which no node offers anything, once the one in *slot* has *names*."""
+        offered = self._arrays.allocatable.copy()
+        offered[slot] = 0
+        kept = {*_FIRST, *names}
+        used = np.any(offered, axis=0)
+        return [name for name, at in self._columns.items() if not used[at] and name not in kept]
+
+    def _move_out(self, name: str) -> int:
+        """Count beside the arrays what had a column, and give the column, empty."""
+        column = self._columns.pop(name)
+        counted = [array[:, column].copy() for array in self._arrays[1:]]
+        for array in self._arrays:
+            array[:, column] = 0
+        for slot in np.flatnonzero(np.any(counted, axis=0)).tolist():
+            self._beside.put(slot, name, [int(amounts[slot]) for amounts in counted])
+        return column
+
+    def _move_in(self, name: str, column: int) -> None:
+        """Count in the arrays what was counted beside them."""
+        arrays = self._arrays
+        for slot, (used, releasing, promised) in self._beside.take(name).items():
+            arrays.used[slot, column] = used
+            arrays.releasing[slot, column] = releasing
+            arrays.promised[slot, column] = promised
+            self._changed[slot] = next(self._moments)
+
+    def _forget_vectors(self) -> None:
+        self._vectors.clear()
+        self._remembered = 0
 
     def _resize(self, rows: int, columns: int) -> None:
         self._arrays = self._arrays.grown(rows, columns)
-        self._vectors.clear()
+        self._forget_vectors()
+
+
+def _foremost(offered: Resources, known: Container[str]) -> list[str]:
+    """Name what a node offers, at most so much of it: the known first, then Kubernetes' own."""
+    names = [name for name, amount in offered.items() if amount > 0]
+    if len(names) > _MOST_OF_ONE_NODE:
+        names.sort(key=lambda name: (name not in known, "/" in name, name))
+    return names[:_MOST_OF_ONE_NODE]
 
 
 def _frozen(amounts: Amounts) -> Amounts:

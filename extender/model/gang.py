@@ -51,6 +51,8 @@ class Membership:
     problem: str = ""
     #: What else people should know of it (a sentence), mostly empty.
     remark: str = ""
+    #: What of the pod is more than we read (a phrase), mostly empty.
+    excess: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,8 @@ class PodGroup:
     remark: str = ""
     #: Its namespace is exempt, so it promises nothing.
     exempt: bool = False
+    #: What of it is more than we read (a phrase), mostly empty.
+    excess: str = ""
     #: `namespace/name`; asked for all the time, so it is written once.
     key: GangKey = field(init=False, compare=False, repr=False)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from extender.model.caller import Caller
 from extender.model.gang import Gang, GangKey
@@ -28,6 +29,19 @@ class DisruptionBudget:
     part: str = ""
     #: Names of pods whose disruption is already counted.
     disrupted: frozenset[str] = frozenset()
+    #: What of it is more than we read (a phrase), mostly empty.
+    excess: str = ""
+
+
+class Excess(NamedTuple):
+    """An object that is larger than we read, and in what."""
+
+    namespace: str
+    #: `Pod`, `PodGroup` or `PodDisruptionBudget`.
+    kind: str
+    name: str
+    #: More than so many of something (a phrase).
+    what: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +80,8 @@ class Snapshot:
     classes: frozenset[str] = frozenset()
     #: PodGroups in namespaces that are exempt, sorted; the same value while they are the same.
     exempt_groups: tuple[GangKey, ...] = ()
+    #: Objects larger than we read, sorted; the same value while they are the same.
+    too_large: tuple[Excess, ...] = ()
     budgets: tuple[DisruptionBudget, ...] = ()
     #: By namespace, each sorted by name.
     quotas: Mapping[str, tuple[ResourceQuota, ...]] = field(default_factory=dict)

@@ -7,7 +7,7 @@ and details, which may lag a little: counters, amounts, the sentence beside a re
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -44,6 +44,8 @@ _ARRIVING = frozenset(
 )
 #: The API server takes more, but nobody reads more.
 _LONGEST_MESSAGE = 1024
+#: Kinds of resources in one status.
+_MOST_AMOUNTS = 64
 
 #: Where a dialect has no word for a phase, the nearest it has.
 _PHASES: Mapping[str, Mapping[Phase, str]] = {
@@ -185,7 +187,7 @@ def _of_queue(
         {
             **({"state": QueueState.CLOSED.value} if closed else {}),
             **{word: counters[phase] for phase, word in _QUEUE_COUNTERS.items()},
-            "allocated": _amounts(figures.allocated),
+            "allocated": _amounts(figures.allocated, figures.deserved),
             "deserved": _amounts(figures.deserved),
             "share": f"{figures.share:.4f}",
             "conditions": [_as_written(found)],
@@ -204,9 +206,12 @@ def _as_written(found: Sequence[Finding]) -> dict[str, str]:
     }
 
 
-def _amounts(resources: Resources) -> dict[str, str]:
-    return {
-        name: write_amount(name, amount)
-        for name, amount in sorted(resources.items())
-        if name != PODS or amount
-    }
+def _amounts(resources: Resources, foremost: Container[str] = ()) -> dict[str, str]:
+    """Write amounts by name, but no more of them than an object can carry, *foremost* first.
+
+    Pods may ask for as many kinds of resources as their authors can name.
+    """
+    names = sorted(name for name, amount in resources.items() if name != PODS or amount)
+    if len(names) > _MOST_AMOUNTS:
+        names.sort(key=lambda name: (name not in foremost, "/" in name, name))
+    return {name: write_amount(name, resources[name]) for name in sorted(names[:_MOST_AMOUNTS])}

@@ -19,6 +19,10 @@ from extender.plan.decision import Plan, Standing, Verdict
 
 _LINES = 40
 _GANGS = 10_000
+#: Of all gangs together; who was first heard of the longest ago is forgotten first.
+_ALL_LINES = 100_000
+#: They are counted again after so many.
+_COUNTED_AFTER = 1_000
 _TEXT = 1_000
 _COUNTED = {Standing.RUNNING: SEATED_SET, Standing.FINISHED: FINISHED_SET}
 _PENDING = frozenset({Status.PENDING})
@@ -77,6 +81,7 @@ class Journal:
         self.last: Pass | None = None
         self._lines: OrderedDict[GangKey, deque[JournalLine]] = OrderedDict()
         self._since: dict[GangKey, _Since] = {}
+        self._uncounted = 0
 
     def note(self, snapshot: Snapshot, plan: Plan) -> list[Change]:
         """Take in a pass and give what changed since the one before."""
@@ -104,6 +109,19 @@ class Journal:
             if len(self._lines) > _GANGS:
                 self._lines.popitem(last=False)
         lines.append(JournalLine(at, cycle, word, text[:_TEXT]))
+        self._uncounted += 1  # nobody minds if two threads count as one
+        if self._uncounted >= _COUNTED_AFTER:
+            self._uncounted = 0
+            self._forget_the_oldest()
+
+    def _forget_the_oldest(self) -> None:
+        kept = tuple(self._lines.items())
+        surplus = sum(len(lines) for _, lines in kept) - _ALL_LINES
+        for key, lines in kept:
+            if surplus <= 0:
+                break
+            surplus -= len(lines)
+            self._lines.pop(key, None)
 
     def story(self, key: GangKey) -> tuple[JournalLine, ...]:
         """Tell what happened to a gang, oldest line first."""

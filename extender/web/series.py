@@ -10,7 +10,8 @@ dashboards and alerts written for them go on working.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -18,6 +19,7 @@ from prometheus_client.registry import Collector
 from extender.audit.finding import Finding
 from extender.model.gang import Gang, Phase
 from extender.model.pod import Status
+from extender.model.queue import Queue
 from extender.model.reason import Reason
 from extender.model.resources import CPU, MEMORY, NOTHING, PODS, Resources, total
 from extender.plan.decision import Plan, QueueFigures, Standing, Verdict
@@ -26,6 +28,8 @@ from extender.reporting.journal import Pass
 #: Series per name that carry a gang's or a queue's name.
 MOST_GANGS = 500
 MOST_QUEUES = 500
+#: Resources of one queue. Pods may ask for any name, so only those count that somebody else knows.
+MOST_RESOURCES = 64
 
 _STUCK = (Standing.WAITING, Standing.INVALID)
 #: Reasons of gangs that could start if there were room, or if it were their turn.
@@ -59,7 +63,8 @@ class PlanSeries(_Scraped):
         last = self._last()
         if last is None:
             return
-        queues = list(last.plan.queues.values())[:MOST_QUEUES]
+        every = list(last.plan.queues.values())
+        queues, left_out = _bounded(every[:MOST_QUEUES], last)
         yield from _queue_amounts(queues)
         yield from _queue_figures(queues)
         yield from _volcano_amounts(queues)
@@ -67,6 +72,7 @@ class PlanSeries(_Scraped):
         yield _gangs(last.plan)
         yield from _waits(last, {figures.name: figures for figures in queues})
         yield from _unscheduled(last)
+        yield _left_out(last.plan, left_out, len(every) - len(queues))
 
 
 class FindingSeries(_Scraped):
@@ -105,6 +111,54 @@ class WatchSeries(_Scraped):
         for resource, seconds in sorted(self._silence().items()):
             family.add_metric([resource], seconds)
         yield family
+
+
+def _bounded(queues: Iterable[QueueFigures], last: Pass) -> tuple[list[QueueFigures], int]:
+    """Give *queues* with the amounts that have series, and how many amounts have none.
+
+    Names that nothing but pods know would be as many as tenants like.
+    """
+    offered = frozenset(last.snapshot.nodes.dimensions)
+    shown, left_out = [], 0
+    for figures in queues:
+        known = offered | _named(last.snapshot.queues.get(figures.name)) | figures.deserved.keys()
+        kept = [_foremost(getattr(figures, field), known) for field, *_ in _AMOUNTS]
+        left_out += sum(len(getattr(figures, field)) for field, *_ in _AMOUNTS)
+        left_out -= sum(map(len, kept))
+        deserved, allocated, requested = kept
+        shown.append(replace(figures, deserved=deserved, allocated=allocated, requested=requested))
+    return shown, left_out
+
+
+def _named(queue: Queue | None) -> frozenset[str]:
+    if queue is None:
+        return frozenset()
+    return frozenset((*queue.capability, *queue.deserved, *queue.guarantee))
+
+
+def _foremost(amounts: Resources, known: Set[str]) -> Resources:
+    names = [name for name in amounts if name in known]
+    if len(names) == len(amounts) <= MOST_RESOURCES:
+        return amounts
+    names.sort(key=lambda name: ("/" in name, name))
+    return Resources({name: amounts[name] for name in names[:MOST_RESOURCES]})
+
+
+def _left_out(plan: Plan, resources: int, queues: int) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "gang_extender_series_left_out",
+        "What has no series: queues and waiting gangs beyond the first of them, and amounts of"
+        " resources that no node offers and no queue names, or of more than a queue shows.",
+        labels=["what"],
+    )
+    stuck = sum(each.standing in _STUCK for each in plan.verdicts.values())
+    for what, count in (
+        ("gangs", max(0, stuck - MOST_GANGS)),
+        ("queues", queues),
+        ("resources", resources),
+    ):
+        family.add_metric([what], count)
+    return family
 
 
 def _queue_amounts(queues: Iterable[QueueFigures]) -> Iterator[GaugeMetricFamily]:

@@ -9,10 +9,12 @@ import pytest
 from extender.audit.everything import Audit, audit
 from extender.audit.finding import Finding
 from extender.audit.namespaces import of_namespaces
-from extender.cache.changes import Delete, Kind, Upsert
+from extender.cache.changes import Delete, Kind, SeenPod, Upsert
+from extender.model.gang import GangKey, Membership
 from extender.model.queue import Namespace, PriorityClass, Queue, Share
 from extender.model.resources import Resources
-from tests.cache.building import NOW, VOLCANO, cluster, group, node
+from extender.model.snapshot import DisruptionBudget
+from tests.cache.building import NOW, VOLCANO, bare_pod, cluster, group, node
 
 QUEUES = [Queue(name="research", capability=Resources({"cpu": 8000})), Queue(name="nightly")]
 
@@ -164,4 +166,29 @@ def test_pod_groups_of_exempt_namespaces_are_named_because_they_promise_nothing(
     )
     made.apply(Delete(Kind.GROUP, "a/train", VOLCANO))
     made.apply(Delete(Kind.GROUP, "a/tune", VOLCANO))
+    assert look(made.snapshot(NOW)) == ()
+
+
+def test_namespaces_with_objects_that_are_too_large_are_named_with_one_of_them() -> None:
+    large = Membership(key=GangKey("a/pod:p"), excess="more than 256 host ports")
+    made = cluster(node("n1"), group("wide", excess="more than 256 roles in minTaskMember"))
+    made.apply(Upsert(SeenPod(bare_pod("p"), large)))
+    budget = DisruptionBudget(namespace="b", name="web", excess="more labels than are read")
+    made.apply(Upsert(budget))
+    look = Audit()
+
+    one, other = look(made.snapshot(NOW))
+    assert (one.kind, one.name, one.reason) == ("Namespace", "a", "TooLarge")
+    assert one.message == (
+        "Pod p of namespace a has more than 256 host ports, and 1 more object is too large;"
+        " write fewer"
+    )
+    assert (other.name, other.message) == (
+        "b",
+        "PodDisruptionBudget web of namespace b has more labels than are read; write fewer",
+    )
+    assert made.snapshot(NOW).too_large is made.snapshot(NOW).too_large
+    made.apply(Upsert(group("wide")))
+    made.apply(Delete(Kind.POD, "uid-p"))
+    made.apply(Delete(Kind.BUDGET, "b/web"))
     assert look(made.snapshot(NOW)) == ()

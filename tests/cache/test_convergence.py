@@ -19,6 +19,7 @@ from extender.cache.inflight import Stage
 from extender.model.gang import GangKey, Membership, PodGroup
 from extender.model.pod import HostPort, PodUid, Requirement, Shape, Status
 from extender.model.queue import Namespace, PriorityClass, Queue
+from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget, ResourceQuota, Snapshot
 
 from .building import NOW, VOLCANO, StoppedClock, amounts, bare_pod, group, node
@@ -101,7 +102,10 @@ def any_quota(chance: Random) -> Item:
 
 def any_node(chance: Random) -> Item:
     ready, ours = chance.random() < 0.5, chance.random() < 0.7
-    return node(chance.choice(NODES), cpu=chance.randrange(1, 4), ready=ready, ours=ours)
+    room = amounts(cpu=chance.randrange(1, 4), memory=16)
+    # Some nodes have what some pods ask for, and pods may be heard of first.
+    offers = Resources({**room, "pods": 110, "gpu": chance.randrange(3)})
+    return node(chance.choice(NODES), allocatable=offers, ready=ready, ours=ours)
 
 
 KINDS: list[Callable[[Random], Item]] = [

@@ -53,10 +53,114 @@ def test_idle_room_has_every_resource_the_node_offers() -> None:
 
 def test_more_kinds_of_resources_than_anybody_has_are_left_out() -> None:
     rooms = Rooms()
-    rooms.put(node("n", allocatable=amounts(**{f"r{number}": 1 for number in range(500)})))
+    for name in ("m", "n", "o"):
+        offered = amounts(**{f"{name}.io/{number}": 1 for number in range(500)})
+        rooms.put(node(name, allocatable=offered))
     rooms.occupy("n", Shape(amounts(**{f"x{number}": 1 for number in range(500)})), releasing=False)
 
     table = rooms.table()
 
     assert len(table.dimensions) == 128
-    assert table.used[0, 0] == 1000
+    assert table.used[1, 0] == 1000
+
+
+GPU = "nvidia.com/gpu"
+
+
+def test_names_that_pods_make_up_take_no_columns_from_what_nodes_offer() -> None:
+    rooms = Rooms()
+    for number in range(200):
+        junk = Shape(amounts(**{f"x.io/r{number}": 1}))
+        rooms.occupy("n", junk, releasing=False)
+        rooms.promise([("n", junk, 1)])
+    rooms.put(node("n", allocatable=amounts(**{GPU: 8})))
+
+    assert GPU in rooms.table().dimensions
+
+
+def test_one_node_cannot_use_up_all_columns_not_even_with_ever_new_names() -> None:
+    rooms = Rooms()
+    for times in range(9):
+        odd = {f"x.io/r{times}-{number}": 1 for number in range(500)}
+        rooms.put(node("odd", allocatable=amounts(**odd)))
+        rooms.occupy("odd", Shape(amounts(**odd)), releasing=False)
+    rooms.put(node("good", allocatable=amounts(**{GPU: 8, "storage": 3})))
+
+    assert {GPU, "storage", "cpu"} <= set(rooms.table().dimensions)
+
+
+def test_of_a_node_with_too_many_names_those_of_kubernetes_and_of_other_nodes_count() -> None:
+    rooms = Rooms()
+    rooms.put(node("good", allocatable=amounts(**{GPU: 8})))
+    odd = {f"a.io/r{number}": 1 for number in range(500)}
+    rooms.put(node("odd", allocatable=amounts(**odd, **{GPU: 4, "ephemeral-storage": 7})))
+
+    table = rooms.table()
+    row = dict(zip(table.dimensions, table.allocatable[1].tolist(), strict=True))
+    assert (row[GPU], row["ephemeral-storage"], row["cpu"]) == (4, 7, 1000)
+    assert len(table.dimensions) == 64
+
+
+def test_what_pods_took_before_any_node_offered_it_counts_once_one_does() -> None:
+    rooms = Rooms()
+    shape = Shape(amounts(**{GPU: 1}))
+    for leaving in (False, False, True):
+        rooms.occupy("n", shape, releasing=leaving)
+    rooms.vacate("n", shape, releasing=False)
+    rooms.promise([("n", shape, 1), ("n", shape, 1), ("n", shape, -1)])
+    rooms.put(node("m", allocatable=amounts(**{GPU: 8})))
+    rooms.put(node("n", allocatable=amounts(**{GPU: 8})))
+
+    table = rooms.table()
+    at = table.dimensions.index(GPU)
+    assert (table.used[1, at], table.releasing[1, at]) == (3, 1)
+    idle = rooms.idle("n")
+    assert idle is not None
+    assert idle.amount(GPU) == 6
+    rooms.give_up("n", shape)
+    rooms.vacate("n", shape, releasing=False)
+    assert (rooms.table().used[1, at], rooms.table().releasing[1, at]) == (2, 0)
+
+
+def test_room_given_up_before_any_node_offered_it_is_expected_no_more() -> None:
+    rooms = Rooms()
+    shape = Shape(amounts(**{GPU: 1}))
+    rooms.occupy("n", shape, releasing=True)
+    rooms.give_up("n", shape)
+    rooms.put(node("n", allocatable=amounts(**{GPU: 8})))
+
+    table = rooms.table()
+    at = table.dimensions.index(GPU)
+    assert (table.used[0, at], table.releasing[0, at]) == (1, 0)
+
+
+def test_what_lost_its_column_and_gets_one_again_is_counted_as_ever() -> None:
+    rooms = Rooms()
+    shape = Shape(amounts(**{GPU: 1}))
+    rooms.put(node("good", allocatable=amounts(**{GPU: 8})))
+    rooms.occupy("good", shape, releasing=False)
+    rooms.put(node("good"))  # its driver is away for a while
+    for name in ("m", "n"):
+        odd = {f"{name}.io/{number}": 1 for number in range(64)}
+        rooms.put(node(name, allocatable=amounts(**odd)))
+    assert GPU not in rooms.table().dimensions
+    rooms.occupy("good", shape, releasing=False)
+    rooms.drop("n")
+    rooms.put(node("good", allocatable=amounts(**{GPU: 8})))
+
+    table = rooms.table()
+    assert table.used[0, table.dimensions.index(GPU)] == 2
+
+
+def test_names_that_come_and_go_leave_nothing_behind() -> None:
+    rooms = Rooms()
+    rooms.put(node("n"))
+    for number in range(20_000):
+        junk = Shape(amounts(**{f"x.io/r{number}": 1}))
+        rooms.occupy("n", junk, releasing=True)
+        rooms.vacate("n", junk, releasing=True)
+        rooms.promise([("n", junk, 1)])
+        rooms.promise([("n", junk, -1)])
+
+    assert not rooms._beside._amounts
+    assert sum(map(len, rooms._vectors)) <= 250_000

@@ -61,6 +61,10 @@ def test_what_cannot_be_meant_is_refused_and_the_field_is_named(
 
 
 def test_what_volcano_takes_is_taken(lab: ControlPlane) -> None:
+    affinity = {
+        "nodeGroupAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": ["big"]},
+        "nodeGroupAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": ["old"]},
+    }
     amounts = {"cpu": 2, "memory": "1.5Gi", "nvidia.com/gpu": "1e1", "pods": "-1"}
     lab.api.create(
         group(
@@ -70,12 +74,27 @@ def test_what_volcano_takes_is_taken(lab: ControlPlane) -> None:
             minResources=amounts,
             networkTopology={"mode": "soft", "highestTierAllowed": 2},
         ),
-        objects.queue("volcano", capability=amounts, deserved=amounts, affinity={"x": {"y": [1]}}),
+        objects.queue("volcano", capability=amounts, deserved=amounts, affinity=affinity),
     )
 
     taken = lab.api.get(objects.POD_GROUPS, "volcano", TEAM)
     assert taken["spec"]["networkTopology"]["highestTierAllowed"] == 2
-    assert lab.api.get(QUEUES, "volcano")["spec"]["affinity"] == {"x": {"y": [1]}}
+    assert lab.api.get(QUEUES, "volcano")["spec"]["affinity"] == affinity
+
+
+def test_nobody_can_store_a_group_or_a_queue_deeper_than_we_read(lab: ControlPlane) -> None:
+    deep: object = 1
+    for _ in range(200):
+        deep = {"a": deep}
+    lab.api.create(
+        group("deep", networkTopology={"mode": "hard", "a": deep}, subGroupPolicy=[{"a": deep}]),
+        objects.queue("deep", affinity={"a": deep}, extendClusters=[{"a": deep}]),
+    )
+
+    kept = lab.api.get(objects.POD_GROUPS, "deep", TEAM)["spec"]
+    assert (kept["networkTopology"], kept["subGroupPolicy"]) == ({"mode": "hard"}, [{}])
+    kept = lab.api.get(QUEUES, "deep")["spec"]
+    assert (kept["affinity"], kept["extendClusters"]) == ({}, [{}])
 
 
 def rows(lab: ControlPlane, what: str, name: str) -> dict[str, str]:

@@ -187,3 +187,29 @@ def test_a_family_applied_child_first_has_no_event(
     create(objects.queue(f"lost-{namespace}", parent="nowhere"))
     wait_for(lambda: telling.in_events(api, "default", f"lost-{namespace}"), 10, "the next is told")
     assert telling.in_events(api, "default", team) == []
+
+
+def test_a_pod_that_is_too_large_waits_and_is_named_and_a_gang_beside_it_starts(
+    api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Callable[..., Pool]
+) -> None:
+    pool, extender = nodes(1, cpu="4"), gang_scheduler.extender
+    large = objects.pod("large", namespace, node_selector=pool.selector)
+    large["spec"]["containers"][0]["ports"] = [
+        {"containerPort": port, "hostPort": port} for port in range(20_000, 20_300)
+    ]
+    api.create(large)
+
+    wait_for(lambda: findings(extender, namespace) == ["TooLarge"], 20, "it is found")
+    (told,) = (
+        each
+        for each in http_json("GET", f"{extender.ops_url}/api/v1/findings") or ()
+        if each["name"] == namespace
+    )
+    assert told["message"] == (
+        f"Pod large of namespace {namespace} has more than 256 host ports; write fewer"
+    )
+    gang(api, "small", namespace, 2, pool)
+    wait_until_running(api, "small", namespace, 2)
+    assert not api.get("pods", "large", namespace)["spec"].get("nodeName")
+    api.delete("pods", "large", namespace)
+    wait_for(lambda: findings(extender, namespace) == [], 20, "it is gone")

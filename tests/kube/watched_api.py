@@ -30,6 +30,10 @@ BUILT_IN = (
 )
 
 
+#: Stands in an object for something nested as deep as a real API server takes it.
+ABYSS = "an abyss"
+
+
 @dataclass
 class Event:
     version: int
@@ -195,6 +199,12 @@ def _key(thing: Object) -> str:
     return f"{meta.get('namespace', '')}/{meta['name']}"
 
 
+def _json(thing: Object | None) -> bytes:
+    depth = 9_990
+    abyss = b'{"a":' * depth + b"1" + b"}" * depth
+    return json.dumps(thing).encode().replace(json.dumps(ABYSS).encode(), abyss)
+
+
 def _status(code: int) -> Object:
     return {"kind": "Status", "metadata": {}, "status": "Failure", "code": code, "message": "no"}
 
@@ -244,7 +254,7 @@ class _Handler(BaseHTTPRequestHandler):
         return 410 if expired and not api.expires_in_stream else 0
 
     def _answer(self, status: int, body: Object) -> None:
-        data = json.dumps(body).encode()
+        data = _json(body)
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
@@ -257,7 +267,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         try:
             for line in lines:
-                data = json.dumps(line).encode() + b"\n"
+                data = _json(line) + b"\n"
                 # Cut in the middle, as a network does.
                 for piece in (data[:7], data[7:]):
                     self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from extender.model.gang import Gang, GangKey, Phase
-from extender.model.pod import HostPort, Status
+from extender.model.pod import HostPort, Shape, Status
 from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
@@ -15,6 +15,7 @@ from extender.plan.decision import OpenQueue, Standing, Verdict
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from tests.builders import NOW, amounts, cluster, gang, lone, node, nodes, pod, queue, shape
+from tests.cache import building as cache
 
 
 def verdict(before: Snapshot, key: str = "a/train") -> Verdict:
@@ -277,3 +278,18 @@ def test_a_ceiling_of_zero_for_one_resource_closes_no_queue_to_the_others() -> N
     plan = make_plan(cluster(nodes(1), [], [none]))
 
     assert "default" in plan.open_queues
+
+
+def test_of_however_many_resources_a_node_lacks_one_it_is_said() -> None:
+    names = [f"r{number:02}" for number in range(61)]
+    offered = {**dict.fromkeys(names, 9), "cpu": 4000, "memory": 1 << 36, "pods": 110}
+    for lacking in ("r00", "r58", "r60"):
+        made = cache.cluster(
+            cache.node("n", allocatable=Resources(offered)),
+            cache.lone("x", on="n", shape=Shape(cache.amounts(**{lacking: 9}))),
+            cache.group("wide", 1),
+            cache.pod("w", "wide", shape=Shape(cache.amounts(**dict.fromkeys(names, 9)))),
+        )
+
+        said = make_plan(made.snapshot(cache.NOW)).verdicts[GangKey("a/wide")].message
+        assert "1 node short of " in said, (lacking, said)

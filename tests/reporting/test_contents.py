@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from extender.audit.finding import Finding
@@ -156,6 +158,18 @@ def test_a_queue_says_what_it_uses_deserves_and_holds() -> None:
             {"type": "AsWritten", "status": "True", "reason": "NothingFound", "message": ""}
         ],
     }
+
+
+def test_a_queue_names_no_more_resources_than_its_object_can_carry() -> None:
+    junk = {f"a.io/r{number}": 1 for number in range(8_000)}
+    used = Resources({**junk, "nvidia.com/gpu": 3, "cpu": 1000})
+    due = Resources({"nvidia.com/gpu": 8})
+    figures = replace(FIGURES, allocated=used, deserved=due)
+
+    said = contents.of_queues(snapshot(), plan(queues={"left": figures}))["left"].body
+
+    assert len(said["allocated"]) == 64
+    assert (said["allocated"]["nvidia.com/gpu"], said["allocated"]["cpu"]) == ("3", "1")
 
 
 def test_a_queue_says_what_makes_no_sense_in_it() -> None:

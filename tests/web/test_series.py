@@ -16,7 +16,7 @@ from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.plan.decision import Plan, QueueFigures
 from extender.reporting.journal import Pass
-from extender.web.series import MOST_GANGS, FindingSeries, PlanSeries
+from extender.web.series import MOST_GANGS, MOST_QUEUES, FindingSeries, PlanSeries
 from tests.evictions.scene import NOW, gang, plan, pod, snapshot, verdict
 
 FIGURES = QueueFigures(
@@ -107,6 +107,39 @@ def test_however_many_gangs_wait_the_series_stay_bounded() -> None:
 
     assert sum(name == "volcano_unschedule_task_count" for name, *_ in seen) == MOST_GANGS
     assert seen["volcano_unschedule_job_count",] == MOST_GANGS + 100
+
+
+def test_however_many_names_of_resources_tenants_make_up_the_series_stay_bounded() -> None:
+    junk = {f"x.io/r{number}": 1 for number in range(8000)}
+    wanted = Resources({"cpu": 6000, **junk, "example.com/gpu": 5})
+    few = scraped()
+    seen = scraped(plan(queues={"left": replace(FIGURES, allocated=wanted, requested=wanted)}))
+
+    assert len(seen) < len(few) + 10
+    assert seen["gang_extender_queue_requested", "left", "cpu"] == 6
+    assert seen["gang_extender_queue_requested", "left", "example.com/gpu"] == 5
+    assert seen["volcano_queue_request_scalar_resources", "left", "example.com/gpu"] == 5000
+    assert seen["gang_extender_series_left_out", "resources"] == 16_000
+
+
+def test_of_what_a_queue_names_itself_sixty_four_resources_have_series() -> None:
+    named = Resources({"cpu": 1000, **{f"x.io/r{number}": 1 for number in range(100)}})
+    seen = scraped(plan(queues={"left": replace(FIGURES, deserved=named)}))
+
+    shown = [key[-1] for key in seen if key[0] == "gang_extender_queue_deserved"]
+    assert len(shown) == 64
+    assert "cpu" in shown
+    assert seen["gang_extender_series_left_out", "resources"] == 37
+
+
+def test_what_has_no_series_is_counted() -> None:
+    crowd = [verdict(f"a/g{n}", Reason.NOT_ENOUGH_ROOM) for n in range(MOST_GANGS + 100)]
+    queues = {f"q{n}": replace(FIGURES, name=f"q{n}") for n in range(MOST_QUEUES + 7)}
+    seen = scraped(plan(*crowd, queues=queues))
+
+    assert seen["gang_extender_series_left_out", "gangs"] == 100
+    assert seen["gang_extender_series_left_out", "queues"] == 7
+    assert seen["gang_extender_series_left_out", "resources"] == 0
 
 
 def waits(**reason: object) -> tuple[float, float]:

@@ -2,7 +2,8 @@
 
 A line is decoded in one go into the few fields we use. What does not decode is looked at again
 with open hands: its name is enough to keep it as a spoilt object, whose problem its owner can
-read. Nothing an object contains can raise from here.
+read. What is nested too deeply is read without its depths. Nothing an object contains can raise
+from here.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from extender.cache.changes import Delete, Item, Kind, Upsert
-from extender.logs import event
+from extender.cache.changes import Delete, Item, Kind, SeenPod, Upsert, key_of
+from extender.kube.decode.bounds import brief
+from extender.kube.decode.shallow import shallow
+from extender.logs import Seldom
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +26,7 @@ Raw = TypeVar("Raw")
 _OBJECT_EVENTS = frozenset({"ADDED", "MODIFIED", "DELETED"})
 #: Marks the bookmark after which a streamed list is complete.
 _INITIAL_END = "k8s.io/initial-events-end"
+_TOO_DEEP = "an object is nested too deeply; what is deep in it is not read"
 
 
 class WatchLine(NamedTuple):
@@ -83,6 +87,8 @@ class Codec(Generic[Raw]):
         self.dialect = dialect
         self._read = read
         self._stand_in = stand_in
+        #: Whoever may write objects may write many, and each as often as he likes.
+        self._seldom = Seldom(log)
         self._object = msgspec.json.Decoder(raw)
         generic: Any = _Event  # mypy does not subscript a class by a variable; msgspec does
         self._event: msgspec.json.Decoder[_Event[Any]] = msgspec.json.Decoder(generic[raw])
@@ -96,10 +102,29 @@ class Codec(Generic[Raw]):
         try:
             return self.read(data)
         except Exception as error:
-            return self._make_do(data, error)
+            complaint = error
+        meta = None if isinstance(complaint, RecursionError) else _odd_meta(data)
+        cut = shallow(bytes(data)) if meta is None else None
+        if cut is None:
+            return self._make_do(meta or _odd_meta(data) or OddMeta(), complaint)
+        item = self.item(cut)
+        self._tell(_TOO_DEEP, _named(item))
+        return item
 
     def line(self, line: bytes) -> WatchLine:
         """Read one line of a watch."""
+        try:
+            return self._usual_line(line) or self._odd_line(line)
+        except RecursionError:
+            cut = shallow(line)
+        if cut is None:
+            return WatchLine("")
+        read = self.line(cut)
+        if isinstance(read.change, Upsert):
+            self._tell(_TOO_DEEP, _named(read.change.item))
+        return read
+
+    def _usual_line(self, line: bytes) -> WatchLine | None:
         try:
             heard = self._event.decode(line)
             meta = heard.object.metadata
@@ -109,8 +134,8 @@ class Codec(Generic[Raw]):
                 change = Upsert(self._read(heard.object), self.dialect)
                 return WatchLine(heard.type, meta.resource_version, change)
         except Exception:
-            return self._odd_line(line)
-        return self._odd_line(line)
+            return None
+        return None
 
     def _odd_line(self, line: bytes) -> WatchLine:
         """Read a bookmark, an error, or an object that is not what it should be."""
@@ -138,24 +163,33 @@ class Codec(Generic[Raw]):
             return Delete(self.kind, f"{meta.namespace or 'default'}/{meta.name}", self.dialect)
         return Delete(self.kind, meta.name, self.dialect)
 
-    def _make_do(self, data: bytes | msgspec.Raw, error: Exception) -> Item | None:
-        try:
-            meta = _odd_object.decode(data).metadata
-        except msgspec.DecodeError:
-            meta = OddMeta()
-        event(
-            log,
-            logging.WARNING,
-            "an object cannot be read",
-            kind=self.kind.value,
-            object=f"{meta.namespace}/{meta.name}",
-            error=str(error),
-        )
+    def _tell(self, sentence: str, thing: str, **facts: Any) -> None:
+        kind = self.kind.value
+        self._seldom.event(logging.WARNING, sentence, kind=kind, object=thing, **facts)
+
+    def _make_do(self, meta: OddMeta, error: Exception) -> Item | None:
+        self._tell("an object cannot be read", f"{meta.namespace}/{meta.name}", error=brief(error))
         return self._stand_in(meta, plain(error)) if meta.name else None
+
+
+def _odd_meta(data: bytes | msgspec.Raw) -> OddMeta | None:
+    """Read who an object is; None when it is nested too deeply even for that."""
+    try:
+        return _odd_object.decode(data).metadata
+    except msgspec.DecodeError:
+        return OddMeta()
+    except RecursionError:
+        return None
+
+
+def _named(item: Item | None) -> str:
+    if item is None:
+        return ""
+    return item.pod.key if isinstance(item, SeenPod) else key_of(item)
 
 
 def plain(error: Exception) -> str:
     """Say a decoder's complaint in Kubernetes' words: where, then what."""
-    what, _, where = str(error).partition(" - at ")
+    what, _, where = brief(error).partition(" - at ")
     what = what.replace("`", "").replace("Expected", "expected")
     return f"{where.strip('`').removeprefix('$.')} {what}" if where else what

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from extender.errors import BadQuantity
+from extender.kube.decode.bounds import MOST_ROLES, brief, excess_of_names, short, some
 from extender.kube.decode.codec import OddMeta
 from extender.kube.decode.membership import NO_GANG
 from extender.kube.decode.raw import Quantities, RawMeta
@@ -130,10 +132,13 @@ def _without_promise(group: PodGroup) -> PodGroup:
 
 def _as_written(raw: RawGroup, dialect: str) -> PodGroup:
     meta, spec = raw.metadata, raw.spec
-    least = _of_nodes(spec.min_resources or {})
-    min_resources, problem = _amounts(least, "minResources")
-    min_limits, _ = _amounts(_of_quotas(spec.min_resources or {}), "minResources")
-    by_role = {role: least for role, least in (spec.min_task_member or {}).items() if least}
+    least, limits = _of_nodes(spec.min_resources or {}), _of_quotas(spec.min_resources or {})
+    excess = _excess(spec, least, limits)
+    min_resources, problem = _amounts(some(least), "minResources")
+    min_limits, _ = _amounts(some(limits), "minResources")
+    roles = islice((spec.min_task_member or {}).items(), MOST_ROLES)
+    by_role = {short(role): least for role, least in roles if least}
+    problem = f"it has {excess}; write fewer" if excess else problem
     if spec.min_member is not None and not 0 <= spec.min_member < 2**31:
         problem = f"minMember is {spec.min_member}; write a number from 0 to 2147483647"
     if any(least < 0 for least in by_role.values()):
@@ -147,8 +152,8 @@ def _as_written(raw: RawGroup, dialect: str) -> PodGroup:
         min_by_role=by_role,
         min_resources=min_resources if least else None,
         min_limits=min_limits,
-        queue=spec.queue or "",
-        priority_class=spec.priority_class_name or "",
+        queue=short(spec.queue or ""),
+        priority_class=short(spec.priority_class_name or ""),
         created=meta.created,
         phase=_PHASES.get(raw.status.phase or "", Phase.PENDING),
         is_phaseless=not raw.status.phase,
@@ -156,7 +161,15 @@ def _as_written(raw: RawGroup, dialect: str) -> PodGroup:
         dialect=dialect,
         problem=problem and f"PodGroup {meta.namespace or 'default'}/{meta.name}: {problem}",
         remark=_remark(spec, meta),
+        excess=excess,
     )
+
+
+def _excess(spec: RawGroupSpec, least: Quantities, limits: Quantities) -> str:
+    if len(spec.min_task_member or ()) > MOST_ROLES:
+        return f"more than {MOST_ROLES} roles in minTaskMember"
+    where = " in minResources"
+    return excess_of_names(least, where) or excess_of_names(limits, where)
 
 
 def _refusal(spec: RawGroupSpec) -> str:
@@ -212,7 +225,7 @@ def to_queue(raw: RawQueue) -> Queue:
         deserved=deserved,
         priority=spec.priority or 0,
         reclaimable=spec.reclaimable is not False,
-        parent=spec.parent or "",
+        parent=short(spec.parent or ""),
         state=_state(raw.status.state),
         created=meta.created,
         uid=meta.uid,
@@ -227,7 +240,8 @@ def _idle_fields(raw: RawQueue) -> tuple[str, ...]:
     spec = raw.spec
     idle = {
         "spec.dequeueStrategy": spec.dequeue_strategy not in (None, "", "traverse"),
-        "spec.affinity": spec.affinity,
+        # Our CRD keeps of it what it knows, which may be nothing.
+        "spec.affinity": spec.affinity is not None,
         "spec.extendClusters": spec.extend_clusters,
         "spec.type": spec.type,
     }
@@ -276,13 +290,15 @@ def _of_quotas(quantities: Quantities) -> Quantities:
     return {name: a for name, a in quantities.items() if name.startswith(("limits.", "count/"))}
 
 
-def _amounts(quantities: Quantities | None, name: str) -> tuple[Resources, str]:
+def _amounts(
+    quantities: Mapping[str, str | int | float] | None, name: str
+) -> tuple[Resources, str]:
     if not quantities:
         return NOTHING, ""
     try:
         amounts = Resources.parse(quantities)
     except BadQuantity as error:
-        return NOTHING, f"{name} cannot be read: {error}"
+        return NOTHING, f"{name} cannot be read: {brief(error)}"
     if any(amount < 0 for amount in amounts.values()):
         return NOTHING, f"an amount in {name} is negative"
     return amounts, ""

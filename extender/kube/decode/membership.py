@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
+from extender.kube.decode.bounds import LONGEST_NAME, short
 from extender.kube.decode.raw import Labels, RawMarks, RawOwner, RawPod
 from extender.model.gang import SHADOW, GangKey, Membership
 
@@ -34,6 +35,8 @@ _SIZE_KEYS = (
     "scheduling.k8s.io/group-min-member",
     "pod-group.scheduling.sigs.k8s.io/min-available",
 )
+#: So much of a size that is none is said.
+_LONGEST_SIZE = 40
 _NO_MARKS = RawMarks()
 
 
@@ -44,7 +47,7 @@ def membership_of(pod: RawPod) -> Membership:
         spec.workload_ref and f"{spec.workload_ref.name}.{spec.workload_ref.pod_group}"
     )
     if native:
-        return _membership(meta.namespace, f"native{SHADOW}{native}", True, "", "", True)
+        return _membership(meta.namespace, f"native{SHADOW}{short(native)}", True, "", "", True)
     marks, labels = meta.annotations or _NO_MARKS, meta.labels
     named = marks.gang or marks.group or marks.volcano_group or marks.pod_group or marks.sigs_group
     group = named or _labelled(labels, _GROUP_KEYS)
@@ -52,7 +55,16 @@ def membership_of(pod: RawPod) -> Membership:
     size = sized or _labelled(labels, _SIZE_KEYS)
     name = group or _shadow(meta.owner_references, meta.name)
     queue = marks.queue or (labels and labels.get(QUEUE)) or ""
-    return _membership(meta.namespace, name, bool(group or size), size or "", queue, False)
+    # Annotations may be long, and what is made of them is remembered.
+    return _membership(
+        meta.namespace,
+        short(name),
+        bool(group or size),
+        size[: _LONGEST_SIZE + 1] if size else "",
+        short(queue),
+        False,
+        bool(group) and len(name) > LONGEST_NAME,
+    )
 
 
 @lru_cache(maxsize=16_384)
@@ -77,10 +89,18 @@ def _shadow(owners: tuple[RawOwner, ...] | None, pod_name: str) -> str:
 
 @lru_cache(maxsize=16_384)
 def _membership(
-    namespace: str, name: str, named: bool, size: str, queue: str, native: bool
+    namespace: str,
+    name: str,
+    named: bool,
+    size: str,
+    queue: str,
+    native: bool,
+    is_cut: bool = False,
 ) -> Membership:
     """Make the membership that all pods of one gang share."""
     min_member, problem = _read_size(size)
+    if is_cut:
+        problem = f"the name of its gang has over {LONGEST_NAME} characters; write a shorter one"
     return Membership(
         key=GangKey(f"{namespace or 'default'}/{name}"),
         named=named,
@@ -96,4 +116,4 @@ def _read_size(size: str) -> tuple[int | None, str]:
         return None, ""
     if size.isascii() and size.isdigit() and len(size) < 10 and int(size) > 0:
         return int(size), ""
-    return 1, f"min-member is {size[:40]!r}; write a whole number such as 4"
+    return 1, f"min-member is {size[:_LONGEST_SIZE]!r}; write a whole number such as 4"

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from extender.errors import BadQuantity
+from extender.kube.decode.bounds import MOST_AFFINITY, MOST_SELECTED, some, weight_of
 from extender.kube.decode.raw import Labels, Quantities, RawMeta, RawPodCondition, RawRequirement
 from extender.kube.decode.shapes import requirement
 from extender.kube.decode.shares import read_shares
@@ -133,7 +134,7 @@ def to_node(raw: RawNode, ours: Set[tuple[str, str]] = frozenset()) -> Node:
     labels = raw.metadata.labels or NO_LABELS
     return Node(
         name=raw.metadata.name,
-        allocatable=_readable(raw.status.allocatable or {}),
+        allocatable=_readable(some(raw.status.allocatable or {})),
         labels=labels,
         taints=tuple(
             Taint(each.key, each.value or "", each.effect) for each in raw.spec.taints or ()
@@ -190,14 +191,16 @@ def to_priority_class(raw: RawPriorityClass) -> PriorityClass:
 def to_budget(raw: RawBudget) -> DisruptionBudget:
     """Read a disruption budget."""
     least = raw.spec.min_available
+    selector, excess = _selector(raw.spec.selector)
     return DisruptionBudget(
         namespace=raw.metadata.namespace,
         name=raw.metadata.name,
-        selector=_selector(raw.spec.selector),
+        selector=selector,
         allowed=raw.status.disruptions_allowed,
         least=least if isinstance(least, int) and 0 < least < 2**31 else None,
         part=least if isinstance(least, str) else "",
         disrupted=frozenset(raw.status.disrupted_pods or ()),
+        excess=excess,
     )
 
 
@@ -213,10 +216,23 @@ def to_quota(raw: RawQuota) -> ResourceQuota:
     )
 
 
-def _selector(raw: RawSelector | None) -> tuple[Requirement, ...]:
+def _selector(raw: RawSelector | None) -> tuple[tuple[Requirement, ...], str]:
+    """Read what a budget selects, and what of it is too much.
+
+    One that says too much is held to the beginning of it, so that it rather selects other pods of
+    its own namespace too than lets some go that it protects.
+    """
     if raw is None:
         # No selector selects nothing; an empty one selects everything.
-        return (Requirement("", "In"),)
+        return (Requirement("", "In"),), ""
     labels = sorted((raw.match_labels or {}).items())
-    by_label = [Requirement(key, "In", (value,)) for key, value in labels]
-    return (*by_label, *map(requirement, raw.match_expressions or ()))
+    read = [Requirement(key, "In", (value,)) for key, value in labels[:MOST_SELECTED]]
+    expressions = raw.match_expressions or ()
+    said, room = len(labels), MOST_AFFINITY
+    for each in expressions:
+        said, room = said + 1, room - weight_of((each,))
+        if said <= MOST_SELECTED and room >= 0:
+            read.append(requirement(each))
+    if len(read) == said:
+        return tuple(read), ""
+    return tuple(read), "more labels, expressions and values in its selector than are read"

@@ -9,11 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain, islice
 from sys import intern
 
 import msgspec
 
 from extender.errors import BadQuantity, MalformedCall
+from extender.kube.decode.bounds import (
+    MOST_LABELS,
+    brief,
+    short,
+)
 from extender.kube.decode.codec import OddMeta
 from extender.kube.decode.membership import membership_of, no_gang
 from extender.kube.decode.raw import Labels, RawMarks, RawPod, RawPodStatus
@@ -26,7 +32,10 @@ _ROLE = "volcano.sh/task-spec"
 _PREEMPTABLE = "volcano.sh/preemptable"
 #: Longer texts add nothing to "why was it refused?".
 _REFUSAL_LENGTH = 300
-_REMEMBERED_LABELS = 50_000
+#: Sets of labels that are remembered, each of at most so many and so long.
+_REMEMBERED_LABELS = 10_000
+_SHARED_LABELS = 16
+_SHARED_LENGTH = 2048
 #: A host name and a few random letters.
 _WAKER_LENGTH = 300
 
@@ -59,7 +68,7 @@ def pod(data: bytes | msgspec.Raw | Mapping[str, object]) -> RawPod:
         if isinstance(data, Mapping):
             return msgspec.convert(data, RawPod)
         return _decoder.decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise MalformedCall(f"this is not a Pod: {error}") from error
 
 
@@ -67,7 +76,7 @@ def uid(data: bytes | msgspec.Raw) -> PodUid:
     """Read no more of a Pod object than who it is; empty when it does not say."""
     try:
         return PodUid(_identity.decode(data).metadata.uid)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise MalformedCall(f"this is not a Pod: {error}") from error
 
 
@@ -106,12 +115,17 @@ def to_pod(
     labels = meta.labels
     scheduler = spec.scheduler_name or "default-scheduler"
     ours = scheduler in schedulers
-    membership = membership_of(raw)
+    membership, stage = membership_of(raw), _status(raw)
+    waits = ours and stage is Status.PENDING
     try:
-        shape = _shapes.of(raw, ours=ours)
+        shape, excess = _shapes.of(raw, ours=ours, waits=waits)
+        if labels and len(labels) > MOST_LABELS:
+            excess = f"more than {MOST_LABELS} labels"
+        if excess:
+            membership = _too_large(membership, excess, waits)
     except BadQuantity as error:
         shape = _UNREADABLE
-        membership = replace(membership, problem=f"pod {meta.name} cannot be read: {error}")
+        membership = replace(membership, problem=f"pod {meta.name} cannot be read: {brief(error)}")
     namespace = intern(meta.namespace or "default")
     is_exempt = namespace in exempt or namespace == SYSTEM_NAMESPACE
     if is_exempt and membership.named and not membership.native:
@@ -122,12 +136,12 @@ def to_pod(
             namespace=namespace,
             name=meta.name,
             shape=shape,
-            status=_status(raw),
-            node=intern(spec.node_name) if spec.node_name else "",
+            status=stage,
+            node=intern(short(spec.node_name or "")),
             role=_mark(marks.role, labels, _ROLE),
             priority=spec.priority or 0,
             task_priority=_task_priority(marks),
-            priority_class=intern(spec.priority_class_name) if spec.priority_class_name else "",
+            priority_class=intern(short(spec.priority_class_name or "")),
             created=meta.created,
             leaves_by=meta.leaves_by,
             gated=bool(spec.scheduling_gates),
@@ -136,9 +150,11 @@ def to_pod(
             ours=ours,
             scheduler=intern(scheduler) if ours else "",
             exempt=is_exempt,
-            nominated=intern(status.nominated_node_name) if status.nominated_node_name else "",
-            started_in=intern(marks.started_in) if marks.started_in and spec.node_name else "",
-            labels=_shared(tuple(labels.items())) if labels and ours else NO_LABELS,
+            nominated=intern(short(status.nominated_node_name or "")),
+            started_in=intern(short(marks.started_in))
+            if marks.started_in and spec.node_name
+            else "",
+            labels=_labels(labels) if labels and ours else NO_LABELS,
             refusal=_refusal(status) if ours and not spec.node_name else "",
             woken_by=_waker(marks.woken) if ours and marks.woken else "",
         ),
@@ -168,7 +184,7 @@ def _task_priority(marks: RawMarks) -> int | None:
 
 def _mark(annotation: str | None, labels: Labels | None, key: str) -> str:
     value = annotation or (labels.get(key) if labels else None)
-    return intern(value) if value else ""
+    return intern(short(value)) if value else ""
 
 
 def _is_true(text: str) -> bool:
@@ -187,6 +203,23 @@ def _refusal(status: RawPodStatus) -> str:
 def _waker(woken: str) -> str:
     """Read who woke a pod: after the moment, where it says so (`kube/act/wake`)."""
     return intern(woken.partition(" by ")[2][:_WAKER_LENGTH])
+
+
+@lru_cache(maxsize=16_384)
+def _too_large(said: Membership, excess: str, waits: bool) -> Membership:
+    """Give the membership of all pods of one gang that are too large in the same way.
+
+    Those that wait do not start; those that have a node, or are not ours, are only named.
+    """
+    problem = f"a pod of it has {excess}; write fewer" if waits else said.problem
+    return replace(said, problem=said.problem or problem, excess=excess)
+
+
+def _labels(labels: Labels) -> Mapping[str, str]:
+    """Share the labels of pods alike, where they are as few as those of ordinary pods."""
+    pairs = tuple(islice(labels.items(), MOST_LABELS))
+    is_usual = len(pairs) <= _SHARED_LABELS and sum(map(len, chain(*pairs))) <= _SHARED_LENGTH
+    return _shared(pairs) if is_usual else dict(pairs)
 
 
 @lru_cache(_REMEMBERED_LABELS)

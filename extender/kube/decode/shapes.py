@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from itertools import chain
 
+from extender.kube.decode.bounds import MOST_PORTS, excess_of_pod, some, words
 from extender.kube.decode.raw import (
     Quantities,
     RawContainer,
@@ -22,9 +23,13 @@ from extender.kube.decode.raw import (
 )
 from extender.kube.decode.requests import requests_of, resize_of
 from extender.model.pod import HostPort, NodeTerm, Requirement, Shape, Toleration
+from extender.model.resources import Resources
 
-#: More different shapes than any cluster has; when they are reached, the memory starts afresh.
-_REMEMBERED = 50_000
+#: More than the different shapes of any cluster say together, in words; when they are reached, the
+#: memory starts afresh. An ordinary shape has ten.
+_REMEMBERED = 500_000
+#: Of pods that are too large, each of which may have some megabytes to say.
+_REMEMBERED_CUT = 16
 
 _ANY_ADDRESS = "0.0.0.0"  # noqa: S104 (Kubernetes' word for any address; nothing listens here)
 
@@ -36,23 +41,74 @@ class Shapes:
         self._remembered = remembered
         self._as_written: dict[Hashable, Shape] = {}
         self._canonical: dict[Hashable, Shape] = {}
+        self._words = 0
+        self._cut: dict[Hashable, Shape] = {}
 
-    def of(self, pod: RawPod, *, ours: bool) -> Shape:
+    def of(self, pod: RawPod, *, ours: bool, waits: bool = False) -> tuple[Shape, str]:
         """Give the one shape of pods like *pod*; a foreign pod is only what it takes up.
 
-        Raises `BadQuantity` for an amount nobody can read.
+        And what of it is more than we read (a phrase), mostly nothing. Raises `BadQuantity` for an
+        amount nobody can read.
         """
         written = _as_written(pod, ours)
         shape = self._as_written.get(written)
-        return shape if shape is not None else self._learn(written, _read(pod, ours))
+        if shape is not None:
+            return shape, ""  # what is too large is not remembered here
+        if excess := excess_of_pod(pod):
+            return self._of_large(pod, waits=waits), excess
+        return self._learn(pod, written, _read(pod, ours)), ""
 
-    def _learn(self, written: Hashable, shape: Shape) -> Shape:
-        if len(self._as_written) >= self._remembered:
+    def _of_large(self, pod: RawPod, *, waits: bool) -> Shape:
+        """Give the shape of a pod that is too large: what it takes up, and some of its ports.
+
+        All of what it takes up, unless it *waits*: it will not start. Few of these are
+        remembered, and apart, so that they make us forget none of the others.
+        """
+        written = (_as_written(pod, ours=False), waits)
+        shape = self._cut.get(written)
+        if shape is None:
+            requests, ports = requests_of(pod), _host_ports(pod)[:MOST_PORTS]
+            shape = Shape(Resources(some(requests)) if waits else requests, host_ports=ports)
+            if len(self._cut) >= _REMEMBERED_CUT:
+                self._cut.clear()
+            self._cut[written] = shape
+        return shape
+
+    def _learn(self, pod: RawPod, written: Hashable, shape: Shape) -> Shape:
+        self._words += (said := _written_words(pod) + _words(shape))
+        if self._words >= self._remembered:
             self._as_written.clear()
             self._canonical.clear()
+            self._words = said
         shape = self._canonical.setdefault(_content(shape), shape)
         self._as_written[written] = shape
         return shape
+
+
+def _written_words(pod: RawPod) -> int:
+    """Count what was written to say what a pod takes up."""
+    spec = pod.spec
+    return sum(
+        2
+        + len(each.ports or ())
+        + (len(each.resources.requests or ()) if each.resources else 0)
+        + (len(each.resources.limits or ()) if each.resources else 0)
+        for each in chain(spec.containers or (), spec.init_containers or ())
+    )
+
+
+def _words(shape: Shape) -> int:
+    """Count what a shape says."""
+    terms = [*(shape.affinity or ()), *(term for _, term in shape.preferred)]
+    expressions = [each for term in terms for each in (*term.labels, *term.fields)]
+    return (
+        4
+        + len(shape.requests)
+        + len(shape.selector)
+        + sum(2 + sum(map(words, each.values)) for each in expressions)
+        + sum(words(each.key) + words(each.value) for each in shape.tolerations)
+        + len(shape.host_ports)
+    )
 
 
 def _as_written(pod: RawPod, ours: bool) -> Hashable:

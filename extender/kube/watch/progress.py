@@ -17,6 +17,7 @@ import msgspec
 
 from extender.cache.changes import Change, Item
 from extender.kube.decode.codec import Codec
+from extender.kube.decode.shallow import shallow
 
 #: Objects per page. Small, because a page is scanned in one go while other threads wait.
 PAGE_SIZE = 250
@@ -117,7 +118,7 @@ class Progress:
 
     def page(self, body: bytes) -> Iterator[Item]:
         """Read one page; after the last one the resource `is_listed`."""
-        page = _page.decode(body)
+        page = _read_page(body)
         for raw in page.items or ():
             item = self._codec.item(raw)
             if item is not None:
@@ -176,6 +177,14 @@ class Progress:
         self._refusals += 1
         if self._refusals >= _PATIENCE:
             self.start_over()
+
+
+def _read_page(body: bytes) -> _Page:
+    try:
+        return _page.decode(body)
+    except RecursionError:
+        # One object that is nested too deeply must not cost us all others.
+        return _page.decode(shallow(body) or body)
 
 
 def lines(chunks: Iterable[bytes]) -> Iterator[bytes]:

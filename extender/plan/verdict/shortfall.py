@@ -16,6 +16,8 @@ from extender.plan.session import Session
 
 _NEAREST = 3
 _REFUSED = "refused by kube-scheduler"
+#: Resources that are told apart; more than any pod asks for, and within 64 bits.
+_BITS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +72,16 @@ def obstacles(
         found[word] = int((mask & left).sum())
         left &= ~mask
     asked = np.flatnonzero(need)
-    # A number for each set of resources that a node is short of; zero for none.
+    # A number for each set of resources that a node is short of; zero for none. Those for which no
+    # bit is left share one.
+    asked, rest = asked[:_BITS], asked[_BITS:]
     short = (room[:, asked] < need[asked]) @ (1 << np.arange(len(asked)))
+    if len(rest):
+        short |= np.any(room[:, rest] < need[rest], axis=1).astype(np.int64) << _BITS
     codes, numbers = np.unique(short[left & (short > 0)], return_counts=True)
     for code, number in zip(codes, numbers, strict=True):
         lacks = [names[column] for bit, column in enumerate(asked) if code >> bit & 1]
+        lacks += ["others"] if code >> _BITS else []
         found["short of " + " and ".join(lacks)] = int(number)
     if shape.host_ports and not is_empty:
         clash = left & (short == 0) & ~places.slots(shape).without_clash()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import Any
 
 import pytest
@@ -150,3 +151,88 @@ def test_a_mistake_of_ours_spoils_one_object_only(monkeypatch: pytest.MonkeyPatc
     assert isinstance(read.change, Upsert)
     assert isinstance(read.change.item, PodGroup)
     assert "bug" in read.change.item.problem
+
+
+def test_a_flood_of_objects_that_cannot_be_read_is_one_line_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    codec = watched.groups(VOLCANO)
+    with caplog.at_level(logging.WARNING):
+        for number in range(100):
+            line(codec, "ADDED", make.group(f"g{number}", "three"))
+
+    assert len(caplog.records) == 1
+
+
+DEEP = 9_990
+#: Where the API server lets somebody nest, or might one day, and what it is nested of.
+NESTED = [
+    pytest.param(place, opened, closed, id=f"{place} of {opened.decode()}")
+    for place in ("spec", "metadata", "status", "beside")
+    for opened, closed in ((b'{"a":', b"}"), (b"[", b"]"))
+]
+
+
+def nested(verb: str, place: str, opened: bytes, closed: bytes, depth: int = DEEP) -> bytes:
+    """An event whose object has what is asked of every kind, and somewhere an abyss."""
+    meta = b'"name":"x","namespace":"a","uid":"u","resourceVersion":"7"'
+    abyss = b'"networkTopology":' + opened * depth + b"1" + closed * depth
+    parts = {"metadata": meta, "spec": b"", "status": b"", "beside": b""}
+    parts[place] = b",".join(filter(None, (parts[place], abyss)))
+    thing = b",".join(b'"%s":{%s}' % (name.encode(), text) for name, text in parts.items())
+    return b'{"type":"%s","object":{%s}}' % (verb.encode(), thing)
+
+
+@pytest.mark.parametrize(("place", "opened", "closed"), NESTED)
+def test_an_object_of_any_kind_that_is_nested_too_deeply_is_still_there_and_goes(
+    place: str, opened: bytes, closed: bytes
+) -> None:
+    for codec in BY_NAME.values():
+        there = codec.line(nested("ADDED", place, opened, closed))
+        gone = codec.line(nested("DELETED", place, opened, closed))
+
+        assert (there.type, there.version) == ("ADDED", "7")
+        assert isinstance(there.change, Upsert)
+        assert isinstance(gone.change, Delete)
+        assert (kind_of(there.change.item), key_of(there.change.item)) == (
+            gone.change.kind,
+            gone.change.key,
+        )
+        event = json.loads(nested("ADDED", place, b"", b""))
+        thing = nested("ADDED", place, opened, closed)[len('{"type":"ADDED","object":') : -1]
+        assert event["object"]["metadata"]["name"] == "x"
+        assert codec.item(thing) == there.change.item
+
+
+def test_a_bookmark_or_an_error_that_is_nested_too_deeply_is_what_it_is() -> None:
+    mark = nested("BOOKMARK", "beside", b"[", b"]")
+    error = nested("ERROR", "beside", b"[", b"]").replace(b'"beside"', b'"code":410,"beside"')
+    for codec in BY_NAME.values():
+        assert codec.line(mark) == WatchLine("BOOKMARK", "7")
+        assert (codec.line(error).type, codec.line(error).code) == ("ERROR", 410)
+
+
+def test_a_group_that_is_nested_too_deeply_keeps_its_promise_and_is_named_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    codec = watched.groups(VOLCANO)
+    data = nested("ADDED", "spec", b'{"a":', b"}").replace(
+        b'"networkTopology"', b'"minMember":3,"networkTopology"'
+    )
+    read = codec.line(data)
+
+    assert isinstance(read.change, Upsert)
+    assert isinstance(read.change.item, PodGroup)
+    assert read.change.item.min_member == 3
+    assert "networkTopology of mode hard cannot be kept here" in read.change.item.problem
+    assert caplog.records[-1].facts["object"] == "a/x"  # type: ignore[attr-defined]
+
+
+def test_a_pod_that_is_nested_too_deeply_takes_up_what_it_asks_for() -> None:
+    data = json.dumps({"type": "ADDED", "object": make.pod("p", node="n")})
+    abyss = '{"a":' * DEEP + "1" + "}" * DEEP
+    read = PODS.line(data.replace('"spec": {', f'"spec": {{"odd": {abyss}, ').encode())
+
+    assert isinstance(read.change, Upsert)
+    assert isinstance(read.change.item, SeenPod)
+    assert dict(read.change.item.pod.requests) == {"cpu": 1000, "pods": 1}

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from extender.errors import BadConfiguration
-from extender.kube.decode import dialects, membership, pods
+from extender.kube.decode import bounds, dialects, membership, pods, shallow
 from extender.kube.decode.raw import RawMarks
 from extender.model.dialect import MOST_TRUSTED_FIRST, VOLCANO
 from extender.model.gang import Membership
@@ -35,6 +35,14 @@ def test_the_keys_on_the_page_are_those_we_read_in_that_order() -> None:
 
     assert tuple(re.findall(r"^ +\| `([^`]+)`", table, re.MULTILINE)) == membership._GROUP_KEYS
     assert all(key in PAGE for key in membership._SIZE_KEYS)
+
+
+def test_the_sizes_on_the_page_are_those_we_hold_objects_to() -> None:
+    _, _, table = PAGE.partition("## How large they may be")
+    told = set(map(int, re.findall(r"\b(\d+)\b", table.partition("\n## ")[0])))
+    held = {getattr(bounds, name) for name in dir(bounds) if name.startswith(("MOST", "LONGEST"))}
+
+    assert told == held | {shallow.DEEPEST}
 
 
 def test_the_dialects_on_the_page_are_those_we_read_in_that_order() -> None:

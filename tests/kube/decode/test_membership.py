@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from extender.kube.decode import pods
 from extender.kube.decode.membership import membership_of
 from extender.model.gang import Membership
+from extender.model.pod import Pod
 from tests.kube import json_objects as make
 
 
@@ -124,3 +126,53 @@ def test_all_pods_of_a_gang_share_one_membership() -> None:
     assert read(labels={"x": "1"}, annotations={"gang-extender.io/gang": "g"}) is read(
         labels={"x": "2"}, annotations={"gang-extender.io/gang": "g"}
     )
+
+
+HUGE = "x" * 250_000
+MARKS = [
+    "gang-extender.io/gang",
+    "gang-extender.io/min-member",
+    "scheduling.volcano.sh/queue-name",
+    "gang-extender.io/started-in",
+    "gang-extender.io/woken",
+    "volcano.sh/task-spec",
+    "volcano.sh/task-priority",
+    "volcano.sh/preemptable",
+]
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_nothing_that_is_kept_of_a_pod_is_as_long_as_a_tenant_may_write_it(mark: str) -> None:
+    thing = make.pod("p", node="n", annotations={mark: f"1 by {HUGE}"})
+    thing["metadata"]["ownerReferences"] = [{"kind": HUGE, "name": HUGE, "controller": True}]
+    thing["status"]["nominatedNodeName"] = HUGE
+    raw = pods.pod(json.dumps(thing).encode())
+    pod, membership = pods.to_pod(raw, schedulers=frozenset({"gang-scheduler"}))
+
+    kept = [
+        getattr(each, field.name)
+        for each, kind in ((pod, Pod), (membership, Membership))
+        for field in fields(kind)
+    ]
+    assert max(len(text) for text in kept if isinstance(text, str)) <= 400
+
+
+def test_a_gang_whose_name_is_too_long_is_a_problem_and_is_still_one_gang() -> None:
+    one, same, other = (read(annotations={MARKS[0]: HUGE + end}) for end in ("a", "a", "b"))
+
+    assert one is same
+    assert one.key != other.key
+    assert one.problem == "the name of its gang has over 253 characters; write a shorter one"
+
+
+def test_a_name_as_long_as_any_may_be_is_kept_as_it_is() -> None:
+    longest = "x" * 253
+    member = read(annotations={MARKS[0]: longest, "scheduling.volcano.sh/queue-name": longest})
+
+    assert (member.key, member.queue, member.problem) == (f"a/{longest}", longest, "")
+
+
+def test_pods_of_a_controller_with_a_long_name_are_no_problem() -> None:
+    owners = [{"kind": "Odd", "name": HUGE, "uid": "2", "controller": True}]
+
+    assert (read(ownerReferences=owners).problem, read(ownerReferences=owners).named) == ("", False)

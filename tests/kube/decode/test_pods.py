@@ -377,3 +377,10 @@ def test_a_parsed_file_is_read_like_json() -> None:
 def test_what_is_no_pod_is_refused_with_a_sentence(data: bytes) -> None:
     with pytest.raises(MalformedCall, match="this is not a Pod"):
         pods.pod(data)
+
+
+def test_a_call_about_a_pod_of_any_depth_is_refused_with_a_sentence() -> None:
+    data = b'{"metadata": {}, "odd": ' + b"[" * 10_000 + b"]" * 10_000 + b"}"
+    for read in (pods.pod, pods.uid):
+        with pytest.raises(MalformedCall, match="this is not a Pod"):
+            read(data)

@@ -17,7 +17,7 @@ from extender.model.gang import GangKey
 from extender.model.pod import PodUid
 from extender.timing.clock import SystemClock
 from tests.kube import json_objects as make
-from tests.kube.watched_api import GROUPS, NODES, PODS, QUEUES, QUOTAS, WatchedApi
+from tests.kube.watched_api import ABYSS, GROUPS, NODES, PODS, QUEUES, QUOTAS, WatchedApi
 
 SCHEDULERS = frozenset({"gang-scheduler"})
 LONG_S = 20.0
@@ -380,3 +380,29 @@ def test_after_any_trouble_the_mirror_equals_the_server(api: WatchedApi, seed: i
         assert [name for name in pods if watched.has_pod(name)] == [
             name for name in pods if name in alive
         ]
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_an_object_that_is_nested_too_deeply_does_not_stop_the_mirror(
+    api: WatchedApi, streams: bool
+) -> None:
+    api.streams_lists = streams
+    api.installed.add(GROUPS)
+    api.put(GROUPS, make.group("deep", networkTopology=ABYSS))
+    api.put(GROUPS, make.group("plain"))
+    with watching(api) as watched:
+        watched.ready()
+        assert watched.cluster.group(GangKey("a/plain")) is not None
+        for name in ("deep", "deeper"):
+            api.put(GROUPS, make.group(name, 3, networkTopology={"mode": ABYSS}))
+        api.put(GROUPS, make.group("later"))
+        watched.until(lambda: watched.cluster.group(GangKey("a/later")))
+
+        deep = watched.cluster.group(GangKey("a/deep"))
+        assert deep is not None
+        assert (deep.min_member, bool(deep.problem)) == (3, True)
+        api.delete(GROUPS, make.group("deep"))
+        watched.until(lambda: watched.cluster.group(GangKey("a/deep")) is None)
+    assert [query for query in api.asked(GROUPS) if "resourceVersion" in query] == (
+        [] if streams else api.asked(GROUPS)[-1:]
+    )

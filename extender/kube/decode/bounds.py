@@ -1,0 +1,143 @@
+"""How large what tenants write may be; what is beyond is cut, and named.
+
+The API server bounds an object as a whole, at about a megabyte and a half, and hardly anything in
+it. Every bound here is far above what anybody needs and far below what would cost us.
+
+What takes up room is never cut from a pod that has some: whoever is too large must not count for
+less. Such a pod is read without what else it says; one that waits does not start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from hashlib import sha256
+from itertools import chain
+from typing import TypeVar
+
+from extender.kube.decode.raw import (
+    Quantities,
+    RawAffinity,
+    RawNodeTerm,
+    RawPod,
+    RawRequirement,
+    RawResources,
+    RawToleration,
+)
+
+Amount = TypeVar("Amount")
+
+#: The longest name of anything in Kubernetes.
+LONGEST_NAME = 253
+#: Of a longer one so much is kept, for people.
+_KEPT = 60
+_LONGEST_SENTENCE = 300
+
+#: Of a pod.
+MOST_CONTAINERS = 1000
+MOST_PORTS = 256
+MOST_TOLERATIONS = 256
+MOST_LABELS = 256
+MOST_SELECTED = 128
+#: Expressions of its node affinity, and their values, all together.
+MOST_AFFINITY = 1000
+#: Kinds of resources, of whatever asks for some or has some.
+MOST_RESOURCES = 64
+#: A prefix, a slash and a name.
+_LONGEST_RESOURCE = 317
+#: Of a PodGroup.
+MOST_ROLES = 256
+#: So much of a text counts as one value.
+_WORD = 64
+
+
+def short(name: str) -> str:
+    """Give *name*, or if it is longer than any can be one that is as good as unique.
+
+    With a sign in it that no name of Kubernetes has, so that it is never taken for another.
+    """
+    if len(name) <= LONGEST_NAME:
+        return name
+    digest = sha256(name.encode(errors="surrogatepass")).hexdigest()
+    return f"{name[:_KEPT]}~{digest[:32]}"
+
+
+def brief(sentence: object) -> str:
+    """Give a complaint, or the beginning of one that quotes at length what was written."""
+    text = str(sentence)
+    return text if len(text) <= _LONGEST_SENTENCE else f"{text[:_LONGEST_SENTENCE]}…"
+
+
+def words(text: str | None) -> int:
+    """Weigh a text: long ones are as dear as many."""
+    return 1 + len(text or "") // _WORD
+
+
+def excess_of_pod(pod: RawPod) -> str:
+    """Say what of the spec of *pod* is more than anybody needs (a phrase), mostly nothing."""
+    spec = pod.spec
+    containers = (*(spec.containers or ()), *(spec.init_containers or ()))
+    if len(containers) > MOST_CONTAINERS:
+        return f"more than {MOST_CONTAINERS} containers"
+    if sum(len(each.ports or ()) for each in containers) > MOST_PORTS:
+        ports = sum(bool(port.port) for each in containers for port in each.ports or ())
+        if ports > MOST_PORTS:
+            return f"more than {MOST_PORTS} host ports"
+    amounts = [spec.overhead, *_amounts_of(spec.resources)]
+    amounts += chain.from_iterable(_amounts_of(each.resources) for each in containers)
+    if sum(len(each or ()) for each in amounts) > MOST_RESOURCES:
+        kinds = excess_of_names({name for each in amounts for name in each or ()})
+        if kinds:
+            return kinds
+    if _weight(spec.tolerations or ()) > MOST_TOLERATIONS:
+        return f"more than {MOST_TOLERATIONS} tolerations"
+    if spec.node_selector and len(spec.node_selector) > MOST_SELECTED:
+        return f"more than {MOST_SELECTED} labels in its nodeSelector"
+    if spec.affinity and _weight_of_affinity(spec.affinity) > MOST_AFFINITY:
+        return f"more than {MOST_AFFINITY} expressions and values in its node affinity"
+    return ""
+
+
+def _amounts_of(resources: RawResources | None) -> tuple[Quantities | None, ...]:
+    return (resources.requests, resources.limits) if resources else ()
+
+
+def excess_of_names(names: Collection[str], where: str = "") -> str:
+    """Say that there are too many kinds of resources, or too long names of them, mostly nothing."""
+    if len(names) > MOST_RESOURCES:
+        return f"more than {MOST_RESOURCES} kinds of resources{where}"
+    if any(len(name) > _LONGEST_RESOURCE for name in names):
+        return f"a resource{where} whose name has over {_LONGEST_RESOURCE} characters"
+    return ""
+
+
+def some(amounts: Mapping[str, Amount]) -> Mapping[str, Amount]:
+    """Keep as many kinds of resources as are read, Kubernetes' own first."""
+    if not excess_of_names(amounts):
+        return amounts
+    fit = (name for name in amounts if len(name) <= _LONGEST_RESOURCE)
+    kept = sorted(fit, key=lambda name: ("/" in name, name))[:MOST_RESOURCES]
+    return {name: amounts[name] for name in kept}
+
+
+def weight_of(requirements: Iterable[RawRequirement]) -> int:
+    """Count expressions and their values."""
+    return sum(1 + sum(map(words, each.values or ())) for each in requirements)
+
+
+def _weight(tolerations: Iterable[RawToleration]) -> int:
+    return sum(words(each.key) + words(each.value) - 1 for each in tolerations)
+
+
+def _weight_of_affinity(affinity: RawAffinity) -> int:
+    node = affinity.node_affinity
+    if node is None:
+        return 0
+    required = (node.required.node_selector_terms if node.required else None) or ()
+    preferred = (each.preference for each in node.preferred or ())
+    return sum(map(_weight_of_term, (*required, *preferred)))
+
+
+def _weight_of_term(term: RawNodeTerm | None) -> int:
+    if term is None:
+        return 1
+    return 1 + weight_of((*(term.match_expressions or ()), *(term.match_fields or ())))

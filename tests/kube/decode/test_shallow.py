@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from extender.kube.decode import shallow as module
+from extender.kube.decode.shallow import shallow
+
+TEXTS = st.text(alphabet='[]{}"\\\n\u0000ab,:', max_size=8)
+THINGS: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.integers() | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=30,
+)
+
+
+def cut(thing: Any, deepest: int) -> Any:
+    """What should be left of *thing*, by the plain rule."""
+    if not isinstance(thing, list | dict):
+        return thing
+    if deepest == 0:
+        return None
+    if isinstance(thing, list):
+        return [cut(each, deepest - 1) for each in thing]
+    return {key: cut(each, deepest - 1) for key, each in thing.items()}
+
+
+def deepest_of(thing: Any) -> int:
+    if not isinstance(thing, list | dict):
+        return 0
+    inner = thing.values() if isinstance(thing, dict) else thing
+    return 1 + max(map(deepest_of, inner), default=0)
+
+
+@given(THINGS, st.integers(0, 5), st.sampled_from([None, 1]))
+def test_what_is_too_deep_is_null_and_all_else_is_as_it_was(
+    thing: Any, deepest: int, indent: int | None
+) -> None:
+    left = shallow(json.dumps(thing, indent=indent).encode(), deepest)
+
+    assert (left is None) == (deepest_of(thing) <= deepest)
+    assert left is None or json.loads(left) == cut(thing, deepest)
+
+
+@given(st.binary(max_size=60) | st.text(alphabet='[]{}"\\ab').map(str.encode), st.integers(0, 3))
+def test_whatever_it_is_given_comes_back_no_deeper(data: bytes, deepest: int) -> None:
+    left = shallow(data, deepest)
+    if left is not None:
+        assert shallow(left, deepest) in (None, left)
+
+
+def test_ten_thousand_levels_are_no_more_to_it_than_ten() -> None:
+    data = b'{"a":' * 10_000 + b"1" + b"}" * 10_000
+
+    assert shallow(data, 2) == b'{"a":{"a":null}}'
+
+
+@given(THINGS, st.integers(0, 5), st.integers(1, 9))
+def test_it_does_not_matter_where_a_block_ends(thing: Any, deepest: int, size: int) -> None:
+    data = json.dumps(thing).encode()
+    whole = shallow(data, deepest)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_BLOCK", size)
+
+        assert shallow(data, deepest) == whole
+
+
+def test_what_is_no_json_stays_none() -> None:
+    for data in (b'{"a' + b"[" * 100, b"[" * 100, b"]" * 100 + b"[" * 300, b""):
+        left = shallow(data, 3)
+        with pytest.raises(ValueError, match=r"\w"):
+            json.loads(left if left is not None else data)
