@@ -18,12 +18,14 @@ import numpy.typing as npt
 
 from extender.model.node import UNLIMITED, Amounts, Node, NodeFacts, NodeTable
 from extender.model.pod import HostPort, Shape
+from extender.model.ports import Ports
 from extender.model.resources import CPU, MEMORY, PODS, Resources
 
 _FIRST = (CPU, MEMORY, PODS)
 #: No cluster has as many kinds of resources; names beyond are left to kube-scheduler.
 _MOST_COLUMNS = 128
 _REMEMBERED_VECTORS = 50_000
+_NO_PORTS = Ports()
 
 
 class _Arrays(NamedTuple):
@@ -75,7 +77,7 @@ class Rooms:
         self._nodes: dict[str, Node] = {}
         self._arrays = _Arrays.zeros(64, 8)
         self._vectors: dict[Shape, Amounts] = {}
-        self._ports: dict[str, tuple[HostPort, ...]] = {}
+        self._ports: dict[str, Ports] = {}
         self._order: _Order | None = None
 
     def put(self, node: Node) -> None:
@@ -144,9 +146,9 @@ class Rooms:
         # A row may be wider than the names, or, if it is a moment older, narrower.
         return Resources(zip(self._names, free, strict=False))
 
-    def ports(self, name: str) -> tuple[HostPort, ...]:
+    def ports(self, name: str) -> Ports:
         """Give the host ports taken on *name*, by pods and by what the last table showed."""
-        return self._ports.get(name, ())
+        return self._ports.get(name, _NO_PORTS)
 
     def promise(self, steps: Iterable[tuple[str, Shape, int]]) -> None:
         """Count promises made (+1) and those kept or withdrawn (-1), by node and shape."""
@@ -219,17 +221,12 @@ class Rooms:
             self._free.append(slot)
 
     def _take_ports(self, node: str, ports: tuple[HostPort, ...], step: int) -> None:
-        taken = self._ports.get(node, ())
-        if step > 0:
-            self._ports[node] = taken + ports
-            return
-        left = list(taken)
-        for port in ports:
-            left.remove(port)
+        taken = self._ports.get(node, _NO_PORTS)
+        left = taken.plus(ports) if step > 0 else taken.minus(ports)
         if left:
-            self._ports[node] = tuple(left)
+            self._ports[node] = left
         else:
-            del self._ports[node]
+            self._ports.pop(node, None)
 
     def _vector(self, shape: Shape) -> Amounts:
         vector = self._vectors.get(shape)

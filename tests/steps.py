@@ -1,0 +1,25 @@
+"""How much work something is, counted instead of timed: the same on every machine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+
+def steps(work: Callable[[], object]) -> int:
+    """Count the calls, of Python functions and of built-in ones, that *work* makes."""
+    count = 0
+
+    def note(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count
