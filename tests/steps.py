@@ -23,3 +23,22 @@ def steps(work: Callable[[], object]) -> int:
     finally:
         sys.setprofile(before)
     return count
+
+
+def opcodes(work: Callable[[], object]) -> int:
+    """Count what the interpreter itself does for *work*, loops inside expressions too; slow."""
+    count = 0
+
+    def note(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        return note
+
+    before = sys.gettrace()
+    sys.settrace(note)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count

@@ -7,7 +7,7 @@ nodes in its way.
 
 from __future__ import annotations
 
-from functools import cache, cached_property
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -28,13 +28,16 @@ class PortRows:
         self._promised: dict[PortKey, dict[int, int]] = {}
         #: The rows of the above, made when they are asked for.
         self._promised_rows: dict[PortKey, _Rows] = {}
-        self._keys = cache(_keys)
-        self._clashing_before = cache(self._look_up)
+        #: What is in the way of a shape, and where it was when the cycle began.
+        self._before: dict[Shape, tuple[frozenset[PortKey], Mask]] = {}
 
     def clashing(self, shape: Shape) -> Mask:
         """Mark the rows on which a host port of *shape* is taken or promised."""
-        before = self._clashing_before(shape)
-        found = [key for key in self._keys(shape) if key in self._promised]
+        known = self._before.get(shape)
+        if known is None:
+            known = self._before[shape] = self._look_up(shape)
+        keys, before = known
+        found = [key for key in keys if key in self._promised] if self._promised else ()
         if not found:
             return before
         mask = before.copy()
@@ -73,14 +76,15 @@ class PortRows:
                     taken.setdefault(key, []).append(row)
         return taken
 
-    def _look_up(self, shape: Shape) -> Mask:
+    def _look_up(self, shape: Shape) -> tuple[frozenset[PortKey], Mask]:
+        keys = frozenset(in_the_way_of(shape.host_ports))
         mask = np.zeros(len(self._table.used), dtype=bool)
-        for key in self._keys(shape):
+        for key in keys:
             rows = self._taken.get(key)
             if rows is not None:
                 mask[rows] = True
         mask.flags.writeable = False
-        return mask
+        return keys, mask
 
     def _rows_promised(self, key: PortKey) -> _Rows:
         rows = self._promised_rows.get(key)
@@ -88,10 +92,6 @@ class PortRows:
             counts = self._promised[key]
             rows = self._promised_rows[key] = np.fromiter(counts, dtype=np.intp, count=len(counts))
         return rows
-
-
-def _keys(shape: Shape) -> frozenset[PortKey]:
-    return frozenset(in_the_way_of(shape.host_ports))
 
 
 def _noted(shape: Shape) -> list[PortKey]:

@@ -26,6 +26,8 @@ class Protected:
         self._stuck: str | None = None
         #: (queue, priority) -> why -> pods.
         self._counts: dict[tuple[str, int], Counter[str]] | None = None
+        #: What is said of them to the gangs of a queue and priority.
+        self._said: dict[tuple[str, int], str] = {}
 
     def note(self, gang: GangState) -> str:
         """Say who could make room for *gang* and does not; empty when nobody."""
@@ -37,6 +39,12 @@ class Protected:
         """Say how many pods that could leave for *gang* are left alone."""
         if self._is_empty:
             return ""
+        key = (gang.queue.name, gang.gang.priority)
+        if key not in self._said:
+            self._said[key] = self._say(gang)
+        return self._said[key]
+
+    def _say(self, gang: GangState) -> str:
         total: Counter[str] = Counter()
         for (queue, priority), counts in self._by_place().items():
             if self._could_leave(queue, priority, gang):
