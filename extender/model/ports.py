@@ -48,8 +48,6 @@ class Ports:
         """Compare what is taken, and how often."""
         return isinstance(other, Ports) and self._counts == other._counts
 
-    __hash__ = None  # type: ignore[assignment]
-
     def __repr__(self) -> str:
         """Show the counts."""
         return f"Ports({dict(self._counts)})"

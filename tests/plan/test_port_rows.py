@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from hypothesis import given, settings, strategies as st
@@ -47,7 +48,7 @@ def test_rows_clash_where_two_ports_do(taken, promised, given_back, wanted) -> N
     ]
 
 
-def crowd(pods: int, ports: int) -> object:
+def crowd(pods: int, ports: int) -> Callable[[], object]:
     """Plan half of *pods*, each with ports of its own, beside the others on one node."""
     kinds = [
         Shape(
@@ -68,7 +69,7 @@ def crowd(pods: int, ports: int) -> object:
 
 
 def test_a_pod_with_more_host_ports_costs_more_by_no_more_than_those() -> None:
-    few, many = (steps(crowd(16, ports)) for ports in (8, 64))  # type: ignore[arg-type]
+    few, many = (steps(crowd(16, ports)) for ports in (8, 64))
 
     # Each with each it would be 64 times as much for what has to do with ports.
     assert many - few < 20 * 16 * 56

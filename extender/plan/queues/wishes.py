@@ -96,8 +96,8 @@ def startable(
         if found is not None and _fits(found, gang, most, slots):
             counted = wishes[queue.name] if share is None else shares[share.name]
             found.under(most, slots).add_to(counted)
-    for name, amounts in _of_crowds(census, ceilings, shares).items():
-        amounts.add_to(shares[name] if name in shares else wishes[name])
+    for name, wanted in _of_crowds(census, ceilings, shares).items():
+        wanted.add_to(shares[name] if name in shares else wishes[name])
     held = {}
     for name, amounts in shares.items():
         use = census.shares[name]

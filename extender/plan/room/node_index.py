@@ -57,7 +57,7 @@ class NodeIndex:
     def count_taints(self, objects_to: Callable[[Taint], bool]) -> npt.NDArray[np.int64]:
         """Count the taints of every node that *objects_to* says yes to."""
         groups, codes = self._taints
-        answers = {taint: objects_to(taint) for taint in set().union(*groups)}
+        answers = {taint: objects_to(taint) for taints in groups for taint in taints}
         counts = [sum(answers[taint] for taint in taints) for taints in groups]
         found: npt.NDArray[np.int64] = np.array(counts, dtype=np.int64)[codes]
         return found
@@ -109,10 +109,9 @@ class _Column:
             return self._is_one_of(need.values)
         if need.operator == "NotIn":
             return ~self._is_one_of(need.values)
-        if need.operator == "DoesNotExist":
-            return self._codes == 0
-        if need.operator == "Exists":
-            return self._codes != 0
+        if need.operator in ("Exists", "DoesNotExist"):
+            marks: Mask = (self._codes != 0) == (need.operator == "Exists")
+            return marks
         return self._compares(need)
 
     def _is_one_of(self, values: Sequence[str]) -> Mask:
@@ -132,8 +131,9 @@ class _Column:
             return np.zeros(len(self._codes), dtype=bool)
         if need.operator == "Gt":
             marks: Mask = ranks >= bisect_right(numbers, limit)
-            return marks
-        return (ranks >= 0) & (ranks < bisect_left(numbers, limit))
+        else:
+            marks = (ranks >= 0) & (ranks < bisect_left(numbers, limit))
+        return marks
 
     @cached_property
     def _ranked(self) -> tuple[list[int], _Codes]:
