@@ -13,6 +13,7 @@ from extender.model.gang import Gang, GangKey, Phase, PodGroup
 from extender.model.memo import Memo
 from extender.model.node import Node, NodeFacts, NodeTable, Taint
 from extender.model.pod import OCCUPYING_SET, Pod, PodUid, Shape, Status
+from extender.model.ports import Ports
 from extender.model.queue import Queue, QueueState, Share
 from extender.model.resources import CPU, MEMORY, NOTHING, PODS, Resources
 from extender.model.snapshot import DisruptionBudget, Snapshot
@@ -194,10 +195,10 @@ def _table(
             used[index[each.node]] += _line(each.requests, dimensions)
             if each.status is Status.RELEASING:
                 releasing[index[each.node]] += _line(each.requests, dimensions)
-    ports: dict[str, tuple[Any, ...]] = {}
+    ports: dict[str, Ports] = {}
     for each in pods:
         if each.node and each.shape.host_ports:
-            ports[each.node] = (*ports.get(each.node, ()), *each.shape.host_ports)
+            ports[each.node] = ports.get(each.node, Ports()).plus(each.shape.host_ports)
     facts = NodeFacts(tuple(members), index)
     return NodeTable(facts, dimensions, whole, used, releasing, ports)
 

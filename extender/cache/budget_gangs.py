@@ -16,7 +16,7 @@ from dataclasses import replace
 from extender.model.gang import SHADOW, GangKey, Membership
 from extender.model.pod import Pod
 from extender.model.snapshot import DisruptionBudget
-from extender.plan.plugins.pdb import selects
+from extender.plan.budgets import selects
 
 #: Before the name of a budget, as the kind of a controller stands before its name.
 KIND = "poddisruptionbudget"

@@ -39,7 +39,8 @@ from extender.cache.rooms import Rooms
 from extender.hearing.hearing import Hearing
 from extender.model.gang import GangKey, Membership, Phase, PodGroup
 from extender.model.node import Node
-from extender.model.pod import HostPort, Pod, PodUid
+from extender.model.pod import Pod, PodUid
+from extender.model.ports import Ports
 from extender.model.queue import Namespace, PriorityClass, Queue, Share
 from extender.model.reason import Problem
 from extender.model.resources import CPU, MEMORY, NOTHING, Resources
@@ -333,7 +334,7 @@ class Cluster:
                 self._shrunk.pop(name, None)
         return self._shrunk.keys()
 
-    def ports(self, name: str) -> tuple[HostPort, ...]:
+    def ports(self, name: str) -> Ports:
         """Give the host ports that are taken on a node."""
         return self._rooms.ports(name)
 

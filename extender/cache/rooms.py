@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from extender.model.node import UNLIMITED, Amounts, Node, NodeFacts, NodeTable
 from extender.model.pod import HostPort, Shape
+from extender.model.ports import Ports
 from extender.model.resources import CPU, MEMORY, PODS, Resources
 
 _FIRST = (CPU, MEMORY, PODS)
@@ -30,6 +31,7 @@ _MOST_COLUMNS = 128
 _MOST_OF_ONE_NODE = 64
 #: Amounts in all remembered vectors together; when they are reached, the memory starts afresh.
 _REMEMBERED_AMOUNTS = 250_000
+_NO_PORTS = Ports()
 
 
 class _Arrays(NamedTuple):
@@ -121,7 +123,7 @@ class Rooms:
         #: By what pods take up; not by their shapes, of which some are large.
         self._vectors: dict[Resources, _Vector] = {}
         self._remembered = 0
-        self._ports: dict[str, tuple[HostPort, ...]] = {}
+        self._ports: dict[str, Ports] = {}
         self._order: _Order | None = None
 
     def put(self, node: Node) -> None:
@@ -196,9 +198,9 @@ class Rooms:
         # A row may be wider than the names, or, if it is a moment older, narrower.
         return Resources(zip(self._names, free, strict=False))
 
-    def ports(self, name: str) -> tuple[HostPort, ...]:
+    def ports(self, name: str) -> Ports:
         """Give the host ports taken on *name*, by pods and by what the last table showed."""
-        return self._ports.get(name, ())
+        return self._ports.get(name, _NO_PORTS)
 
     def promise(self, steps: Iterable[tuple[str, Shape, int]]) -> None:
         """Count promises made (+1) and those kept or withdrawn (-1), by node and shape."""
@@ -274,17 +276,12 @@ class Rooms:
             self._free.append(slot)
 
     def _take_ports(self, node: str, ports: tuple[HostPort, ...], step: int) -> None:
-        taken = self._ports.get(node, ())
-        if step > 0:
-            self._ports[node] = taken + ports
-            return
-        left = list(taken)
-        for port in ports:
-            left.remove(port)
+        taken = self._ports.get(node, _NO_PORTS)
+        left = taken.plus(ports) if step > 0 else taken.minus(ports)
         if left:
-            self._ports[node] = tuple(left)
+            self._ports[node] = left
         else:
-            del self._ports[node]
+            self._ports.pop(node, None)
 
     def _vector(self, shape: Shape) -> _Vector:
         vector = self._vectors.get(shape.requests)

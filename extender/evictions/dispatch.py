@@ -18,7 +18,7 @@ from functools import partial
 
 from extender.evictions import safety
 from extender.evictions.notices import Notices, reason_for
-from extender.evictions.reprieves import Reprieves, covering
+from extender.evictions.reprieves import Reprieves
 from extender.evictions.safety import Victim
 from extender.evictions.sets import VictimSet
 from extender.logs import event
@@ -26,7 +26,7 @@ from extender.metrics import Metrics, expect
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
 from extender.model.reason import Happening
-from extender.model.snapshot import DisruptionBudget, Snapshot
+from extender.model.snapshot import Snapshot
 from extender.plan.decision import Eviction, Plan
 from extender.ports import Announcer, Clock, Evictor, EvictOrder, EvictOutcome, EvictResult
 from extender.reporting.journal import Journal
@@ -134,7 +134,7 @@ class Dispatch:
         leaving = self._leaving()
         refused = safety.objections(victims, snapshot, leaving)
         for uid, why in refused.items():
-            self._leave_alone(victims[uid], why, REFUSED, "refused", snapshot.budgets)
+            self._leave_alone(victims[uid], why, REFUSED, "refused", snapshot)
         for budget in safety.exhausted(victims, snapshot, leaving) if refused else ():
             why = f"PodDisruptionBudget {budget.namespace}/{budget.name} allows nobody to leave"
             self._reprieves.forbid(budget, why, REFUSED, now)
@@ -144,8 +144,7 @@ class Dispatch:
         self, beneficiary: GangKey, victims: Mapping[PodUid, Victim], snapshot: Snapshot
     ) -> VictimSet:
         """Note a set as on its way."""
-        budgets = safety.budgets_near(victims.values(), snapshot)
-        guarded = {uid for uid, each in victims.items() if any(covering(each.pod, budgets))}
+        guarded = safety.guarded(victims, snapshot)
         ordered = VictimSet(beneficiary, victims, snapshot, guarded)
         self._sets[beneficiary] = ordered
         if self._dry_run:
@@ -198,10 +197,10 @@ class Dispatch:
             else:
                 stays = True
                 pause = BLOCKED if outcome.result is EvictResult.BLOCKED else REFUSED
-                budgets, result = one.snapshot.budgets, outcome.result.value
-                self._leave_alone(victim, outcome.message, pause, result, budgets)
+                result = outcome.result.value
+                self._leave_alone(victim, outcome.message, pause, result, one.snapshot)
                 if outcome.result is EvictResult.BLOCKED:
-                    self._forbid(victim, outcome.message, budgets)
+                    self._forbid(victim, outcome.message, one.snapshot)
                 to_call_back = one.refused(victim)
         for other in to_call_back:
             other.cancel()
@@ -209,9 +208,9 @@ class Dispatch:
             self._object()
         self._send(one)
 
-    def _forbid(self, victim: Victim, why: str, budgets: Sequence[DisruptionBudget]) -> None:
+    def _forbid(self, victim: Victim, why: str, snapshot: Snapshot) -> None:
         """Leave all others alone too that the same budget covers; with several, who can tell?"""
-        about = list(covering(victim.pod, budgets))
+        about = safety.budgets_about(victim.pod, snapshot)
         if len(about) == 1:
             self._reprieves.forbid(about[0], why, BLOCKED, self._clock.monotonic())
 
@@ -225,9 +224,10 @@ class Dispatch:
         why: str,
         pause: Pause,
         outcome: str,
-        budgets: Sequence[DisruptionBudget] = (),
+        snapshot: Snapshot | None = None,
     ) -> None:
         now = self._clock.now()
+        budgets = safety.budgets_about(victim.pod, snapshot) if snapshot else ()
         self._reprieves.grant(victim.pod, why, pause, self._clock.monotonic(), budgets)
         self._count(victim, outcome)
         text = f"{victim.pod.key} stays: {why}"

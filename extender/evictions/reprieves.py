@@ -9,17 +9,17 @@ queues take turns at the same room, they do so ever more slowly, instead of wast
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping
 from dataclasses import dataclass, replace
-from functools import partial
+from math import inf
 from typing import TypeVar
 
 from cachetools import FIFOCache
 
-from extender.model.gang import Gang, GangKey
+from extender.model.gang import GangKey
 from extender.model.pod import SEATED_SET, Pod, PodUid
 from extender.model.snapshot import DisruptionBudget, Snapshot
-from extender.plan.plugins.pdb import selects
+from extender.plan.budgets import BudgetIndex, selects
 from extender.timing.pause import Pause
 
 K = TypeVar("K")
@@ -45,6 +45,23 @@ class _Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class _Forbidden:
+    index: BudgetIndex
+    #: Why, by the numbers of the index.
+    whys: list[str]
+    #: When the first of them is over.
+    until: float
+
+    @classmethod
+    def of(cls, refusals: list[_Refusal]) -> _Forbidden:
+        return cls(
+            BudgetIndex([each.budgets[0] for each in refusals]),
+            [each.why for each in refusals],
+            min((each.until for each in refusals), default=inf),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class _Past:
     times: int
     at: float
@@ -59,6 +76,8 @@ class Reprieves:
         self._refused: FIFOCache[PodUid, _Refusal] = FIFOCache(_PODS)
         #: The same for everybody a budget covers, by its name.
         self._forbidden: FIFOCache[str, _Refusal] = FIFOCache(_BUDGETS)
+        #: The budgets of those by what they select.
+        self._index: _Forbidden | None = None
         #: Those made to leave last at the end.
         self._past: FIFOCache[GangKey, _Past] = FIFOCache(_GANGS)
 
@@ -81,6 +100,7 @@ class Reprieves:
         if earlier is not None and now < earlier.until:
             self._forbidden[_name(budget)] = earlier  # one of many that were asked at once
             return
+        self._index = None
         self._forbidden[_name(budget)] = _next(earlier, why, pause, now, (budget,))
 
     def spares(self, pod: Pod, now: float) -> bool:
@@ -88,8 +108,7 @@ class Reprieves:
         refusal = self._refused.get(pod.uid)
         if refusal is not None and now < refusal.until:
             return True
-        forbidden = (each.budgets for each in self._forbidden.values() if now < each.until)
-        return any(any(covering(pod, budgets)) for budgets in forbidden)
+        return bool(self._forbidden) and bool(self._forbidding(pod, now))
 
     def made_to_leave(self, key: GangKey, now: float) -> None:
         """Remember that a gang lost members to somebody else."""
@@ -109,12 +128,10 @@ class Reprieves:
         """Name the pods to leave alone at *now*, each with the reason."""
         self._forget(now)
         _look_at_budgets(self._refused, snapshot, now)
-        _look_at_budgets(self._forbidden, snapshot, now)
+        if _look_at_budgets(self._forbidden, snapshot, now):
+            self._index = None
         protected = {uid: each.why for uid, each in self._refused.items() if now < each.until}
-        for each in self._forbidden.values():
-            if now < each.until:
-                covered = dict.fromkeys(_covered(each.budgets[0], snapshot), each.why)
-                protected = covered | protected
+        protected = self._forbidden_ones(snapshot, now) | protected
         for key in snapshot.gangs if self._min_run_s > 0 else tuple(self._past):
             since = running_since(key)
             if since is not None and key in snapshot.gangs:
@@ -130,9 +147,36 @@ class Reprieves:
         gang = snapshot.gangs[key]
         return {pod.uid: why for pod in gang.pods if pod.status in SEATED_SET}
 
+    def _forbidding(self, pod: Pod, now: float) -> str:
+        """Say why a budget, the first that was forbidden of those there are, keeps *pod*."""
+        known = self._index
+        if known is None or now >= known.until:
+            active = [each for each in self._forbidden.values() if now < each.until]
+            known = self._index = _Forbidden.of(active)
+        number = next(iter(known.index.selecting(pod)), None)
+        if number is None:
+            return ""
+        if known.index.is_crowd(number):
+            return f"{known.index.title(number)} allows nobody to leave"
+        return known.whys[number]
+
+    def _forbidden_ones(self, snapshot: Snapshot, now: float) -> dict[PodUid, str]:
+        """Name the pods on nodes that forbidden budgets cover, each with the reason."""
+        namespaces = {
+            each.budgets[0].namespace for each in self._forbidden.values() if now < each.until
+        }
+        return {
+            pod.uid: why
+            for gang in (snapshot.gangs.values() if namespaces else ())
+            if gang.group.namespace in namespaces
+            for pod in gang.pods
+            if pod.status in SEATED_SET and (why := self._forbidding(pod, now))
+        }
+
     def _forget(self, now: float) -> None:
         _drop_old(self._refused, now)
-        _drop_old(self._forbidden, now)
+        if _drop_old(self._forbidden, now):
+            self._index = None
         while self._past and next(iter(self._past.values())).at < now - MEMORY_S:
             self._past.popitem()
 
@@ -157,34 +201,28 @@ def _next(
     return _Refusal(why, now + pause.after(times), times, budgets)
 
 
-def _look_at_budgets(refusals: MutableMapping[K, _Refusal], snapshot: Snapshot, now: float) -> None:
-    """End what rests on a budget that allows more by now, or is gone."""
+def _look_at_budgets(refusals: MutableMapping[K, _Refusal], snapshot: Snapshot, now: float) -> bool:
+    """End what rests on a budget that allows more by now, or is gone; ask whether any ended."""
     held = [(key, each) for key, each in refusals.items() if each.budgets and now < each.until]
     if not held:
-        return
+        return False
     allowed = {_name(budget): budget.allowed for budget in snapshot.budgets}
-    for key, each in held:
-        if any(allowed.get(_name(b), b.allowed + 1) > b.allowed for b in each.budgets):
-            refusals[key] = replace(each, until=now)
+    over = [
+        (key, each)
+        for key, each in held
+        if any(allowed.get(_name(b), b.allowed + 1) > b.allowed for b in each.budgets)
+    ]
+    for key, each in over:
+        refusals[key] = replace(each, until=now)
+    return bool(over)
 
 
-def _drop_old(refusals: MutableMapping[K, _Refusal], now: float) -> None:
-    for key in [key for key, each in refusals.items() if each.until + FORGET_S <= now]:
+def _drop_old(refusals: MutableMapping[K, _Refusal], now: float) -> bool:
+    """Forget what is long over; ask whether anything was."""
+    old = [key for key, each in refusals.items() if each.until + FORGET_S <= now]
+    for key in old:
         del refusals[key]
-
-
-def _covered(budget: DisruptionBudget, snapshot: Snapshot) -> Iterator[PodUid]:
-    """Name the pods on nodes that *budget* covers; remembered until a gang changes."""
-
-    def of(gang: Gang) -> tuple[PodUid, ...]:
-        seated = (pod for pod in gang.pods if pod.status in SEATED_SET)
-        return tuple(pod.uid for pod in seated if any(covering(pod, (budget,))))
-
-    for gang in snapshot.gangs.values():
-        if gang.group.namespace == budget.namespace:
-            yield from gang.memo.recall(
-                ("covered", budget.name), partial(of, gang), about=budget.selector
-            )
+    return bool(old)
 
 
 def _name(budget: DisruptionBudget) -> str:

@@ -6,6 +6,7 @@ whatever the policy file says, because an eviction cannot be taken back.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
@@ -13,8 +14,8 @@ from extender.model.gang import Gang
 from extender.model.pod import ALLOCATED_SET, SEATED_SET, Pod, PodUid, Status
 from extender.model.queue import share_name
 from extender.model.snapshot import DisruptionBudget, Snapshot
+from extender.plan.budgets import BudgetIndex, budgets_of
 from extender.plan.decision import Eviction
-from extender.plan.plugins.pdb import covers
 
 _FIRM = SEATED_SET | {Status.SUCCEEDED}
 
@@ -52,8 +53,15 @@ def objections(
     for gang, asked in _by_gang(victims.values()):
         if why := _tear(gang, {pod.uid for pod in asked} | leaving):
             said.update(dict.fromkeys((pod.uid for pod in asked), why))
-    for budget in budgets_near(victims.values(), snapshot):
-        said.update(_forbidden(budget, victims.values(), snapshot, leaving))
+    budgets = budgets_of(snapshot)
+    counted = _counted(budgets, victims.values())
+    before = _asked(budgets, victims.values() if counted else (), snapshot, leaving)
+    for number, uids in counted.items():
+        left = max(0, budgets[number].allowed - before[number])
+        if len(uids) > left:
+            # Those within it are no worse than any.
+            why = f"{budgets.title(number)} allows {left} disruptions, not {len(uids)}"
+            said.update(dict.fromkeys(uids[left:], why))
     return said
 
 
@@ -61,18 +69,25 @@ def exhausted(
     victims: Mapping[PodUid, Victim], snapshot: Snapshot, leaving: Set[PodUid] = frozenset()
 ) -> list[DisruptionBudget]:
     """List the budgets that cover some of *victims* and allow nobody at all."""
+    budgets = budgets_of(snapshot)
+    asked = _asked(budgets, victims.values(), snapshot, leaving)
     return [
-        budget
-        for budget in budgets_near(victims.values(), snapshot)
-        if any(_counts(budget, victim.pod) for victim in victims.values())
-        and budget.allowed <= _asked_of(budget, snapshot, leaving)
+        budgets[number]
+        for number in _counted(budgets, victims.values())
+        if budgets[number].allowed <= asked[number] and not budgets.is_crowd(number)
     ]
 
 
-def budgets_near(victims: Iterable[Victim], snapshot: Snapshot) -> list[DisruptionBudget]:
-    """List the budgets of the namespaces that *victims* are in."""
-    namespaces = {victim.pod.namespace for victim in victims}
-    return [budget for budget in snapshot.budgets if budget.namespace in namespaces]
+def guarded(victims: Mapping[PodUid, Victim], snapshot: Snapshot) -> set[PodUid]:
+    """Name the victims about whom some budget has a say."""
+    budgets = budgets_of(snapshot)
+    return {uid for uid, victim in victims.items() if budgets.selecting(victim.pod)}
+
+
+def budgets_about(pod: Pod, snapshot: Snapshot) -> list[DisruptionBudget]:
+    """List the budgets that have a say about *pod*; none where they are too many to tell."""
+    budgets = budgets_of(snapshot)
+    return [budgets[each] for each in budgets.selecting(pod) if not budgets.is_crowd(each)]
 
 
 def _objection(victim: Victim, snapshot: Snapshot) -> str:
@@ -136,35 +151,25 @@ def _tear(gang: Gang, gone: Set[PodUid]) -> str:
     return ""
 
 
-def _asked_of(budget: DisruptionBudget, snapshot: Snapshot, leaving: Set[PodUid]) -> int:
-    """Count the pods that were asked to leave and that *budget* does not show yet."""
-    return sum(
-        pod.uid in leaving and pod.status in SEATED_SET and _counts(budget, pod)
-        for gang in (snapshot.gangs.values() if leaving else ())
-        if gang.group.namespace == budget.namespace
+def _counted(budgets: BudgetIndex, victims: Iterable[Victim]) -> dict[int, list[PodUid]]:
+    """Name, for every budget of which they would use up some, the victims that do; in order."""
+    counted: dict[int, list[PodUid]] = {}
+    for victim in victims:
+        for number in budgets.covering(victim.pod):
+            counted.setdefault(number, []).append(victim.pod.uid)
+    return dict(sorted(counted.items()))
+
+
+def _asked(
+    budgets: BudgetIndex, victims: Iterable[Victim], snapshot: Snapshot, leaving: Set[PodUid]
+) -> Counter[int]:
+    """Count the pods that were asked to leave and that their budgets do not show yet."""
+    namespaces = {victim.pod.namespace for victim in victims} if leaving else set()
+    return Counter(
+        number
+        for gang in (snapshot.gangs.values() if namespaces else ())
+        if gang.group.namespace in namespaces
         for pod in gang.pods
+        if pod.uid in leaving and pod.status in SEATED_SET
+        for number in budgets.covering(pod)
     )
-
-
-def _forbidden(
-    budget: DisruptionBudget,
-    victims: Iterable[Victim],
-    snapshot: Snapshot,
-    leaving: Set[PodUid],
-) -> dict[PodUid, str]:
-    """Name the victims beyond what *budget* allows; the others are no worse than any."""
-    counted = [victim.pod.uid for victim in victims if _counts(budget, victim.pod)]
-    if not counted:
-        return {}
-    left = max(0, budget.allowed - _asked_of(budget, snapshot, leaving))
-    if len(counted) <= left:
-        return {}
-    why = (
-        f"PodDisruptionBudget {budget.namespace}/{budget.name} allows {left}"
-        f" disruptions, not {len(counted)}"
-    )
-    return dict.fromkeys(counted[left:], why)
-
-
-def _counts(budget: DisruptionBudget, pod: Pod) -> bool:
-    return pod.namespace == budget.namespace and covers(budget, pod)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-#: More answers than a cluster's pods ask for at one time; when they are reached, those about pods
-#: long gone go with the others, and what is still asked for is worked out again.
+#: More answers than a cluster's pods ask for at one time; when they are reached, the older half
+#: goes: those about pods long gone, and a few that are still asked for and worked out again.
 MOST = 4096
 
 
@@ -26,6 +27,7 @@ class Memo(dict[object, tuple[object, Any]]):
     def keep(self, key: object, answer: T, about: object = None) -> T:
         """Remember *answer* and give it back."""
         if len(self) >= MOST:
-            self.clear()
+            for old in list(islice(self, MOST // 2)):
+                self.pop(old, None)  # another thread may do the same
         self[key] = (about, answer)
         return answer

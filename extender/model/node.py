@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from extender.model.memo import Memo
-from extender.model.pod import NO_LABELS, HostPort
+from extender.model.pod import NO_LABELS
+from extender.model.ports import Ports
 from extender.model.resources import Resources
 
 Amounts: TypeAlias = npt.NDArray[np.int64]
@@ -91,7 +92,7 @@ class NodeTable:
     used: Amounts
     releasing: Amounts
     #: Host ports in use, by node name; nodes without any are absent.
-    ports: Mapping[str, tuple[HostPort, ...]] = field(default_factory=dict)
+    ports: Mapping[str, Ports] = field(default_factory=dict)
 
     @property
     def nodes(self) -> tuple[Node, ...]:

@@ -12,6 +12,7 @@ from extender.model.quantity import LARGEST
 from extender.model.queue import DEFAULT_QUEUE, ROOT_QUEUE, Queue, share_name
 from extender.model.resources import NOTHING, Resources, total
 from extender.model.snapshot import Snapshot
+from extender.plan import crowds
 from extender.plan.queues.limits import upwards
 from extender.plan.room.state import GangState, QueueUse, ShareUse
 
@@ -28,6 +29,10 @@ class Census:
         self.busy: dict[str, QueueUse] = {}
         #: Gangs that want something of this cycle, in the order of their keys.
         self.contenders: dict[GangKey, GangState] = {}
+        #: Gangs that would be among them, but whose namespace has too many in their queue.
+        self.behind: dict[GangKey, Gang] = {}
+        #: Gangs of such namespaces that contend only now; nobody has to leave for them.
+        self.visitors: frozenset[GangKey] = frozenset()
         #: Gangs of which people should know something beside their verdict.
         self.remarked: list[Gang] = []
         #: Gangs with members that have a node and are not seen on it yet.
@@ -93,6 +98,8 @@ class Census:
 
     def may_claim(self, gang: Gang) -> bool:
         """Ask whether others may have to leave, or be kept out, for *gang*."""
+        if gang.key in self.visitors:
+            return False  # what was freed for it would find it gone
         return not self._meek or self._meek.isdisjoint(gang.schedulers)
 
     def _may_start(self, gang: Gang) -> bool:
@@ -125,6 +132,9 @@ class Census:
             by_queue.setdefault(name, []).append(gang)
             if self._may_start(gang) and _contends(gang, now):
                 contenders[key] = GangState(gang, queues[name])
+        if len(contenders) > crowds.MOST:
+            behind, self.visitors = crowds.turns((each.gang for each in contenders.values()), now)
+            self.behind = {key: contenders.pop(key).gang for key in sorted(behind)}
         for name, gangs in sorted(by_queue.items()):
             self.busy[name] = queues[name]
             self._add_up(queues[name], gangs)

@@ -13,11 +13,14 @@ from cachetools import LRUCache
 from extender.cache.cluster import Cluster
 from extender.model.node import UNLIMITED
 from extender.model.pod import Shape
+from extender.model.ports import Ports
 from extender.model.resources import NOTHING, Resources
-from extender.plan.room.slots import clash
 
 #: Shapes whose counts are kept: a few thousand nodes each.
 _SHAPES = 64
+
+#: Nodes whose promised host ports are kept.
+_NODES = 10_000
 
 #: By node, the version it was counted at and the count.
 _Counts = dict[str, tuple[int, int]]
@@ -32,6 +35,8 @@ class FreeRoom:
         self._versions = cluster.versions
         self._fences: Mapping[str, Resources] = {}
         self._counts: LRUCache[Shape, _Counts] = LRUCache(_SHAPES)
+        #: Host ports promised on a node, and at which version of it.
+        self._promised_ports: LRUCache[str, tuple[int, Ports]] = LRUCache(_NODES)
 
     @property
     def fences(self) -> Mapping[str, Resources]:
@@ -134,12 +139,24 @@ class FreeRoom:
                 taken = committed.amount(each) + promised.amount(each) + fence.amount(each)
                 most = min(most, (idle.amount(each) - taken) // amount)
         if shape.host_ports:
-            most = min(most, 0 if self._clashes(name, shape) else 1)
+            most = min(most, 0 if self._clashes(name, shape, version) else 1)
         counts[name] = (version, most)
         return most
 
-    def _clashes(self, name: str, shape: Shape) -> bool:
+    def _clashes(self, name: str, shape: Shape, version: int) -> bool:
         """Ask whether a host port of *shape* is taken on a node, or promised to somebody."""
-        promised = [port for each in self._promises.on(name) for port in each.shape.host_ports]
-        taken = (*self._cluster.ports(name), *promised)
-        return any(clash(ours, other) for ours in shape.host_ports for other in taken)
+        if self._cluster.ports(name).clash(shape.host_ports):
+            return True
+        return self._promised_on(name, version).clash(shape.host_ports)
+
+    def _promised_on(self, name: str, version: int) -> Ports:
+        """Give the host ports promised on a node; looked through once for all shapes."""
+        known = self._promised_ports.get(name)
+        if known is not None and known[0] == version:
+            return known[1]
+        promised = Ports(port for each in self._promises.on(name) for port in each.shape.host_ports)
+        if promised:
+            self._promised_ports[name] = (version, promised)
+        else:
+            self._promised_ports.pop(name, None)
+        return promised

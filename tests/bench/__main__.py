@@ -7,6 +7,7 @@ import sys
 
 BENCHES = {
     "plan": "one cycle over a large cluster",
+    "hostile": "one cycle over what a tenant may write to make it long",
     "cache": "the mirror: cold start, memory, changes, snapshots",
     "hooks": "filter over a large cluster",
     "memory": "what the server takes, by the size of the cluster",

@@ -10,6 +10,7 @@ from extender.cache.changes import Delete, Kind, SeenPod, Upsert
 from extender.cache.inflight import Stage
 from extender.model.gang import GangKey, Membership, Phase, PodGroup
 from extender.model.pod import HostPort, Pod, PodUid, Shape, Status
+from extender.model.ports import Ports
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget
@@ -254,7 +255,7 @@ def test_host_ports_are_taken_as_often_as_pods_take_them() -> None:
     http = HostPort(80)
     made = cluster(node("n"), lone("x", on="n", shape=Shape(amounts(), host_ports=(http,))))
 
-    assert made.snapshot(NOW).nodes.ports == {"n": (http,)}
+    assert made.snapshot(NOW).nodes.ports == {"n": Ports([http])}
 
     made.apply(Delete(Kind.POD, uid("x")))
 

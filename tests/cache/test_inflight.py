@@ -6,6 +6,7 @@ from extender.cache.changes import Delete, Kind, Upsert
 from extender.cache.inflight import SETTLED_S, SOMEWHERE, Inflight, Stage
 from extender.model.gang import GangKey
 from extender.model.pod import HostPort, Shape, Status
+from extender.model.ports import Ports
 
 from .building import (
     GANG,
@@ -253,7 +254,7 @@ def test_promised_host_ports_are_taken() -> None:
     made = cluster(node("n"), lone("x", shape=web.shape))
     made.inflight.reserve(web, GangKey("a/pod:x"), "n", 1.0)
 
-    assert made.snapshot(NOW).nodes.ports == {"n": (HostPort(80),)}
+    assert made.snapshot(NOW).nodes.ports == {"n": Ports([HostPort(80)])}
 
     made.inflight.release(web.uid)
 

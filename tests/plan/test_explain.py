@@ -10,6 +10,7 @@ import pytest
 from extender.model.gang import Gang, GangKey
 from extender.model.node import Node, NodeFacts, NodeTable, Taint
 from extender.model.pod import HostPort, PodUid, Shape, Status
+from extender.model.ports import Ports
 from extender.model.queue import Queue
 from extender.model.reason import Reason
 from extender.model.resources import Resources
@@ -78,7 +79,7 @@ def test_a_resource_no_node_has_is_named() -> None:
 
 
 def test_a_taken_host_port_keeps_a_node_out() -> None:
-    table = replace(node_table([8, 8]), ports={"n0": (HostPort(80),)})
+    table = replace(node_table([8, 8]), ports={"n0": Ports([HostPort(80)])})
     serving = Shape(requests=Resources({"cpu": 1000, "pods": 1}), host_ports=(HostPort(80),))
     members = [pod(f"train-{index}", Status.PENDING, shape=serving) for index in range(2)]
     need = told(snapshot(gang("train", members), nodes=table), plan(NO_ROOM)).needs[0]

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from extender.model.pod import HostPort, Shape, Status
+from extender.model.ports import Ports
 from extender.model.queue import Queue
 from extender.model.resources import Resources
 from extender.plan.policy import policies
@@ -101,7 +102,7 @@ def test_what_runs_now_is_no_part_of_the_empty_cluster() -> None:
     ported = Shape(requests=Resources({"cpu": 1000, "pods": 1}), host_ports=(HostPort(80),))
     members = [pod(f"train-{n}", Status.PENDING, shape=ported) for n in range(3)]
     before = seen(gang("train", members), cpus=[8, 8])
-    taken = replace(before.nodes, ports={"n0": (HostPort(80),)})
+    taken = replace(before.nodes, ports={"n0": Ports([HostPort(80)])})
     refused = {ported: frozenset({"n1"})}
 
     assert said(replace(before, nodes=taken, misfits=refused)) == (

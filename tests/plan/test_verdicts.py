@@ -8,6 +8,7 @@ import pytest
 
 from extender.model.gang import Gang, GangKey, Phase
 from extender.model.pod import HostPort, Shape, Status
+from extender.model.ports import Ports
 from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
@@ -77,7 +78,7 @@ def test_a_taken_host_port_is_named_and_says_nothing_of_the_clusters_size() -> N
     ported = replace(shape(cpu=1), host_ports=(HostPort(80),))
     train = gang("a/train", pods=[pod("train-0", ported)])
     before = cluster(nodes(1), [train])
-    before = replace(before, nodes=replace(before.nodes, ports={"n1": (HostPort(80),)}))
+    before = replace(before, nodes=replace(before.nodes, ports={"n1": Ports([HostPort(80)])}))
 
     assert told(before) == (
         Reason.NOT_ENOUGH_ROOM,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
-from extender.model.pod import Pod, PodUid, Requirement
-from extender.model.snapshot import DisruptionBudget
+from extender.model.pod import Pod
+from extender.plan.budgets import budgets_of
 from extender.plan.plugin import Candidate, Claim, Plugin, View
-from extender.plan.room.node_match import meets
 
 
 class Pdb(Plugin):
@@ -16,23 +15,20 @@ class Pdb(Plugin):
     known = ()
 
     def open(self, session: View) -> None:
-        """Sort the budgets by where they hold: most namespaces have none."""
+        """Look at the budgets by the labels they want: most pods have none."""
         super().open(session)
-        self._by_namespace: dict[str, list[int]] = {}
-        for number, budget in enumerate(session.snapshot.budgets):
-            self._by_namespace.setdefault(budget.namespace, []).append(number)
-        self._known: dict[PodUid, Sequence[int]] = {}
+        self._budgets = budgets_of(session.snapshot)
 
     def preemptable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Count the budgets down in the order of *candidates*, after whoever leaves already."""
-        if not self._by_namespace:
+        if not self._budgets:
             return list(candidates)
         left = self._left()
         allowed = []
         for candidate in candidates:
             budgets = self._budgets_of(candidate.pod)
             for budget in budgets:
-                left[budget] -= 1
+                self._take(left, budget)
             if all(left[budget] >= 0 for budget in budgets):
                 allowed.append(candidate)
         return allowed
@@ -40,33 +36,15 @@ class Pdb(Plugin):
     reclaimable = preemptable
 
     def _left(self) -> dict[int, int]:
-        budgets = self.session.snapshot.budgets
-        left = {number: budget.allowed for number, budget in enumerate(budgets)}
+        """Give what the budgets have left of which somebody who leaves already took some."""
+        left: dict[int, int] = {}
         for departure in self.session.room.departures:
             for number in self._budgets_of(departure.pod):
-                left[number] -= 1
+                self._take(left, number)
         return left
 
+    def _take(self, left: dict[int, int], number: int) -> None:
+        left[number] = left.get(number, self._budgets[number].allowed) - 1
+
     def _budgets_of(self, pod: Pod) -> Sequence[int]:
-        near = self._by_namespace.get(pod.namespace)
-        if near is None:
-            return ()
-        known = self._known.get(pod.uid)
-        if known is None:
-            budgets = self.session.snapshot.budgets
-            known = [number for number in near if self._covers(budgets[number], pod)]
-            self._known[pod.uid] = known
-        return known
-
-    def _covers(self, budget: DisruptionBudget, pod: Pod) -> bool:
-        return covers(budget, pod)
-
-
-def covers(budget: DisruptionBudget, pod: Pod) -> bool:
-    """Ask whether evicting *pod* would use up some of *budget*."""
-    return pod.name not in budget.disrupted and selects(budget.selector, pod.labels)
-
-
-def selects(selector: Iterable[Requirement], labels: Mapping[str, str]) -> bool:
-    """Ask whether *labels* meet every requirement of *selector*."""
-    return all(meets(need, labels.get(need.key)) for need in selector)
+        return self._budgets.covering(pod)

@@ -7,12 +7,14 @@ ever hold, would be given a part like any other, and nobody could use that part.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
 from extender.model.pod import Pod, Shape
+from extender.model.queue import share_name
 from extender.model.resources import NOTHING, Resources
+from extender.plan import crowds
 from extender.plan.arithmetic import Vector, excess
 from extender.plan.census import Census
 from extender.plan.queues import limits, quota
@@ -94,6 +96,8 @@ def startable(
         if found is not None and _fits(found, gang, most, slots):
             counted = wishes[queue.name] if share is None else shares[share.name]
             found.under(most, slots).add_to(counted)
+    for name, wanted in _of_crowds(census, ceilings, shares).items():
+        wanted.add_to(shares[name] if name in shares else wishes[name])
     held = {}
     for name, amounts in shares.items():
         use = census.shares[name]
@@ -104,6 +108,27 @@ def startable(
         if use.share.queue in wishes:
             (held[name] - used).add_to(wishes[use.share.queue])
     return {name: Resources(amounts) for name, amounts in wishes.items()}, held
+
+
+def _of_crowds(
+    census: Census, ceilings: Mapping[str, Vector], shares: Container[str]
+) -> dict[str, Resources]:
+    """Add up what gangs without a turn want, no more than their queue or share may hold.
+
+    They are too many to be looked at one by one; whoever asks for more than all nodes have
+    together is left out.
+    """
+    wanted: dict[str, dict[str, int]] = {}
+    for gang in census.behind.values():
+        if limits.closed(census.queues[gang.queue]) is not None or crowds.is_short(gang):
+            continue
+        if gang.pending.fits_in(census.total):
+            share = share_name(gang.queue, gang.group.namespace)
+            gang.pending.add_to(wanted.setdefault(share if share in shares else gang.queue, {}))
+    return {
+        name: Resources({n: int(min(a, ceilings[name].get(n, a))) for n, a in amounts.items()})
+        for name, amounts in wanted.items()
+    }
 
 
 def _fits(found: Wish, gang: GangState, most: Vector, slots: Callable[[Shape], int]) -> bool:

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from extender.model.node import Node, Taint
-from extender.model.pod import NodeTerm, Requirement, Shape, Toleration
+from extender.model.pod import Requirement, Shape, Toleration
 
 #: The taints by which the API server says, a moment later, what a node says of itself.
 _NOT_READY = Taint("node.kubernetes.io/not-ready")
 _CORDONED = Taint("node.kubernetes.io/unschedulable")
-
-
-def matches(term: NodeTerm, node: Node) -> bool:
-    """Ask whether *node* meets a node selector term; an empty term matches nothing."""
-    if not term.labels and not term.fields:
-        return False
-    by_labels = all(meets(need, node.labels.get(need.key)) for need in term.labels)
-    return by_labels and all(meets(need, node.name) for need in term.fields)
 
 
 def takes(node: Node, shape: Shape) -> bool:

@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heapreplace
 import numpy as np
 
 from extender.model.node import Amounts, Mask
-from extender.model.pod import HostPort, Shape
+from extender.model.pod import Shape
 from extender.plan.room.prospect import Prospect, Scores
 from extender.plan.room.trials import Rows, TrialRoom
 
@@ -93,7 +93,7 @@ class Slots:
         """Mark the usable rows on which no host port is in the way."""
         if not self._shape.host_ports:
             return self._usable
-        return self._usable & [self._port_free(row) for row in range(len(self._usable))]
+        return self._usable & ~self._room.ports.clashing(self._shape)
 
     def fits(self, row: int, *, coming: bool = False) -> bool:
         """Ask whether one more pod fits into the idle room of *row*, or, if so said, the coming."""
@@ -132,7 +132,7 @@ class Slots:
         if not self._all_usable:
             counts *= self._usable[rows]
         if self._shape.host_ports:
-            counts = np.minimum(counts, [self._port_free(int(row)) for row in rows])
+            counts = np.minimum(counts, ~self._room.ports.clashing(self._shape)[where])
         return counts
 
     def _scores(self, rows: Rows) -> Scores:
@@ -222,11 +222,7 @@ class Slots:
         return chosen
 
     def _port_free(self, row: int) -> bool:
-        if not self._shape.host_ports:
-            return True
-        table = self._room.table
-        taken = [*table.ports.get(table.nodes[row].name, ()), *self._room.ports.get(row, ())]
-        return not any(clash(ours, other) for ours in self._shape.host_ports for other in taken)
+        return not self._shape.host_ports or not self._room.ports.clashing(self._shape)[row]
 
 
 def times(room: Amounts, need: Amounts) -> Amounts:
@@ -237,9 +233,3 @@ def times(room: Amounts, need: Amounts) -> Amounts:
     for column in range(1, len(asked)):  # reducing along so short an axis is slow
         counts = np.minimum(counts, each[..., column])
     return np.maximum(counts, 0)
-
-
-def clash(one: HostPort, other: HostPort) -> bool:
-    """Ask whether two host ports cannot be on one node."""
-    same = one.port == other.port and one.protocol == other.protocol
-    return same and (one.ip == other.ip or "0.0.0.0" in (one.ip, other.ip))  # noqa: S104

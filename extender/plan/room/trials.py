@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from extender.model.node import Amounts, NodeTable
-from extender.model.pod import HostPort, Pod, Shape
+from extender.model.pod import Pod, Shape
 from extender.model.resources import NOTHING, Resources
+from extender.plan.room.port_rows import PortRows
 from extender.plan.room.state import GangState
 
 Rows = npt.NDArray[np.intp]
@@ -78,8 +79,8 @@ class TrialRoom:
         #: Rows whose room changed, in the order of the changes.
         self.touched: list[Rows] = []
         self.departures: list[Departure] = []
-        #: Host ports promised in this cycle, by row.
-        self.ports: dict[int, list[HostPort]] = {}
+        #: Host ports taken and promised.
+        self.ports = PortRows(table)
         #: What a shape asks for of the resources the table knows.
         self.row: Callable[[Shape], Amounts] = cache(partial(_row, table.dimensions))
         self._undoing: list[Callable[[], None]] = []
@@ -141,8 +142,8 @@ class TrialRoom:
         if empty:
             gone = {pod.uid for pod in pods}
             gang.empty = [pod for pod in empty if pod.uid not in gone]
-        for row in rows if shape.host_ports else ():
-            self.ports.setdefault(row, []).extend(shape.host_ports)
+        if shape.host_ports:
+            self.ports.promise(shape, rows)
 
         def undo() -> None:
             self._take(where, -amounts)
@@ -150,8 +151,8 @@ class TrialRoom:
             gang.count(pods, -1)
             gang.empty = empty
             self._book(gang, -taken)
-            for row in rows if shape.host_ports else ():
-                del self.ports[row][-len(shape.host_ports) :]
+            if shape.host_ports:
+                self.ports.give_back(shape, rows)
 
         self._undoing.append(undo)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache, cached_property, partial
+from itertools import islice
 from math import inf
 
 import numpy as np
@@ -14,6 +15,7 @@ from extender.model.node import Amounts
 from extender.model.pod import FINISHED_SET, SEATED_SET, Shape, Status
 from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources, total, write_amount
+from extender.plan import crowds
 from extender.plan.decision import Standing, Verdict
 from extender.plan.demand import needed_pods
 from extender.plan.plugins.gang import missing_members
@@ -46,9 +48,10 @@ class Verdicts:
         self._obstacles = cache(lambda shape: in_words(obstacles(session, idle, shape)))
         self._protected = Protected(session)
         self._remembered = ("verdict", session.policy)
-        self._went_first = [
+        #: Who may start in this cycle, in the order of their keys.
+        self._went_first = dict.fromkeys(
             gang.key for gang in session.census.contenders.values() if gang.committed
-        ]
+        )
 
     def all(self) -> dict[GangKey, Verdict]:
         """Write the verdict of every gang, in the order of their keys."""
@@ -65,6 +68,12 @@ class Verdicts:
         if gang.key in self._session.census.hushed:
             return self._verdict(gang, None, self._why_not_considered(gang))
         total = self._session.total
+        if gang.key in self._session.census.behind:
+            return gang.memo.recall(
+                ("verdict in a crowd", self._session.policy),
+                lambda: self._verdict(gang, None, self._why_behind(gang)),
+                about=total,
+            )
         key = self._remembered
         known = gang.memo.get(key)
         if known is not None and known[0] is total:  # its share was computed from that total
@@ -100,6 +109,15 @@ class Verdicts:
             return Problem(Reason.BACKING_OFF, message)
         return _incomplete(gang)
 
+    def _why_behind(self, gang: Gang) -> Problem:
+        """Say why a gang has no turn: what keeps it anyway, else that its namespace has so many."""
+        problem = self._why_not_considered(gang)
+        if gang.placeholders or problem.reason in (Reason.RUNNING, Reason.ADMITTED):
+            return problem
+        state = self._session.census.state(gang.key)
+        incomplete = self._session.opinions.problem_of(state) if state is not None else None
+        return incomplete or _in_a_crowd(gang)
+
     def _reason(self, gang: GangState) -> Problem:
         if has_ended(gang.gang):
             return Problem(Reason.COMPLETED, _ended(gang.gang))
@@ -119,6 +137,8 @@ class Verdicts:
             if kept_out is not None and kept_out.reason is Reason.NOT_ENQUEUED:
                 return kept_out  # what it lacks may not even come before it is let in
             return incomplete
+        if gang.key in self._session.census.visitors:
+            return _in_a_crowd(gang.gang)  # the same as before and after its turn
         return self._never(gang) or self._kept(gang) or self._limit(gang) or self._no_room(gang)
 
     def _admitted(self, gang: GangState) -> str:
@@ -245,9 +265,11 @@ class Verdicts:
         return Problem(Reason.NOT_ENOUGH_ROOM, f"{_needs(self._wanted(gang))}; {kept}")
 
     def _blockers(self, gang: GangState) -> str:
-        first = [key for key in self._went_first if key != gang.key]
-        if first:
-            return f": {_some(first, 'gangs')} went first"
+        first = self._went_first
+        number = len(first) - (gang.key in first)
+        if number:
+            names = [*islice((key for key in first if key != gang.key), 2)]
+            return f": {_some(names, 'gangs', number)} went first"
         kept = sorted(self._session.fenced)
         return f": room is kept for {_some(kept, 'gangs')}" if kept else ""
 
@@ -356,6 +378,15 @@ def _exempt(gang: Gang) -> Problem:
     return Problem(Reason.EXEMPT, f"{why}: {who} for kube-scheduler alone, not for us")
 
 
+def _in_a_crowd(gang: Gang) -> Problem:
+    """Say that a namespace has more gangs than turns in one cycle; the same in every cycle."""
+    message = (
+        f"namespace {gang.group.namespace} has more than {crowds.MOST} gangs waiting in queue"
+        f" {gang.queue}: {crowds.FIRST} of them have a turn in every cycle, the others now and then"
+    )
+    return Problem(Reason.BEHIND_IN_ORDER, message)
+
+
 def _incomplete(gang: Gang) -> Problem:
     """Say what is missing of a gang that has nobody waiting."""
     gated = sum(pod.gated for pod in gang.pods)
@@ -380,8 +411,9 @@ def _count(number: int, noun: str) -> str:
     return f"1 {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _some(names: Sequence[str], noun: str) -> str:
-    """Name the first two and count the rest."""
-    if len(names) <= 2:
+def _some(names: Sequence[str], noun: str, number: int | None = None) -> str:
+    """Name the first two and count the rest of *number*, or of the *names*."""
+    number = len(names) if number is None else number
+    if number <= 2:
         return " and ".join(names)
-    return f"{names[0]}, {names[1]} and {len(names) - 2} more {noun}"
+    return f"{names[0]}, {names[1]} and {number - 2} more {noun}"

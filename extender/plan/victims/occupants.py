@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from heapq import merge
 from itertools import chain, islice
@@ -11,11 +12,10 @@ from extender.model.node import Amounts
 from extender.model.pod import SEATED_SET, PodUid, Status
 from extender.model.queue import share_name
 from extender.model.resources import total
-from extender.model.snapshot import DisruptionBudget
+from extender.plan.budgets import budgets_of
 from extender.plan.demand import needed_pods
 from extender.plan.opinions import Key
 from extender.plan.plugin import Candidate
-from extender.plan.plugins.pdb import covers
 from extender.plan.room.state import GangState
 from extender.plan.room.trials import Rows
 from extender.plan.session import Session
@@ -48,9 +48,7 @@ class Occupants:
         self.frees: dict[tuple[PodUid, ...], tuple[Rows, Amounts]] = {}
         self._sorted: dict[Group, list[GangState]] = {}
         self._leave: dict[GangKey, tuple[bool, bool]] = {}
-        self._budgets: dict[str, list[DisruptionBudget]] = {}
-        for budget in session.snapshot.budgets:
-            self._budgets.setdefault(budget.namespace, []).append(budget)
+        self._budgets = budgets_of(session.snapshot)
         self._askable: dict[tuple[GangKey, bool, bool], list[Candidate]] = {}
         shares = session.census.shares
         for key, gang in session.snapshot.gangs.items():
@@ -93,13 +91,15 @@ class Occupants:
         known = self._leave.get(gang.key)
         if known is None:
             protected = self._session.snapshot.protected
-            budgets = self._budgets.get(gang.group.namespace, ())
+            budgets = self._budgets
             seated = [pod for pod in gang.pods if pod.status in SEATED_SET]
             free = [pod for pod in seated if pod.preemptable and pod.uid not in protected]
-            kept = [(each.allowed, sum(covers(each, pod) for pod in free)) for each in budgets]
-            closed = [each for each in budgets if each.allowed <= 0]
-            alone = any(not any(covers(each, pod) for each in closed) for pod in free)
-            together = len(free) == len(seated) and all(few >= count for few, count in kept)
+            covering = [budgets.covering(pod) for pod in free]
+            asked = Counter(chain.from_iterable(covering))
+            alone = any(all(budgets[each].allowed > 0 for each in some) for some in covering)
+            together = len(free) == len(seated) and all(
+                budgets[each].allowed >= count for each, count in asked.items()
+            )
             known = self._leave[gang.key] = (alone, together)
         return known
 

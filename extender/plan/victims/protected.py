@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 from extender.model.gang import Gang
 from extender.model.pod import SEATED_SET
-from extender.model.snapshot import DisruptionBudget
-from extender.plan.plugins.pdb import covers
+from extender.plan.budgets import budgets_of
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
 
@@ -22,13 +21,13 @@ class Protected:
     def __init__(self, session: Session) -> None:
         self._session = session
         snapshot = session.snapshot
-        self._budgets: dict[str, list[DisruptionBudget]] = {}
-        for budget in snapshot.budgets:
-            self._budgets.setdefault(budget.namespace, []).append(budget)
+        self._budgets = budgets_of(snapshot)
         self._is_empty = not snapshot.budgets and not snapshot.protected
         self._stuck: str | None = None
         #: (queue, priority) -> why -> pods.
         self._counts: dict[tuple[str, int], Counter[str]] | None = None
+        #: What is said of them to the gangs of a queue and priority.
+        self._said: dict[tuple[str, int], str] = {}
 
     def note(self, gang: GangState) -> str:
         """Say who could make room for *gang* and does not; empty when nobody."""
@@ -40,6 +39,12 @@ class Protected:
         """Say how many pods that could leave for *gang* are left alone."""
         if self._is_empty:
             return ""
+        key = (gang.queue.name, gang.gang.priority)
+        if key not in self._said:
+            self._said[key] = self._say(gang)
+        return self._said[key]
+
+    def _say(self, gang: GangState) -> str:
         total: Counter[str] = Counter()
         for (queue, priority), counts in self._by_place().items():
             if self._could_leave(queue, priority, gang):
@@ -91,10 +96,10 @@ class Protected:
 
     def _count(self, gang: Gang) -> Mapping[str, int]:
         seated = [pod for pod in gang.pods if pod.status in SEATED_SET]
-        counts = {}
-        for budget in self._budgets.get(gang.group.namespace, ()):
-            covered = sum(covers(budget, pod) for pod in seated)
-            if covered > budget.allowed:
-                name = f"PodDisruptionBudget {budget.namespace}/{budget.name}"
-                counts[f"{name} allows {budget.allowed} disruptions"] = covered
-        return counts
+        budgets = self._budgets
+        covered = Counter(each for pod in seated for each in budgets.covering(pod))
+        return {
+            f"{budgets.title(each)} allows {budgets[each].allowed} disruptions": count
+            for each, count in sorted(covered.items())
+            if count > budgets[each].allowed
+        }

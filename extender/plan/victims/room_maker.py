@@ -23,6 +23,10 @@ from extender.plan.victims.units import Unit, Units
 #: that fail spare those for more of the same, so the first ones do not block the others.
 MOST_SEARCHES = 32
 
+#: Besides searches that failed, so many of those that may not ask are remembered for a queue and
+#: priority: each is compared with whoever asks after it, and gangs may differ by very little.
+MOST_FAILURES = 64
+
 #: Whose members may be asked; None means those of the gang itself.
 Pool = Callable[[GangState], bool] | None
 
@@ -79,15 +83,17 @@ class RoomMaker:
             return False
         if is_asking_others and self._is_known_to_fail(demand):
             return False
-        if self._may_ask(demand):
+        may_ask = self._may_ask(demand)
+        if may_ask:
             outcome = self._succeeds(demand, pool)
             if outcome:
                 self._hopeless.clear()
             if outcome is not False:
                 return outcome is True
         if is_asking_others and demand.is_uniform:
-            failed = (demand.pods[0].requests, len(demand.pods))
-            self._hopeless.setdefault(self._key(demand), []).append(failed)
+            failures = self._hopeless.setdefault(self._key(demand), [])
+            if may_ask or len(failures) < MOST_FAILURES:
+                failures.append((demand.pods[0].requests, len(demand.pods)))
         return False
 
     def _succeeds(self, demand: Demand, pool: Pool) -> bool | None:

@@ -10,7 +10,7 @@ from extender.model.pod import Pod, Status
 from extender.model.queue import ROOT_QUEUE, Queue
 from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources
-from extender.model.snapshot import DisruptionBudget, ResourceQuota
+from extender.model.snapshot import ResourceQuota
 from extender.plan.arithmetic import Vector, exceeds_somewhere, within_somewhere
 from extender.plan.plugin import Candidate, Claim, Plugin, View
 from extender.plan.plugins.capacity import Capacity
@@ -68,8 +68,10 @@ class VolcanoPdb(Pdb):
 
     reclaimable = preemptable
 
-    def _covers(self, budget: DisruptionBudget, pod: Pod) -> bool:
-        return bool(budget.selector) and super()._covers(budget, pod)
+    def _budgets_of(self, pod: Pod) -> Sequence[int]:
+        budgets = self._budgets
+        found = budgets.covering(pod)
+        return [each for each in found if budgets.is_crowd(each) or budgets[each].selector]
 
 
 class VolcanoProportion(Proportion):

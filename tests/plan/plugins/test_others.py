@@ -10,9 +10,9 @@ from extender.model.gang import Gang, GangKey, Phase
 from extender.model.pod import PodUid, Requirement
 from extender.model.reason import Reason
 from extender.model.snapshot import DisruptionBudget
+from extender.plan.budgets import selects
 from extender.plan.decision import Plan
 from extender.plan.planner import make_plan
-from extender.plan.plugins.pdb import selects
 from extender.plan.policy import policies
 from tests.builders import amounts, cluster, gang, lone, node, nodes, pod, queue, shape
 

@@ -10,7 +10,8 @@ from extender.model.node import Node, Taint
 from extender.model.pod import NodeTerm, Requirement, Shape, Toleration
 from extender.plan.census import Census
 from extender.plan.policy import policies
-from extender.plan.room.node_match import matches, tolerates
+from extender.plan.room.node_index import NodeIndex
+from extender.plan.room.node_match import tolerates
 from extender.plan.session import Session
 from tests.builders import amounts, cluster, gang, node, pod
 
@@ -20,6 +21,10 @@ def usable(members: list[Node], **kind: Any) -> list[str]:
     before = cluster(members, [gang("a/x", pods=[pod("x", shape)])])
     mask = Session(Census(before), policies.DEFAULT).places.usable(shape)
     return [each.name for each, free in zip(before.nodes.nodes, mask, strict=True) if free]
+
+
+def matches(term: NodeTerm, there: Node) -> bool:
+    return bool(NodeIndex([there]).matching(term)[0])
 
 
 def test_nodes_that_are_lost_or_cordoned_are_out() -> None:

@@ -8,7 +8,8 @@ from extender.model.node import NodeFacts, Taint
 from extender.model.pod import Shape
 from extender.model.resources import CPU, MEMORY
 from extender.plan.plugin import Plugin
-from extender.plan.room.node_match import matches, tolerates
+from extender.plan.room.node_index import index_of
+from extender.plan.room.node_match import tolerates
 from extender.plan.room.prospect import Prospect, Scores
 
 
@@ -65,28 +66,16 @@ _NONE: Scores = np.zeros(0)
 
 def _affinity(shape: Shape, facts: NodeFacts) -> Scores:
     """Add up the weights of the preferred terms each node meets."""
-    scores = np.zeros(len(facts.nodes))
+    scores, index = np.zeros(len(facts.nodes)), index_of(facts)
     for weight, term in shape.preferred:
-        scores += weight * np.array([matches(term, node) for node in facts.nodes], dtype=float)
+        scores += weight * index.matching(term)
     return scores
 
 
 def _avoided(shape: Shape, facts: NodeFacts) -> Scores:
     """Count the taints of each node that ask to be avoided and are not tolerated."""
-    scores = np.zeros(len(facts.nodes))
-    for row in _with_soft_taints(facts):
-        taints = facts.nodes[row].taints
-        scores[row] = sum(_is_soft(taint) and not tolerates(shape, taint) for taint in taints)
-    return scores
-
-
-def _with_soft_taints(facts: NodeFacts) -> list[int]:
-    """List the few nodes with taints that ask to be avoided; remembered until a node changes."""
-    nodes = facts.nodes
-    return facts.memo.recall(
-        "soft taints",
-        lambda: [row for row, node in enumerate(nodes) if any(map(_is_soft, node.taints))],
-    )
+    counts = index_of(facts).count_taints(lambda t: _is_soft(t) and not tolerates(shape, t))
+    return counts.astype(np.float64)
 
 
 def _is_soft(taint: Taint) -> bool:

@@ -6,14 +6,15 @@ changes. Room, pod count and host ports change with every placement; the slots l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from functools import partial
 
 import numpy as np
 
-from extender.model.node import Mask, Node, NodeFacts, Taint
+from extender.model.node import Mask, NodeFacts, Taint
 from extender.model.pod import Shape
 from extender.plan.plugin import Plugin
-from extender.plan.room.node_match import is_hard, matches, tolerates
+from extender.plan.room.node_index import index_of
+from extender.plan.room.node_match import is_hard, tolerates
 
 _CORDONED = Taint(key="node.kubernetes.io/unschedulable")
 
@@ -46,34 +47,22 @@ class Predicates(Plugin):
     def obstacles(self, shape: Shape, facts: NodeFacts) -> dict[str, Mask]:
         """Mark the nodes *shape* may not use, by why."""
         barred: dict[str, Mask] = {}
+        index, memo = index_of(facts), facts.memo
         if self._cordons and not tolerates(shape, _CORDONED):
-            barred["cordoned"] = _shared(facts, "cordoned", lambda node: node.unschedulable)
+            barred["cordoned"] = memo.recall("cordoned", lambda: _cordoned(facts))
         if self._affinity and (shape.selector or shape.affinity is not None):
-            barred["not selected"] = _mask(facts.nodes, lambda node: not _selected(shape, node))
+            key = ("not selected", shape)
+            barred["not selected"] = memo.recall(key, lambda: ~index.selected(shape))
         if self._taints:
-            barred["tainted"] = _tainted(shape, facts)
+            barred["tainted"] = memo.recall(
+                ("tainted", shape.tolerations), lambda: index.bearing(partial(_keeps_off, shape))
+            )
         return barred
 
 
-def _selected(shape: Shape, node: Node) -> bool:
-    if any(node.labels.get(key) != value for key, value in shape.selector):
-        return False
-    return shape.affinity is None or any(matches(term, node) for term in shape.affinity)
+def _keeps_off(shape: Shape, taint: Taint) -> bool:
+    return is_hard(taint) and not tolerates(shape, taint)
 
 
-def _tainted(shape: Shape, facts: NodeFacts) -> Mask:
-    """Ask only the nodes that have hard taints; most have none."""
-    hard = _shared(facts, "hard taints", lambda node: any(is_hard(t) for t in node.taints))
-    barred = np.zeros(len(facts.nodes), dtype=bool)
-    for row in np.flatnonzero(hard):
-        taints = facts.nodes[row].taints
-        barred[row] = any(is_hard(taint) and not tolerates(shape, taint) for taint in taints)
-    return barred
-
-
-def _shared(facts: NodeFacts, key: str, ask: Callable[[Node], bool]) -> Mask:
-    return facts.memo.recall(key, lambda: _mask(facts.nodes, ask))
-
-
-def _mask(nodes: Iterable[Node], ask: Callable[[Node], bool]) -> Mask:
-    return np.array([ask(node) for node in nodes], dtype=bool)
+def _cordoned(facts: NodeFacts) -> Mask:
+    return np.array([node.unschedulable for node in facts.nodes], dtype=bool)

@@ -1,0 +1,49 @@
+"""Counting host ports by port gives what comparing each with each gives."""
+
+from __future__ import annotations
+
+from hypothesis import given, strategies as st
+
+from extender.model.pod import HostPort
+from extender.model.ports import Ports
+
+ports = st.builds(
+    HostPort,
+    st.integers(1, 3),
+    st.sampled_from(["TCP", "UDP"]),
+    st.sampled_from(["0.0.0.0", "10.0.0.1", "10.0.0.2", "*", ""]),
+)
+sets = st.lists(ports, max_size=4).map(tuple)
+
+
+def clash(one: HostPort, other: HostPort) -> bool:
+    """Ask whether two host ports cannot be on one node, by the rule as it is written."""
+    same = one.port == other.port and one.protocol == other.protocol
+    return same and (one.ip == other.ip or "0.0.0.0" in (one.ip, other.ip))
+
+
+@given(st.lists(sets, max_size=4), sets)
+def test_ports_clash_where_two_of_them_do(taken: list[tuple[HostPort, ...]], wanted) -> None:  # type: ignore[no-untyped-def]
+    counted = Ports()
+    for some in taken:
+        counted = counted.plus(some)
+
+    assert counted.clash(wanted) == any(
+        clash(one, other) for one in wanted for some in taken for other in some
+    )
+
+
+@given(st.lists(sets, max_size=4), sets)
+def test_what_is_taken_twice_and_given_back_once_is_taken(taken, more) -> None:  # type: ignore[no-untyped-def]
+    before = Ports(port for some in taken for port in some)
+
+    assert before.plus(more).minus(more) == before
+    assert not before.plus(more).minus(more).minus(p for some in taken for p in some)
+
+
+def test_adding_to_ports_leaves_them_as_they_were() -> None:
+    before = Ports([HostPort(80)])
+    before.plus([HostPort(81)])
+
+    assert not before.clash([HostPort(81)])
+    assert before.clash([HostPort(80, ip="10.0.0.1")])
