@@ -6,6 +6,7 @@ The order is: an explicit file, `$KUBECONFIG`, the service account of the pod, `
 from __future__ import annotations
 
 import os
+import re
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ import yaml
 from extender.errors import BadInput
 
 _HOME = "~/.kube/config"
+#: What a header may hold: a scheme, and characters that neither end it nor are lost on the way.
+_SENDABLE = re.compile(r"[A-Za-z]+ [\x21-\x7e]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +141,20 @@ def _token(configuration: Any) -> str | None:
             raise BadInput(f"the token cannot be read again: {error}") from error
     keys = configuration.api_key
     header = keys.get("BearerToken") or keys.get("authorization")
-    return header.strip() if header else None
+    return _sendable(header.strip()) if header else None
+
+
+def _sendable(header: str) -> str:
+    """Refuse credentials that no header can carry, without a word of them.
+
+    Whoever tries to send them names them in its error, and errors are logged.
+    """
+    if not _SENDABLE.fullmatch(header):
+        raise BadInput(
+            "the token is empty, or has a line break, a blank or another character in it that"
+            " cannot be sent; write it anew, as one line of printable ASCII"
+        )
+    return header
 
 
 def _reread_token(path: str, context: str = "") -> str | None:
