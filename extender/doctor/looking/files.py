@@ -7,11 +7,10 @@ import binascii
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import yaml
-
 from extender.doctor import entries
 from extender.doctor.seen import CallerFiles, Document, SchedulerConfig
 from extender.errors import BadInput
+from extender.text import written
 
 #: Told what cannot be seen, and why.
 Miss = Callable[[str, str], None]
@@ -26,10 +25,9 @@ def configuration(path: Path) -> Document:
     except UnicodeDecodeError as error:
         raise BadInput(f"--scheduler-config {path} is not text") from error
     try:
-        document = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
-        why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise BadInput(f"--scheduler-config {path} is not YAML: {' '.join(why.split())}") from error
+        document = written.load(text)
+    except BadInput as error:
+        raise BadInput(f"--scheduler-config {path} is not YAML: {error}") from error
     return entries.check(document, f"--scheduler-config {path}")
 
 

@@ -87,7 +87,7 @@ def _load_file(configuration: Any, path: str, context: str = "") -> None:
         )
     except (ConfigException, OSError, yaml.YAMLError) as error:
         raise BadInput(f"kubeconfig {path} cannot be read: {_one_line(error)}") from error
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         # The client walks the file without looking; these are its ways of saying "no kubeconfig".
         raise BadInput(f"kubeconfig {path} is not a kubeconfig: {_one_line(error)}") from error
 
