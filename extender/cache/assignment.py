@@ -33,6 +33,7 @@ from extender.model.queue import (
     Share,
 )
 from extender.model.reason import Problem, Reason
+from extender.plan.queues.kinship import DEEPEST, is_too_deep
 from extender.settings import Settings
 
 
@@ -253,8 +254,11 @@ class QueueAssignment:
     def _missing(self, name: str, namespace: str) -> Problem | None:
         queue = self._queues.get(name)
         if queue is not None:
-            unusable = f"queue {name} cannot be used: {queue.problem}"
-            return Problem(Reason.QUEUE_NOT_FOUND, unusable) if queue.problem else None
+            problem = queue.problem
+            if not problem and queue.parent and is_too_deep(queue, self._queues.get):
+                problem = f"it is more than {DEEPEST - 1} levels below the top; change spec.parent"
+            unusable = f"queue {name} cannot be used: {problem}"
+            return Problem(Reason.QUEUE_NOT_FOUND, unusable) if problem else None
         if name == self._policy.default_queue:
             return None
         if self._policy.namespaces_are_queues and name == namespace:
