@@ -48,6 +48,11 @@ def _unit(found: re.Match[str]) -> str:
     return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
 
 
+def lines(*sentences: str) -> str:
+    """Give each of *sentences* on a line of its own, whatever is in it."""
+    return "".join(f"{clean(each)}\n" for each in sentences)
+
+
 def shown(value: object) -> str:
     """Quote *value* in a sentence: cut where it is long, and never fail."""
     try:

@@ -18,6 +18,7 @@ from extender.audit.finding import Finding
 from extender.metrics import Metrics
 from extender.policyfile import PolicyFile
 from extender.reporting.journal import Journal
+from extender.text.plain import lines
 from extender.web.ops import Ops
 from extender.web.series import FindingSeries, PlanSeries, WatchSeries
 
@@ -67,15 +68,14 @@ def create_app(
     def readyz() -> ResponseReturnValue:
         """Say whether the mirror can be trusted, and if not, what is missing."""
         missing = readiness()
-        lines = (*(missing or ["ok"]), *policies.notes(), *notes())
-        text = "".join(f"{line}\n" for line in lines)
+        text = lines(*(missing or ["ok"]), *policies.notes(), *notes())
         return Response(text, status=503 if missing else 200, mimetype="text/plain")
 
     @app.get("/warmz")
     def warmz() -> ResponseReturnValue:
         """Say whether we could lead: of a standby nothing more can be asked."""
         missing = warmth()
-        text = "".join(f"{line}\n" for line in (*(missing or ["ok"]), *standby()))
+        text = lines(*(missing or ["ok"]), *standby())
         return Response(text, status=503 if missing else 200, mimetype="text/plain")
 
     @app.get("/metrics")

@@ -8,7 +8,7 @@ import unicodedata
 import pytest
 from hypothesis import given, strategies as st
 
-from extender.text.plain import clean, escaped, shown, steers
+from extender.text.plain import clean, escaped, lines, shown, steers
 
 HOSTILE = [
     "\x1b[2J",
@@ -41,6 +41,10 @@ def test_whatever_steers_becomes_a_mark(text: str) -> None:
 def test_what_people_write_stays(text: str) -> None:
     assert clean(text) == text
     assert not steers(text)
+
+
+def test_each_sentence_is_one_line() -> None:
+    assert lines("a", "b\nc", "\x1b[2J") == "a\nb\ufffdc\n\ufffd[2J\n"
 
 
 @given(st.text() | st.sampled_from(HOSTILE))
