@@ -74,6 +74,7 @@ class Access:
         self.prefix = endpoint.prefix
         self.tls = endpoint.tls
         self.server_name = endpoint.server_name or endpoint.host
+        self.warnings = endpoint.warnings
         self._token = endpoint.token
         self._authorization = endpoint.token()
         self._read_at = time.monotonic()
