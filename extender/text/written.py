@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import accumulate
+from itertools import islice
 from typing import Any, NamedTuple
 
 import yaml
@@ -19,11 +19,11 @@ import yaml
 from extender.errors import BadInput
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_BRACKETS = re.compile(r"[\[\]{}]")
-_OPENS = {"[": 1, "{": 1, "]": -1, "}": -1}
+#: Those that are not closed at once.
+_OPENED = re.compile(r"\[(?!\s*\])|\{(?!\s*\})")
 #: In what has no such star, or no such ampersand, nothing is repeated.
-_ALIAS = re.compile(r"(?:^|[\s,\[{:?-])\*[^\s,\[\]{}]", re.MULTILINE)
-_ANCHOR = re.compile(r"(?:^|[\s,\[{:?-])&[^\s,\[\]{}]", re.MULTILINE)
+_ALIAS = re.compile(r"(?:^|[\s\ufeff,\[{:?-])\*[^\s,\[\]{}]", re.MULTILINE)
+_ANCHOR = re.compile(r"(?:^|[\s\ufeff,\[{:?-])&[^\s,\[\]{}]", re.MULTILINE)
 
 TOO_DEEP = "it is nested too deeply"
 TOO_LARGE = "its aliases (*name) repeat so much that it would be many times as large as its text"
@@ -68,9 +68,9 @@ def load_all(text: str, bounds: Extent = SMALL) -> Iterator[Any]:
 
 def _needs_a_look(text: str, bounds: Extent) -> bool:
     """Ask whether *text* could pass the bounds at all; saved objects are long, and never do."""
-    # Brackets inside of texts count as well, and need not be balanced, so that is only a hint.
-    levels = accumulate(_OPENS[each[0]] for each in _BRACKETS.finditer(text))
-    if max(levels, default=0) >= bounds.deepest:
+    # Closing ones do not count: they may stand in texts, and close nothing.
+    opened = islice(_OPENED.finditer(text), bounds.deepest)
+    if sum(1 for _ in opened) == bounds.deepest:
         return True
     # A line can only be deep that begins far to the right, or with very many dashes.
     if re.search(rf"^[ \-?]{{{bounds.deepest},}}", text, re.MULTILINE):

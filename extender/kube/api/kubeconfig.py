@@ -74,7 +74,7 @@ def _load_service_account(configuration: Any) -> None:
     load: Any = incluster_config.load_incluster_config
     try:
         load(client_configuration=configuration)
-    except (ConfigException, OSError) as error:
+    except (ConfigException, OSError, UnicodeDecodeError) as error:
         raise BadInput(f"the service account of this pod cannot be used: {error}") from error
 
 
@@ -161,7 +161,7 @@ def _token(configuration: Any) -> str | None:
         try:
             with in_memory():
                 configuration.refresh_api_key_hook(configuration)
-        except (ConfigException, OSError) as error:
+        except (ConfigException, OSError, UnicodeDecodeError) as error:
             raise BadInput(f"the token cannot be read again: {error}") from error
     keys = configuration.api_key
     header = keys.get("BearerToken") or keys.get("authorization")

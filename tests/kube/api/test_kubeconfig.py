@@ -222,6 +222,19 @@ def test_a_service_account_whose_token_is_broken_in_two_is_refused(
         kubeconfig.read().token()
 
 
+def test_a_service_account_whose_token_is_no_text_is_refused_at_start_and_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _pretend_to_be_a_pod(tmp_path, monkeypatch)
+    monkeypatch.setattr("extender.kube.api.kubeconfig._tls", lambda *_: None)
+    endpoint = kubeconfig.read()
+    (tmp_path / "token").write_bytes(b"\xff\xfe")
+
+    with pytest.raises(BadInput, match="the service account of this pod cannot be used"):
+        kubeconfig.read()
+    assert endpoint.token() == "bearer pod-token"
+
+
 def test_a_user_without_credentials_sends_none(tmp_path: Path) -> None:
     assert kubeconfig.read(write(tmp_path / "k")).token() is None
 
