@@ -71,6 +71,13 @@ def test_all_that_the_overlay_applies_is_seen_and_nothing_is_wrong_with_it() -> 
     ]
 
 
+def test_a_way_that_is_open_to_others_is_a_trap_though_the_cluster_is_well() -> None:
+    cluster = paper_cluster()
+    cluster.warnings = ("kubeconfig k checks no certificate; name its CA",)
+
+    assert names(cluster.seen()) == ["CredentialsUnprotected"]
+
+
 def test_nothing_is_written() -> None:
     cluster = paper_cluster()
     cluster.seen()
