@@ -13,6 +13,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from extender.text.plain import escaped
+
 #: How often a line is repeated of which many may come.
 SELDOM_S = 60.0
 
@@ -28,7 +30,7 @@ class _JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, ensure_ascii=False)
+        return escaped(json.dumps(line, default=str, ensure_ascii=False))
 
 
 def set_up(level: str) -> None:

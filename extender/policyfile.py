@@ -28,7 +28,8 @@ class PolicyFile:
 
     def __init__(self, path: str = "") -> None:
         self._path = Path(path) if path else None
-        self._text = ""
+        #: What was judged last; None when nothing could be read.
+        self._text: str | None = ""
         #: Why the file as it is now is not in force, in one sentence; empty when it is.
         self.problem = ""
         self._policy = policies.DEFAULT
@@ -77,6 +78,8 @@ class PolicyFile:
         try:
             return path.read_text(encoding="utf-8")
         except OSError as error:
+            self._text = None
             raise BadConfiguration(f"{path}: cannot be read: {error.strerror}") from error
         except UnicodeDecodeError as error:
+            self._text = None
             raise BadConfiguration(f"{path}: is not text in UTF-8") from error

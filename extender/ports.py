@@ -318,6 +318,10 @@ class Signs(Protocol):
         """Take it off our own pod."""
 
 
+#: How a note on credentials begins.
+UNPROTECTED = "credentials: "
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
     """A right that we lack: as whom we asked, and a sentence with the mend."""
@@ -348,9 +352,16 @@ class ClusterPorts:
     signs: Signs | None = None
     #: Says what we were refused lately for want of a right.
     refused: Callable[[], Sequence[Refused]] = lambda: ()
+    #: Says how our credentials are open to others.
+    unprotected: Callable[[], Sequence[str]] = lambda: ()
     #: Begins to tell the cache what changes.
     start: Callable[[], None]
     #: Ends every thread.
     stop: Callable[[], None]
     #: Breaks the connections that live in the event loop.
     aclose: Callable[[], Awaitable[object]]
+
+    def notes(self) -> list[str]:
+        """Say what should be mended in how we reach it."""
+        problems = [each.problem for each in self.refused()]
+        return [*problems, *(f"{UNPROTECTED}{each}" for each in self.unprotected())]

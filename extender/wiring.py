@@ -160,7 +160,7 @@ class Runtime:
                 *news.notes(),
                 *callers.notes(),
                 *(each.problem for each in certificates if each.problem),
-                *(each.problem for each in ports.refused()),
+                *ports.notes(),
             ],
             silence=lambda: cluster.freshness.silence(clock.monotonic()),
         )

@@ -9,6 +9,7 @@ import pytest
 from extender.errors import BadConfiguration
 from extender.plan.policy import policies
 from extender.policyfile import PolicyFile
+from tests.text.bombs import BOMBS
 
 
 @pytest.fixture
@@ -64,6 +65,70 @@ def test_a_file_that_is_refused_while_we_run_is_a_finding_until_it_is_mended(fil
     file.write_text("tiers: [{plugins: [{name: gang}]}]")
     policies.current()
     assert policies.findings() == ()
+
+
+@pytest.mark.parametrize("text", BOMBS.values(), ids=BOMBS)
+def test_a_file_that_would_not_end_keeps_the_old_policy_and_the_problem_stays(
+    file: Path, text: str
+) -> None:
+    policies = PolicyFile(str(file))
+    file.write_text(text)
+
+    assert policies.current().actions == ("allocate",)
+    assert policies.current().actions == ("allocate",)
+    assert policies.problem.startswith(f"{file}: ")
+    assert len(policies.problem) < 1000
+    assert [each.reason for each in policies.findings()] == ["Refused"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"actions: [0x{'f' * 5000}]",
+        f"actions: 0x{'f' * 5000}",
+        f"0x{'f' * 5000}: 1",
+        f"tiers: [{{plugins: [{{name: gang, arguments: {{0x{'f' * 5000}: 1}}}}]}}]",
+        f"starvation: {{gangs: 0x{'f' * 5000}}}",
+        f"plugins: [0x{'f' * 5000}]",
+        f"actions: {'x' * 300_000}",
+    ],
+)
+def test_numbers_and_words_without_measure_are_refused_in_a_short_sentence(
+    file: Path, text: str
+) -> None:
+    policies = PolicyFile(str(file))
+    file.write_text(text)
+
+    assert policies.current().actions == ("allocate",)
+    assert policies.current().actions == ("allocate",)
+    assert policies.problem.startswith(f"{file}: ")
+    assert len(policies.problem) < 1000
+
+
+def test_a_plugin_of_others_that_fails_over_its_arguments_keeps_the_old_policy(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policies = PolicyFile(str(file))
+
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("extender.plan.policy.plugin_register.make", fails)
+    file.write_text("tiers: [{plugins: [{name: gang}]}]")
+
+    assert policies.current().actions == ("allocate",)
+    assert policies.current().actions == ("allocate",)
+    assert "cannot be understood (ZeroDivisionError)" in policies.problem
+
+
+def test_a_file_that_comes_back_as_it_was_is_no_problem_any_more(file: Path) -> None:
+    policies, text = PolicyFile(str(file)), file.read_text()
+    file.unlink()
+    policies.current()
+    file.write_text(text)
+
+    assert policies.current().actions == ("allocate",)
+    assert policies.problem == ""
 
 
 def test_a_file_that_vanishes_keeps_the_old_policy(file: Path) -> None:

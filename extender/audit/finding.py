@@ -14,6 +14,8 @@ ACCOUNT = "ServiceAccount"
 
 #: The one reason that several kinds share: something that is written does nothing here.
 WITHOUT_EFFECT = "WithoutEffect"
+#: Among more names nobody looks for the nearest: each costs some microseconds.
+_MOST_NAMES = 2000
 #: The account we act as lacks a right.
 RIGHT_MISSING = "RightMissing"
 
@@ -42,5 +44,8 @@ class Finding:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Give the nearest known name as the end of a sentence; empty when none is near."""
-    near = difflib.get_close_matches(word, sorted(known), n=1)
+    names = sorted(known)
+    if len(names) > _MOST_NAMES:
+        return ""
+    near = difflib.get_close_matches(word, names, n=1)
     return f"; did you mean {near[0]}?" if near else ""

@@ -6,11 +6,12 @@ above its ceiling is cut, a circle of parents is opened). But the answer is not 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from extender.audit.finding import QUEUE, WITHOUT_EFFECT, Finding, Flaw, did_you_mean
 from extender.model.queue import ROOT_QUEUE, Queue
 from extender.model.resources import NOTHING, Resources, total, write_amount
+from extender.plan.queues.kinship import DEEPEST, kinship
 from extender.plan.queues.limits import stated
 
 UNREADABLE = "Unreadable"
@@ -19,8 +20,13 @@ GUARANTEE_ABOVE_CAPABILITY = "GuaranteeAboveCapability"
 DESERVED_ABOVE_CAPABILITY = "DeservedAboveCapability"
 PARENT_MISSING = "ParentMissing"
 PARENT_CIRCLE = "ParentCircle"
+TOO_DEEP = "TooDeep"
 GUARANTEES_ABOVE_PARENT = "GuaranteesAboveParent"
 GUARANTEES_ABOVE_CLUSTER = "GuaranteesAboveCluster"
+#: For so many queues without their parent the nearest name is looked for.
+_HINTS = 50
+#: So many queues of a circle are named.
+_AROUND = 8
 REASONS = {
     UNREADABLE: Flaw(
         "a field cannot be read, or an amount or the weight is negative",
@@ -45,6 +51,10 @@ REASONS = {
     PARENT_CIRCLE: Flaw(
         "it is below itself",
         "the circle is opened at one place; with hierarchical `capacity` gangs there wait",
+    ),
+    TOO_DEEP: Flaw(
+        f"it is more than {DEEPEST - 1} levels below the top",
+        "its gangs are invalid (`QueueNotFound`); what runs in it counts in those above",
     ),
     GUARANTEES_ABOVE_PARENT: Flaw(
         "queues below it are guaranteed more together than it is itself or, where it is guaranteed"
@@ -110,32 +120,45 @@ class _Family:
 
     def __init__(self, queues: Mapping[str, Queue]) -> None:
         self._queues = queues
-        self._children: dict[str, list[Queue]] = {}
-        for queue in queues.values():
-            if (above := self._above(queue)) is not None:
-                self._children.setdefault(above.name, []).append(queue)
+        self._kin = kinship(queues)
+        self._hints = _HINTS
+        #: By name what is guaranteed below it, and what to it or those below, whichever is more
+        #: and up to its limit: what is above that is found there.
+        self._below: dict[str, Resources] = {}
+        self._needs: dict[str, Resources] = {}
+        for name in reversed(self._kin.level):
+            queue = queues[name]
+            below = self._below.setdefault(name, NOTHING)
+            needs = below.at_least(queue.guarantee).at_most(stated(queue.capability))
+            self._needs[name] = needs
+            if (above := self._kin.above.get(name)) is not None:
+                self._below[above] = self._below.get(above, NOTHING) + needs
 
     def line(self, queue: Queue) -> Iterator[tuple[str, str]]:
         """Find what is wrong with whom *queue* says it is below."""
         parent = queue.parent
         if parent and parent != ROOT_QUEUE and parent not in self._queues:
-            others = self._queues.keys() - {queue.name}
             yield (
                 PARENT_MISSING,
                 f"queue {queue.name} is below queue {parent}, which does not exist; create it or"
-                f" change spec.parent{did_you_mean(parent, others)}",
+                f" change spec.parent{self._hint(queue, parent)}",
             )
-        if circle := self._circle(queue):
-            around = " below ".join((*circle, queue.name))
+        if circle := self._kin.circles.get(queue.name):
             yield (
                 PARENT_CIRCLE,
-                f"queue {queue.name} is below itself ({around}); change spec.parent of one of them",
+                f"queue {queue.name} is below itself ({_around(circle, queue.name)}); change"
+                " spec.parent of one of them",
+            )
+        elif (level := self._kin.level[queue.name]) > DEEPEST:
+            yield (
+                TOO_DEEP,
+                f"queue {queue.name} is {level - 1} levels below the top, and {DEEPEST - 1} is the"
+                " most; change spec.parent of it or of one above",
             )
 
     def below(self, queue: Queue) -> Iterator[tuple[str, str]]:
         """Find guarantees below *queue* that it could not keep together."""
-        line = (queue.name,)
-        promised = total(self._needs(each, line) for each in self._children.get(queue.name, ()))
+        promised = self._below[queue.name]
         least, most = queue.guarantee, stated(queue.capability)
         for limit, says in (
             (least, "is itself guaranteed only"),
@@ -153,11 +176,11 @@ class _Family:
     def together(self, cluster: Resources) -> Iterator[tuple[Queue, str, str]]:
         """Find guarantees that the cluster could not keep all at once; named at the top."""
         tops = [queue for queue in self._queues.values() if self._is_top(queue)]
-        needs = {queue.name: self._needs(queue) for queue in tops}
-        promised = total(needs.values())
+        promised = total(self._needs[queue.name] for queue in tops)
         limit = Resources({name: cluster.amount(name) for name in promised})
         for queue in tops:
-            ours = Resources({n: promised.amount(n) for n, a in needs[queue.name].items() if a > 0})
+            needs = self._needs[queue.name]
+            ours = Resources({n: promised.amount(n) for n, a in needs.items() if a > 0})
             if over := _over(ours, limit):
                 name, amount, has = over
                 yield (
@@ -167,33 +190,24 @@ class _Family:
                     f" lower the guarantee of {queue.name} or of another",
                 )
 
-    def _needs(self, queue: Queue, above: tuple[str, ...] = ()) -> Resources:
-        """Give what is guaranteed to *queue* or to those below, whichever is more, up to its limit.
-
-        What is above that is found there.
-        """
-        if queue.name in above:
-            return NOTHING
-        line = (*above, queue.name)
-        below = total(self._needs(child, line) for child in self._children.get(queue.name, ()))
-        return below.at_least(queue.guarantee).at_most(stated(queue.capability))
-
     def _is_top(self, queue: Queue) -> bool:
-        above = self._above(queue)
-        return queue.name != ROOT_QUEUE and (above is None or above.name == ROOT_QUEUE)
+        above = self._kin.above.get(queue.name)
+        return queue.name != ROOT_QUEUE and above in (None, ROOT_QUEUE)
 
-    def _above(self, queue: Queue) -> Queue | None:
-        if queue.name == ROOT_QUEUE:
-            return None
-        return self._queues.get(queue.parent or ROOT_QUEUE)
+    def _hint(self, queue: Queue, parent: str) -> str:
+        self._hints -= 1
+        if self._hints < 0:
+            return ""
+        return did_you_mean(parent, self._queues.keys() - {queue.name})
 
-    def _circle(self, queue: Queue) -> tuple[str, ...]:
-        """Give the way from *queue* up to itself again; empty when there is none."""
-        line, above = [queue.name], self._queues.get(queue.parent)
-        while above is not None and above.name not in line:
-            line.append(above.name)
-            above = self._queues.get(above.parent)
-        return tuple(line) if above is not None and above.name == queue.name else ()
+
+def _around(circle: Sequence[str], name: str) -> str:
+    """Give the way up from *name* to itself; of a long one the beginning."""
+    place = circle.index(name)
+    way = [*circle[place:], *circle[:place]]
+    if len(way) > _AROUND:
+        way = [*way[:_AROUND], f"{len(way) - _AROUND} more"]
+    return " below ".join((*way, name))
 
 
 def _over(amounts: Resources, limit: Resources) -> tuple[str, str, str] | None:

@@ -14,25 +14,27 @@ counts, then the home queue of the namespace, then the queue of last resort.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from extender.cache.catalog import Catalog
 from extender.model.dialect import WITHOUT_PRIORITY
 from extender.model.gang import PodGroup
-from extender.model.pod import Pod
+from extender.model.pod import FINISHED_SET, Pod
 from extender.model.queue import (
     ALLOWED_CLASSES,
     ALLOWED_QUEUES,
     DEFAULT_QUEUE,
     HOME_QUEUE,
+    SYSTEM_NAMESPACE,
     Namespace,
     PriorityClass,
     Queue,
     Share,
 )
 from extender.model.reason import Problem, Reason
+from extender.plan.queues.kinship import DEEPEST, is_too_deep
 from extender.settings import Settings
 
 
@@ -187,8 +189,9 @@ class QueueAssignment:
     def rank(self, group: PodGroup, pods: Iterable[Pod]) -> Rank:
         """Give the value of its priority class; without the field, that of its foremost pod.
 
-        A class that its namespace may not use gives what nobody has to ask for; then a sentence
-        says so. Anybody may write any class into a PodGroup: unlike a pod's, nobody admits it.
+        Anybody may write any class into a PodGroup: unlike a pod's, nobody admits it. So it counts
+        as far as administrators list it on the namespace, or as its pods have it themselves. One
+        that may not be used gives what nobody has to ask for; then a sentence says so.
         """
         if group.dialect in WITHOUT_PRIORITY:
             return self._foremost(group.namespace, pods)
@@ -197,7 +200,26 @@ class QueueAssignment:
             return Rank(self._usual)
         if not self._ranks(group.namespace, named.name):
             return Rank(self._usual, self._no_class(group.namespace, named.name))
-        return Rank(named.value, may_preempt=named.may_preempt)
+        return self._as_admitted(group.namespace, named, tuple(pods))
+
+    def _as_admitted(self, namespace: str, named: PriorityClass, pods: Sequence[Pod]) -> Rank:
+        """Cut a class to what the API server admitted its pods with, unless it is listed.
+
+        A gang without pods makes nobody leave, and its turn to be let in is all it can win.
+        """
+        known = self._namespaces.get(namespace)
+        is_listed = known is not None and known.classes is not None
+        there = [pod for pod in pods if pod.status not in FINISHED_SET] or pods
+        most = max((pod.priority for pod in there), default=named.value)
+        if is_listed or namespace == SYSTEM_NAMESPACE or named.value <= max(most, self._usual):
+            return Rank(named.value, may_preempt=named.may_preempt)
+        value = max(most, self._usual)
+        remark = (
+            f"priority class {named.name} counts as {value}, which is what the pods have, and not"
+            f" as {named.value}; give it to the pods, or have the annotation {ALLOWED_CLASSES} of"
+            f" namespace {namespace} list it"
+        )
+        return Rank(value, remark, may_preempt=named.may_preempt)
 
     def _foremost(self, namespace: str, pods: Iterable[Pod]) -> Rank:
         """Give the highest priority of *pods*: the API server admitted it, the list may not."""
@@ -253,8 +275,11 @@ class QueueAssignment:
     def _missing(self, name: str, namespace: str) -> Problem | None:
         queue = self._queues.get(name)
         if queue is not None:
-            unusable = f"queue {name} cannot be used: {queue.problem}"
-            return Problem(Reason.QUEUE_NOT_FOUND, unusable) if queue.problem else None
+            problem = queue.problem
+            if not problem and queue.parent and is_too_deep(queue, self._queues.get):
+                problem = f"it is more than {DEEPEST - 1} levels below the top; change spec.parent"
+            unusable = f"queue {name} cannot be used: {problem}"
+            return Problem(Reason.QUEUE_NOT_FOUND, unusable) if problem else None
         if name == self._policy.default_queue:
             return None
         if self._policy.namespaces_are_queues and name == namespace:

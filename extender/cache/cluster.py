@@ -495,7 +495,7 @@ class Cluster:
         news.groups.append((GangKey(key), new))
 
     def _queue_changed(self, name: str, old: Queue | None, new: Queue | None, news: News) -> None:
-        if old is None or new is None or old.problem != new.problem:
+        if old is None or new is None or (old.problem, old.parent) != (new.problem, new.parent):
             self._gangs.touch_all()
         self._queues = self._shares = None
 

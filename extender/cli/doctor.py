@@ -13,7 +13,7 @@ from rich.text import Text
 
 from extender.cli.ask import read
 from extender.cli.printed.documents import document
-from extender.cli.printed.terminal import Terminal, clean
+from extender.cli.printed.terminal import Terminal
 from extender.cli.reach import kubeconfig
 from extender.cli.reach.way import reached
 from extender.cli.reach.whereabouts import Whereabouts, reach_options
@@ -26,6 +26,7 @@ from extender.doctor.trap import Caught, Severity
 from extender.doctor.traps.everything import catch
 from extender.errors import BadInput
 from extender.kube.api.client import Access
+from extender.text.plain import clean
 
 Document = dict[str, Any]
 _FILE = click.Path(path_type=Path)

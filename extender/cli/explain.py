@@ -12,10 +12,10 @@ from extender.cli.live.answers import explanation
 from extender.cli.live.completion import gang_names
 from extender.cli.printed.columns import Columns
 from extender.cli.printed.documents import document
-from extender.cli.printed.terminal import Terminal, cell
+from extender.cli.printed.terminal import Terminal, cell, tell
 from extender.cli.reach.way import reached
 from extender.cli.reach.whereabouts import Whereabouts, reach_options
-from extender.cli.show import COLOURS, count, show, wide_output_option
+from extender.cli.show import coloured, count, show, wide_output_option
 from extender.cli.typed.names import named, namespace_option
 
 Document = dict[str, Any]
@@ -44,7 +44,7 @@ def explain(gang: str, namespace: str, where: Whereabouts, output: str) -> None:
         what = {"gang": "there is no gang", "pod": "there is no pod of ours"}
         said = what.get(meant.kind, "there is no gang and no pod of ours by the name")
         listing = f"`gang-extender gangs -n {meant.namespace}` lists what there is"
-        click.echo(f"gang-extender: {said} {meant}; {listing}", err=True)
+        tell(f"gang-extender: {said} {meant}; {listing}")
         sys.exit(1)
     show(
         document("Explanation", told),
@@ -87,7 +87,7 @@ def _rest(lines: list[str]) -> list[str]:
 def _head(told: Document) -> Text:
     text = Text()
     text.append_text(cell(f"{told['namespace']}/{told['name']}", style="bold"))
-    text.append(f"  {told['verdict']}", style=COLOURS.get(told["verdict"], ""))
+    text.append("  ").append_text(coloured(told["verdict"]))
     if told["lasted_s"] is not None:
         # Who is admitted has stopped waiting as far as we can do anything about it. An extender
         # that does not tell the reason's own time counts from the admission.

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import click
 
 from extender import __version__
-from extender.cli.printed.terminal import clean, end_of_pipe
+from extender.cli.printed.terminal import end_of_pipe, tell
 from extender.errors import ApiError, BadInput, ExtenderError
 
 #: Each is imported when it is asked for: a shell that completes a word has no time for all of them.
@@ -107,7 +107,7 @@ def _one_sentence() -> Iterator[None]:
 
 
 def _end(code: int, sentence: str) -> NoReturn:
-    click.echo(f"gang-extender: {clean(' '.join(sentence.split()))}", err=True)
+    tell(f"gang-extender: {' '.join(sentence.split())}")
     sys.exit(code)
 
 

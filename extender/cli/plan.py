@@ -13,11 +13,11 @@ from extender.audit.everything import audit
 from extender.cache.assignment import QueuePolicy
 from extender.cli.printed.columns import Columns
 from extender.cli.printed.documents import document
-from extender.cli.printed.terminal import Terminal, cell
+from extender.cli.printed.terminal import Terminal, cell, tell
 from extender.cli.saved import objects
 from extender.cli.saved.missing import missing
 from extender.cli.serve import setting_option
-from extender.cli.show import COLOURS, count, output_option, show
+from extender.cli.show import COLOURS, coloured, count, output_option, show
 from extender.errors import BadInput
 from extender.model.resources import CPU, MEMORY, PODS, Resources, write_amount
 from extender.model.snapshot import Snapshot
@@ -93,9 +93,9 @@ def plan(
     show(document("Plan", written), output, lambda: page(snapshot, decided))
     _tell_passed_over(found.passed_over)
     for each in findings:
-        click.echo(f"{each.reason}: {each.message}", err=True)
+        tell(f"{each.reason}: {each.message}")
     for words in missing(found, snapshot, decided, policy, budgets_are_gangs=budgets_are_gangs):
-        click.echo(f"not in the input: {words}", err=True)
+        tell(f"not in the input: {words}")
 
 
 def _time(text: str) -> float:
@@ -108,7 +108,7 @@ def _time(text: str) -> float:
 def _tell_passed_over(kinds: Counter[str]) -> None:
     if kinds:
         said = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
-        click.echo(f"passed over: {said}", err=True)
+        tell(f"passed over: {said}")
 
 
 def page(snapshot: Snapshot, plan: Plan) -> None:
@@ -195,7 +195,7 @@ def _gangs(plan: Plan) -> Columns:
             key,
             verdict.queue,
             f"{verdict.members}/{verdict.min_member}",
-            Text(verdict.standing.value, style=COLOURS.get(verdict.standing.value, "")),
+            coloured(verdict.standing.value),
             verdict.reason.value,
             _why(verdict, plan.tickets.get(key)),
         )

@@ -8,6 +8,10 @@ from typing import Any
 
 import click
 import yaml
+from rich.text import Text
+
+from extender.cli.printed.terminal import cell
+from extender.text.plain import escaped, steers
 
 #: By verdict.
 COLOURS = {
@@ -43,11 +47,19 @@ def _option(command: Callable[..., Any], *ways: str) -> Callable[..., Any]:
 def show(document: object, output: str, page: Callable[[], None]) -> None:
     """Print *document* in the form asked for; *page* prints it for a person."""
     if output == "json":
-        click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        click.echo(escaped(json.dumps(document, indent=2, ensure_ascii=False)))
     elif output == "yaml":
-        click.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), nl=False)
+        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+        if steers(text):  # then in YAML's own notation
+            text = yaml.safe_dump(document, sort_keys=False)
+        click.echo(text, nl=False)
     else:
         page()
+
+
+def coloured(verdict: object) -> Text:
+    """Write a verdict in its colour."""
+    return cell(verdict, style=COLOURS.get(str(verdict), ""))
 
 
 def count(number: int, noun: str) -> str:

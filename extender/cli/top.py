@@ -16,10 +16,10 @@ from extender.cli.live import answers
 from extender.cli.live.queues import brief, counted, share
 from extender.cli.printed.columns import Columns
 from extender.cli.printed.documents import document
-from extender.cli.printed.terminal import Terminal, cell
+from extender.cli.printed.terminal import Terminal, cell, sealed
 from extender.cli.reach.way import reached
 from extender.cli.reach.whereabouts import Whereabouts, reach_options
-from extender.cli.show import COLOURS, show, wide_output_option
+from extender.cli.show import coloured, show, wide_output_option
 from extender.cli.typed.filters import Filter, filter_options, wanted
 from extender.cli.typed.names import all_namespaces_option, checked
 from extender.cli.typed.seconds import Seconds
@@ -92,7 +92,8 @@ def frames(
             with reached(where, quietly=True) as address:
                 while True:
                     seen = _look(address, choose)
-                    yield Group(*_lines(seen, gangs, terminal, is_wide=is_wide))
+                    lines = _lines(seen, gangs, terminal, is_wide=is_wide)
+                    yield Group(*map(sealed, lines))
         except BadInput as error:
             yield cell(error, style="red")
 
@@ -182,7 +183,7 @@ def _gangs(gangs: list[Document]) -> Columns:
             f"{gang['namespace']}/{gang['name']}",
             gang["queue"],
             f"{gang['members']} of {gang['min_member']}",
-            Text(gang["verdict"], style=COLOURS.get(gang["verdict"], "")),
+            coloured(gang["verdict"]),
             f"{gang['reason']}: {gang['message']}",
         )
     return table

@@ -173,6 +173,8 @@ class Seen:
     clocks: Clocks
     #: Whether anybody looked into a cluster.
     is_cluster: bool = False
+    #: How the credentials of whoever looks are open to others, each with the mend.
+    unprotected: tuple[str, ...] = ()
     configurations: tuple[SchedulerConfig, ...] = ()
     schedulers: tuple[RunningScheduler, ...] = ()
     installed: tuple[Installed, ...] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from extender.cache.cluster import Cluster
 from extender.holds.machine.limits import Limits
@@ -20,10 +21,13 @@ from extender.kube.api.pipeline import Pipeline
 from extender.kube.api.tally import ApiTally
 from extender.kube.decode.pods import to_pod
 from extender.kube.watch.follow import Watches
+from extender.logs import event
 from extender.metrics import Metrics
 from extender.model.pod import Pod
 from extender.ports import Clock, ClusterPorts, Mandate
 from extender.settings import Settings, label_pairs
+
+log = logging.getLogger(__name__)
 
 
 def live_cluster(
@@ -41,6 +45,8 @@ def live_cluster(
     schedulers, exempt = frozenset(settings.scheduler_name), frozenset(settings.exempt_namespace)
     access = Access.load(settings.kubeconfig or None)
     access.tally = ApiTally(metrics)
+    for each in access.warnings:
+        event(log, logging.WARNING, "credentials unprotected", why=each)
     pipeline = Pipeline(access, loop)
     # Connections of its own: a thousand wake-ups must not stand in front of a bind.
     wake_ups = Pipeline(access, loop, size=4)
@@ -85,6 +91,7 @@ def live_cluster(
         leases=ApiLeases(access, settings),
         signs=ApiSigns(access, settings, mandate) if settings.pod_name else None,
         refused=access.missing_rights.lately,
+        unprotected=lambda: access.warnings,
         start=start,
         stop=stop,
         aclose=lambda: asyncio.gather(pipeline.aclose(), wake_ups.aclose()),

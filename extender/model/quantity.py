@@ -33,7 +33,10 @@ _FACTOR = _BINARY | {suffix: Fraction(10) ** power for suffix, power in _POWERS.
 @lru_cache(maxsize=4096)
 def parse(text: str | int | float) -> Fraction:
     """Read a quantity exactly."""
-    written = str(text)
+    try:
+        written = str(text)
+    except ValueError as error:
+        raise BadQuantity("a number of thousands of digits") from error
     form = _FORM.fullmatch(written) if len(written) <= _MOST_DIGITS else None
     if form is None or isinstance(text, bool):
         raise BadQuantity(text)

@@ -100,7 +100,8 @@ class Namespace:
     queue: str = ""
     #: The queues its gangs may use, its home queue beside; None when nobody limits them.
     allowed: frozenset[str] | None = None
-    #: The priority classes that count for its gangs; None when all but the system's own do.
+    #: The priority classes that count for its gangs; None when all but the system's own do, as far
+    #: as their pods have them.
     classes: frozenset[str] | None = None
     #: What it may have of single queues, by name of the queue.
     shares: tuple[Share, ...] = ()

@@ -9,11 +9,11 @@ from extender.model.gang import Gang, GangKey, Phase
 from extender.model.node import Mask, NodeFacts, NodeTable
 from extender.model.pod import Status
 from extender.model.quantity import LARGEST
-from extender.model.queue import DEFAULT_QUEUE, ROOT_QUEUE, Queue, share_name
+from extender.model.queue import DEFAULT_QUEUE, Queue, share_name
 from extender.model.resources import NOTHING, Resources, total
 from extender.model.snapshot import Snapshot
 from extender.plan import crowds
-from extender.plan.queues.limits import upwards
+from extender.plan.queues.kinship import kinship
 from extender.plan.room.state import GangState, QueueUse, ShareUse
 
 
@@ -189,10 +189,8 @@ def _queues(snapshot: Snapshot) -> dict[str, QueueUse]:
     queues = {name: QueueUse(queue) for name, queue in snapshot.queues.items()}
     if DEFAULT_QUEUE not in queues:
         queues[DEFAULT_QUEUE] = QueueUse(Queue(name=DEFAULT_QUEUE))
-    for state in queues.values():
-        parent = queues.get(state.queue.parent or ROOT_QUEUE)
-        if state not in upwards(parent):  # it would close a circle
-            state.parent = parent
+    for name, above in kinship({name: use.queue for name, use in queues.items()}).hung.items():
+        queues[name].parent = queues[above]
     return queues
 
 

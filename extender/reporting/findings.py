@@ -13,7 +13,7 @@ from math import inf
 from typing import TypeAlias
 
 from extender.audit.finding import NAMESPACE, QUEUE, Finding
-from extender.logs import event
+from extender.logs import Seldom, event
 from extender.model.snapshot import Snapshot
 from extender.ports import Announcer, Clock, Notice, Subject
 
@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 SETTLE_S = 2.0
 #: And again when it still stands after so long; the API server keeps events for an hour.
 AGAIN_S = 3600.0
+#: Of what an error says.
+_LONGEST = 300
 
 #: What the same finding keeps while its figures change.
 _Key: TypeAlias = tuple[str, str, str]
@@ -46,11 +48,17 @@ class Findings:
         self._seen: Snapshot | None = None
         #: When each is to be told next.
         self._due: dict[_Key, float] = {}
+        self._seldom = Seldom(log)
 
     def look(self, snapshot: Snapshot, now: float) -> None:
         """Take a snapshot in."""
         self._seen = snapshot
-        found = self._audit(snapshot)
+        try:
+            found = self._audit(snapshot)
+        except Exception as error:
+            # What is written in the cluster must not stop whoever tells of gangs.
+            self._failed(error)
+            return
         if found == self.current:
             return
         self.current = found
@@ -60,6 +68,12 @@ class Findings:
                 by_queue.setdefault(each.name, []).append(each)
         self._by_queue = by_queue
         self._due = {_key(each): self._due.get(_key(each), now + SETTLE_S) for each in found}
+
+    def _failed(self, error: Exception) -> None:
+        if self.current is None:
+            self.current = ()
+        why = f"{type(error).__name__}: {error}"[:_LONGEST]
+        self._seldom.event(logging.ERROR, "findings cannot be looked for", why=why)
 
     def about_queue(self, name: str) -> Sequence[Finding]:
         """Give what was found about one queue."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from extender.text.plain import lines
+
 #: Nothing we do on the loop of the hooks takes a tenth of this.
 _SILENT_S = 20.0
 
@@ -45,8 +47,7 @@ class Probes:
         else:
             # Whether we could lead: of a standby nothing more can be asked.
             wrong, besides = self._warmth(), self._standby()
-        lines = (*(wrong or ["ok"]), *besides)
-        return 503 if wrong else 200, "".join(f"{line}\n" for line in lines)
+        return 503 if wrong else 200, lines(*(wrong or ["ok"]), *besides)
 
     def _health(self) -> list[str]:
         silent_s = self._silent_s()

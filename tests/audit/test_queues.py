@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from extender.audit.finding import Finding
 from extender.audit.queues import of_queues
 from extender.model.queue import Queue
 from extender.model.resources import NOTHING, Resources
+from extender.plan.queues.kinship import DEEPEST
 
 CLUSTER = Resources.parse({"cpu": "8", "memory": "16Gi"})
 
@@ -116,6 +119,50 @@ def test_every_queue_in_a_circle_of_parents_is_found_and_those_below_are_not() -
             "queue own is below itself (own below own); change spec.parent of one of them",
         ),
     ]
+
+
+def nested(count: int, **each: Any) -> list[Queue]:
+    """Give queues each of which is below the one before it."""
+    return [
+        Queue(name=f"q{n:03}", parent=f"q{n - 1:03}" if n else "", **each) for n in range(count)
+    ]
+
+
+def test_hundreds_of_nested_queues_are_found_where_they_are_too_deep() -> None:
+    said = found(*nested(800))
+
+    assert [each.name for each in said] == [f"q{n:03}" for n in range(DEEPEST, 800)]
+    assert {each.reason for each in said} == {"TooDeep"}
+    assert said[0].message == (
+        "queue q032 is 32 levels below the top, and 31 is the most; change spec.parent of it or of"
+        " one above"
+    )
+
+
+def test_guarantees_deep_down_are_still_added_up() -> None:
+    said = found(*nested(800, guarantee=amounts(cpu="1")), Queue(name="a", guarantee=CLUSTER))
+
+    above = [each for each in said if each.reason == "GuaranteesAboveCluster"]
+    assert [each.name for each in above] == ["a", "q000"]
+    assert "are guaranteed 9 cpu" in above[0].message
+
+
+def test_a_large_circle_is_named_by_its_beginning() -> None:
+    around = [*nested(800)[1:], Queue(name="q000", parent="q799")]
+
+    said = found(*around)
+
+    assert {each.reason for each in said} == {"ParentCircle"}
+    assert len(said) == 800
+    assert max(len(each.message) for each in said) < 300
+    assert said[0].message.startswith("queue q000 is below itself (q000 below q799 below q798 ")
+
+
+def test_thousands_of_queues_without_their_parent_are_found_without_a_search_for_each() -> None:
+    said = found(*(Queue(name=f"q{n}", parent=f"p{n}") for n in range(5000)))
+
+    assert len(said) == 5000
+    assert not any("did you mean" in each.message for each in said)
 
 
 def test_guarantees_of_children_above_that_of_their_parent_are_found_at_the_parent() -> None:

@@ -11,6 +11,7 @@ from extender.model.gang import Gang, GangKey, Membership
 from extender.model.queue import Namespace, PriorityClass, Queue, QueueState, Share
 from extender.model.reason import Reason
 from extender.model.resources import Resources
+from extender.plan.queues.kinship import DEEPEST
 
 from .building import COSCHEDULING, GANG, NOW, bare_pod, cluster, group, lone, pod
 
@@ -62,6 +63,23 @@ def test_a_queue_that_cannot_be_used_says_so_through_its_gangs() -> None:
 
     assert problem is not None
     assert problem.message == "queue gold cannot be used: its weight is -1"
+
+
+def test_a_queue_too_far_below_the_top_starts_nothing_until_it_is_nearer() -> None:
+    line = [Queue(name=f"q{n}", parent=f"q{n - 1}" if n else "") for n in range(DEEPEST + 1)]
+    made = cluster(group(queue=f"q{DEEPEST}"), *line)
+
+    problem = gang_of(made).problem
+    assert problem is not None
+    assert problem.reason is Reason.QUEUE_NOT_FOUND
+    assert problem.message == (
+        f"queue q{DEEPEST} cannot be used: it is more than {DEEPEST - 1} levels below the top;"
+        " change spec.parent"
+    )
+
+    made.apply(Upsert(Queue(name="q7")))
+
+    assert gang_of(made).problem is None
 
 
 def test_the_namespace_names_the_queue_of_those_who_name_none() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from extender.cache.changes import Upsert
 from extender.cache.cluster import Cluster
 from extender.model.gang import Gang, GangKey, PodGroup
+from extender.model.pod import Status
 from extender.model.queue import Namespace, PriorityClass
 from tests.cache.building import COSCHEDULING, GANG, NOW, VOLCANO, cluster, group, lone, pod
 
@@ -71,10 +73,69 @@ def test_a_system_class_counts_where_administrators_list_it() -> None:
     assert (gang_of(made).priority, gang_of(made).remark) == (2_000_000_000, "")
 
 
-def test_any_other_class_counts_where_nobody_says_anything() -> None:
-    made = cluster(*CLASSES, Namespace(name="a"), group(priority_class="high"))
+def test_a_class_counts_no_further_than_the_pods_have_it_where_nobody_lists_it() -> None:
+    made = cluster(
+        *CLASSES, Namespace(name="a"), group(priority_class="high"), pod("w-0"), pod("w-1")
+    )
+
+    assert gang_of(made).priority == 10
+    assert gang_of(made).remark == (
+        "priority class high counts as 10, which is what the pods have, and not as 900; give it to"
+        " the pods, or have the annotation gang-extender.io/priority-classes of namespace a list it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("priorities", "counts"),
+    [
+        pytest.param((900, 900), 900, id="all have it"),
+        pytest.param((0, 900), 900, id="one has it"),
+        pytest.param((500, 40), 500, id="they have less"),
+        pytest.param((5000, 5000), 900, id="they have more, and the group asks for less"),
+        pytest.param((-5, -7), 10, id="less than those have who ask for nothing"),
+        pytest.param((), 900, id="there is none yet, and nobody to make leave for"),
+    ],
+)
+def test_pods_lend_their_gang_what_the_api_server_admitted(
+    priorities: tuple[int, ...], counts: int
+) -> None:
+    members = [pod(f"w-{n}", priority=each) for n, each in enumerate(priorities)]
+    made = cluster(*CLASSES, Namespace(name="a"), group(priority_class="high"), *members)
+
+    assert gang_of(made).priority == counts
+    assert bool(gang_of(made).remark) is (counts < 900)
+
+
+def test_a_pod_that_is_over_lends_nothing_to_those_that_wait() -> None:
+    made = cluster(
+        *CLASSES,
+        group(priority_class="high"),
+        pod("w-0", priority=900, status=Status.SUCCEEDED),
+        pod("w-1"),
+    )
+
+    assert gang_of(made).priority == 10
+
+
+def test_a_low_class_counts_whatever_the_pods_have() -> None:
+    made = cluster(*CLASSES, group(priority_class="low"), pod("w-0", priority=900))
+
+    assert (gang_of(made).priority, gang_of(made).remark) == (-5, "")
+
+
+def test_a_class_that_is_listed_counts_whatever_the_pods_have() -> None:
+    made = cluster(*CLASSES, limited("high"), group(priority_class="high"), pod("w-0"))
 
     assert (gang_of(made).priority, gang_of(made).remark) == (900, "")
+
+
+def test_what_its_pods_have_counts_as_soon_as_they_have_it() -> None:
+    made = cluster(*CLASSES, Namespace(name="a"), group(priority_class="high"), pod("w-0"))
+    assert gang_of(made).priority == 10
+
+    made.apply(Upsert(pod("w-1", priority=900)))
+
+    assert gang_of(made).priority == 900
 
 
 def test_a_namespace_may_be_limited_to_a_list_of_classes() -> None:
@@ -135,7 +196,12 @@ def test_a_pod_gives_its_gang_no_priority_by_an_annotation() -> None:
 
 def test_a_class_that_makes_nobody_leave_lets_its_gangs_make_nobody_leave() -> None:
     patient = PriorityClass(name="patient", value=900, may_preempt=False)
-    made = cluster(patient, group(priority_class="patient"), pod("w-0"), pod("w-1", on="n1"))
+    made = cluster(
+        patient,
+        group(priority_class="patient"),
+        pod("w-0", priority=900),
+        pod("w-1", on="n1", priority=900),
+    )
 
     assert gang_of(made).priority == 900
     assert [each.may_preempt for each in gang_of(made).pods] == [False, True]

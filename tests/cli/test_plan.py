@@ -10,6 +10,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from extender.cli.main import main
+from tests.text.bombs import BOMBS
 
 POLICY = Path(__file__).parents[2] / "manifests" / "examples" / "namespace-policy"
 EXAMPLE = Path(__file__).parents[2] / "manifests" / "examples" / "what-if.yaml"
@@ -94,6 +95,20 @@ QUEUES = """
         pytest.param(": : [", ["neither YAML nor JSON"], id="not YAML"),
         pytest.param("hello: world", ["no Kubernetes object"], id="no object"),
         pytest.param(NODE % "{memory: 1.5.3Gi}", ["Node n1", "memory", "1.5.3Gi"], id="quantity"),
+        *(
+            pytest.param(text, ["neither YAML nor JSON"], id=name)
+            for name, text in BOMBS.items()
+            if name != "stairs"
+        ),
+        pytest.param(
+            NODE % f"{{cpu: 0x{'f' * 5000}}}", ["Node n1", "cpu", "thousands"], id="a long number"
+        ),
+        pytest.param(NODE % "{cpu: [1]}", ["Node n1", "cpu", "[1]"], id="a list for an amount"),
+        pytest.param(
+            f"{KIND % 'Pod'}, metadata: {{name: p}}, spec: {{priority: 0x{'f' * 5000}}}}}",
+            ["Pod p"],
+            id="a priority of a thousand digits",
+        ),
         pytest.param("[1, 2]", ["no Kubernetes object"], id="a list of numbers"),
         pytest.param('{"kind": "Pod"', ["neither YAML nor JSON"], id="half of JSON"),
         pytest.param(f"{KIND % 'Pod'}, metadata: [1]}}", ["Pod", "metadata"], id="odd metadata"),

@@ -152,6 +152,38 @@ def test_a_gang_without_its_pod_group_gives_back_what_another_queue_deserves(
     assert sum(alive(api, namespace, "lost").values()) == 4
 
 
+def test_a_class_over_pods_that_do_not_have_it_makes_nobody_leave(
+    api: Api,
+    pair: GangScheduler,
+    namespace: str,
+    nodes: Nodes,
+    create: Create,
+    tenant: Callable[..., str],
+) -> None:
+    pool, urgent, liars = nodes(4, cpu="8"), f"urgent-{namespace}", tenant("liars")
+    create(objects.priority_class(urgent, 1000))
+    ours = {"scheduler": SCHEDULER, "node_selector": pool.selector}
+    gang(api, "whole", namespace, 32, pool, scheduler=SCHEDULER)
+    wait_until_running(api, "whole", namespace, 32)
+
+    api.create(objects.pod_group("liar", liars, 32, priorityClassName=urgent))
+    api.create(*objects.pods(32, "liar", liars, gang="liar", **ours))
+    told = telling.wait_until_said(api, pair.extender, liars, "liar", "NotEnoughRoom")
+
+    assert told["priority"] == 0
+    assert f"priority class {urgent} counts as 0, which is what the pods have" in told["message"]
+    assert alive(api, namespace) == {"whole": 32}
+
+    api.create(objects.pod_group("honest", liars, 32, priorityClassName=urgent))
+    api.create(*objects.pods(32, "honest", liars, gang="honest", priority=urgent, **ours))
+    wait_for(
+        lambda: alive(api, liars)["honest"] == 32,
+        30,
+        "whose pods have the class comes first",
+        seeing=lambda: telling.over_http(pair.extender, liars, "honest"),
+    )
+
+
 def test_a_tenant_gets_no_priority_by_the_name_of_a_system_class_and_reads_why(
     api: Api, pair: GangScheduler, namespace: str, nodes: Nodes, create: Create
 ) -> None:

@@ -54,6 +54,8 @@ class PaperCluster:
     #: What the account may not do, as `create pods/eviction`.
     denied: set[str] = field(default_factory=set)
     asked: list[str] = field(default_factory=list)
+    #: How the way to it is open to others.
+    warnings: tuple[str, ...] = ()
 
     def open(
         self,

@@ -241,6 +241,9 @@ SET: dict[str, Seen] = {
     "CertificateWrongName": replace(GOOD, callers=(replace(ASKING, server_name="10.0.0.7"),)),
     "CallerRefused": replace(GOOD, callers=(replace(ASKING, certificate=LENT),)),
     "CertificateUnreadable": replace(GOOD, hooks=(replace(HOOKS, certificate=b"none"),)),
+    "CredentialsUnprotected": replace(
+        GOOD, unprotected=("kubeconfig k sends its token over http; write https",)
+    ),
     "ClockSkew": replace(GOOD, clocks=Clocks(here=HERE, api_server_s=0.0, extender_s=-90.0)),
     "ClockSkewHere": replace(
         GOOD,

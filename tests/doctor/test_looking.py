@@ -94,6 +94,13 @@ def test_what_cannot_be_read_is_said_without_the_secret_in_it(tmp_path: Path) ->
     assert "hush" not in str(refusal.value)
 
 
+def test_a_way_that_is_open_to_others_is_a_trap_though_the_cluster_is_well() -> None:
+    cluster = paper_cluster()
+    cluster.warnings = ("kubeconfig k checks no certificate; name its CA",)
+
+    assert names(cluster.seen()) == ["CredentialsUnprotected"]
+
+
 def test_nothing_is_written() -> None:
     cluster = paper_cluster()
     cluster.seen()

@@ -263,6 +263,16 @@ def test_what_is_a_finding_and_a_note_is_named_once() -> None:
     assert names(found) == ["Refused"]
 
 
+def test_what_the_extender_notes_of_its_credentials_is_the_same_trap() -> None:
+    note = "credentials: kubeconfig k checks no certificate; name its CA"
+    (caught,) = catch(replace(GOOD, said=Said("ops", True, (note,))))
+
+    assert caught.trap.name == "CredentialsUnprotected"
+    assert (caught.where, caught.seen, caught.mend) == (
+        "ops", "kubeconfig k checks no certificate", "name its CA",
+    )  # fmt: skip
+
+
 def test_traps_come_before_hints() -> None:
     found = replace(SET["NoAdmissionPolicies"], server_gates=frozenset({"GenericWorkload"}))
 

@@ -59,6 +59,7 @@ def objects(case: Case) -> dict[str, Any]:
         *(_node(each) for each in case["nodes"]),
         *(_queue(each) for each in case["queues"]),
         *(_class(each) for each in case["priority_classes"]),
+        *_namespaces(case),
         *(_group(each) for each in case["podgroups"]),
         *(_pod(each) for each in case["pods"]),
     ]
@@ -106,6 +107,22 @@ def _class(written: Mapping[str, Any]) -> dict[str, Any]:
         "metadata": {"name": written["name"]},
         "value": written["value"],
     }
+
+
+def _namespaces(case: Case) -> list[dict[str, Any]]:
+    """Let every namespace use every class, as Volcano does: there a PodGroup is believed."""
+    classes = ",".join(each["name"] for each in case["priority_classes"])
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {
+                "name": name,
+                "annotations": {"gang-extender.io/priority-classes": classes},
+            },
+        }
+        for name in sorted({each["namespace"] for each in case["podgroups"]})
+    ]
 
 
 def _group(written: Mapping[str, Any]) -> dict[str, Any]:

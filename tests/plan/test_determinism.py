@@ -42,7 +42,13 @@ def crowded(chance: random.Random) -> list[dict[str, Any]]:
         }
         for value in (0, 10)
     ]
-    things: list[dict[str, Any]] = [*nodes, *queues, *classes]
+    listed = {"gang-extender.io/priority-classes": "p0, p10"}
+    namespace = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": "a", "annotations": listed},
+    }
+    things: list[dict[str, Any]] = [*nodes, *queues, *classes, namespace]
     for number in range(24):
         size = chance.randint(1, 4)
         group = {

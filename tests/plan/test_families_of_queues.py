@@ -43,6 +43,31 @@ def test_a_gang_below_a_closed_queue_waits_and_names_it(policy: Policy, state: Q
 
 
 @EVERY_POLICY
+def test_hundreds_of_nested_queues_are_planned_and_those_above_limit_the_last(
+    policy: Policy,
+) -> None:
+    family = [queue("q0", capability=amounts(cpu=2))]
+    family += [queue(f"q{n}", parent=f"q{n - 1}") for n in range(1, 800)]
+    wants = [gang("a/train", 3, queue="q799", cpu=1), gang("a/other", 2, queue="default", cpu=1)]
+    plan = make_plan(cluster(nodes(2, cpu=4), wants, family), policy)
+
+    assert GangKey("a/other") in plan.tickets
+    if policy.rules.promises_hold_together:
+        assert TRAIN not in plan.tickets
+
+
+def test_a_path_of_a_hundred_thousand_levels_is_planned() -> None:
+    tree = policies.DEFAULT_TEXT.replace("  - name: proportion\n", "").replace(
+        "- name: drf", "- name: drf\n    enableHierarchy: true"
+    )
+    deep = {"volcano.sh/hierarchy": "root" + "/x" * 100_000}
+    wants = [gang("a/train", 2, queue="deep", cpu=1), gang("a/other", 2, queue="flat", cpu=1)]
+    seen = cluster(nodes(1, cpu=4), wants, [queue("deep", annotations=deep), queue("flat")])
+
+    assert {*make_plan(seen, policies.parse(tree)).tickets} == {TRAIN, GangKey("a/other")}
+
+
+@EVERY_POLICY
 def test_an_open_family_starts(policy: Policy) -> None:
     family = [queue("org"), queue("team", parent="org"), queue("other", state=QueueState.CLOSED)]
     seen = cluster(nodes(1, cpu=4), [gang("a/train", 2, queue="team", cpu=1)], family)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
+
+import pytest
 
 from extender.audit.everything import Audit
 from extender.audit.finding import Finding
@@ -52,6 +55,24 @@ def test_a_family_of_queues_that_is_applied_child_first_costs_no_event() -> None
 
     assert desk.announcer.notices == []
     assert desk.findings.current == ()
+
+
+def test_a_look_that_fails_is_logged_and_leaves_what_was_found(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fails(seen: Snapshot) -> tuple[Finding, ...]:
+        if "fatal" in seen.queues:
+            raise RecursionError("too deep")
+        return ()
+
+    findings = Findings(fails, RecordingAnnouncer(), VirtualClock())
+    fatal = snapshot(queues=[Queue(name="fatal")])
+    findings.look(fatal, 0.0)
+    findings.look(fatal, 0.0)
+
+    assert findings.current == ()
+    assert findings.tell(0.0) == inf
+    assert [each.getMessage() for each in caplog.records] == ["findings cannot be looked for"]
 
 
 def test_a_finding_that_stays_is_told_again_after_an_hour_and_not_before() -> None:

@@ -53,6 +53,19 @@ def test_what_has_no_effect_in_the_policy_file_is_told_by_the_probe(tmp_path: Pa
         assert "plugin gang has no argument 'x'" in ready.text
 
 
+def test_what_the_probe_says_is_text_on_lines_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "pol\x1b[2J\x9bi\ncy.yaml"
+    file.write_text("actions: allocate")
+    with World(config=str(file)) as world:
+        file.write_text("actions: alocate")
+        pages = world.runtime.pages.test_client()
+        eventually(lambda: "unknown action" in pages.get("/readyz").text)
+
+        told = pages.get("/readyz").text
+        assert "pol\ufffd[2J\ufffdi\ufffdcy.yaml" in told
+        assert not {"\x1b", "\x9b"} & {*told}
+
+
 def test_a_policy_file_that_cannot_be_used_is_told_by_probe_and_metric(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text("actions: allocate")

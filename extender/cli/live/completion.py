@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -23,6 +24,8 @@ from extender.cli.reach.whereabouts import Whereabouts
 _PATIENCE_S = 2.0
 #: kubectl's: that is all, and no file is meant.
 _NO_FILES = 4
+#: Names of objects and, with a colon, of gangs without one.
+_NAME = re.compile(r"[A-Za-z0-9._:/-]+")
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -97,7 +100,9 @@ def _in_time(where: Whereabouts, names: Callable[[Address], list[str]]) -> list[
 
 
 def _matching(typed: str, names: list[str]) -> list[CompletionItem]:
-    return [CompletionItem(name) for name in sorted(set(names)) if name.startswith(typed)]
+    # What is not a name as Kubernetes has them would be typed into somebody's shell.
+    ours = (name for name in set(names) if _NAME.fullmatch(name))
+    return [CompletionItem(name) for name in sorted(ours) if name.startswith(typed)]
 
 
 def for_kubectl() -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from rich.text import Text
 
 from extender.cli.live import answers
 from extender.cli.printed.columns import Columns
 from extender.cli.printed.documents import document
-from extender.cli.printed.terminal import Terminal
+from extender.cli.printed.terminal import Terminal, tell
 from extender.cli.reach.way import reached
 from extender.cli.reach.whereabouts import Whereabouts, reach_options
-from extender.cli.show import COLOURS, show, wide_output_option
+from extender.cli.show import coloured, show, wide_output_option
 from extender.cli.typed.filters import filter_options, wanted
 from extender.cli.typed.names import all_namespaces_option, checked, in_use, namespace_option
 
@@ -43,7 +42,7 @@ def gangs(
 def _print(found: list[Document], namespace: str, output: str) -> None:
     if not found:
         place = f"namespace {namespace}" if namespace else "any namespace"
-        click.echo(f"no such gangs in {place}", err=True)
+        tell(f"no such gangs in {place}")
         return
     table(found, with_namespace=not namespace, is_wide=output == "wide").print(Terminal())
 
@@ -60,7 +59,7 @@ def table(gangs: list[Document], *, with_namespace: bool, is_wide: bool) -> Colu
             gang["name"],
             gang["queue"],
             f"{gang['members']}/{gang['min_member']}",
-            Text(gang["verdict"], style=COLOURS.get(gang["verdict"], "")),
+            coloured(gang["verdict"]),
             gang["reason"],
             *((gang["phase"], f"{gang['share']:.0%}", " ".join(nodes) or "-") if is_wide else ()),
             gang["message"],

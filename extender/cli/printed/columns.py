@@ -42,7 +42,7 @@ class Columns:
     def lines(self, console: Console, width: int | None) -> Iterator[Text]:
         """Give the lines for a terminal of *width* columns; None is without end."""
         if self._title:
-            yield Text(self._title, style="italic")
+            yield cell(self._title, style="italic")
         heads = [[Text(head, style=self._style) for head in self._heads]] if self._heads else []
         table = [*heads, *self._rows]
         if not table:

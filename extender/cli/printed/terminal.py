@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 
+import click
 from rich.console import Console, RenderableType
 from rich.text import Text
+
+from extender.text.plain import clean
 
 #: What a shell says of a command that a closed pipe has ended.
 CLOSED_PIPE = 128 + 13
 #: Wider than any line of ours: a pipe has no width.
 _ENDLESS = 1_000_000
-#: All but printing characters, tabs included: escape sequences come from names and messages.
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 class Terminal(Console):
@@ -41,7 +41,7 @@ class Terminal(Console):
     def lay_out(self, *parts: RenderableType) -> None:
         """Print each part on lines of its own, as it is."""
         for part in parts:
-            self.print(part, soft_wrap=True)
+            self.print(sealed(part) if isinstance(part, Text) else part, soft_wrap=True)
 
 
 def end_of_pipe() -> None:
@@ -50,9 +50,15 @@ def end_of_pipe() -> None:
     raise SystemExit(CLOSED_PIPE)
 
 
-def clean(text: object) -> str:
-    """Give *text* on one line, without what would steer a terminal."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", str(text))
+def tell(sentence: str) -> None:
+    """Say something beside what was asked for, on one line."""
+    click.echo(clean(sentence), err=True)
+
+
+def sealed(text: Text) -> Text:
+    """Give *text* without what would steer a terminal, whoever put its pieces together."""
+    text.plain = "\n".join(map(clean, text.plain.split("\n")))
+    return text
 
 
 def cell(content: object, style: str = "") -> Text:

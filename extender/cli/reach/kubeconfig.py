@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from extender.errors import BadInput
+from extender.text import written
 
 _HOME = "~/.kube/config"
 #: Where nothing else is said, as for kubectl.
@@ -63,10 +62,10 @@ def _files(kubeconfig: str) -> Iterator[Mapping[str, Any]]:
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        found = written.load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadInput(f"kubeconfig {path} cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (BadInput, UnicodeDecodeError) as error:
         raise BadInput(f"kubeconfig {path} is not YAML") from error
     if found is not None and not isinstance(found, Mapping):
         raise BadInput(f"kubeconfig {path} is not a kubeconfig")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import click
-
 from extender.cli.ask import DEFAULT_URL, Address, check, is_open
+from extender.cli.printed.terminal import tell
 from extender.cli.reach import kubeconfig, leader
 from extender.cli.reach.kubectl import Kubectl
 from extender.cli.reach.whereabouts import Whereabouts
@@ -57,5 +56,5 @@ def _in_the_cluster(where: Whereabouts, quietly: bool) -> tuple[Kubectl, leader.
             ) from error
         # In a pod loopback is where one looks first, and nobody has to be told.
         if kubeconfig.is_written() and not quietly:
-            click.echo(f"gang-extender: {error}; asking {DEFAULT_URL} instead", err=True)
+            tell(f"gang-extender: {error}; asking {DEFAULT_URL} instead")
         return None

@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
-import yaml
 
 from extender.cache.assignment import QueuePolicy
 from extender.cache.changes import SeenPod, Upsert
 from extender.cache.cluster import Cluster
-from extender.cli.saved.depth import is_too_deep
 from extender.errors import BadInput, BadQuantity
 from extender.kube.decode.codec import Codec, plain
 from extender.kube.decode.watched import Resource, resources
@@ -25,8 +23,9 @@ from extender.model import quantity
 from extender.model.gang import PodGroup
 from extender.model.queue import Queue
 from extender.model.snapshot import Snapshot
+from extender.text import written
+from extender.text.plain import shown
 
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 #: Kinds that a cluster's state is read from, by Kubernetes' plural; others are passed over.
 _KINDS = {
     "pods": "Pod",
@@ -139,7 +138,7 @@ def _read_one(thing: Mapping[str, Any], path: str, codecs: _Codecs, found: Objec
     try:
         # Through JSON, because that is what the codecs read; YAML's dates come out as Kubernetes'.
         data = msgspec.json.encode(_usable(thing) if kind == "Node" else thing)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise BadInput(f"{place}: cannot be JSON: {error}") from error
     try:
         found.changes.append(Upsert(codec.read(data), codec.dialect))
@@ -168,14 +167,9 @@ def _documents(path: str) -> Iterator[Any]:
             yield msgspec.json.decode(text)
             return
     try:
-        if is_too_deep(text, _Loader):
-            raise BadInput(f"{path}: is nested too deeply to be Kubernetes objects")
-        yield from yaml.load_all(text, Loader=_Loader)
-    except yaml.YAMLError as error:
-        why = " ".join(str(error).split())
-        raise BadInput(f"{path}: neither YAML nor JSON: {why}") from error
-    except ValueError as error:
-        raise BadInput(f"{path}: holds a value that there is not: {error}") from error
+        yield from written.load_all(text, written.SAVED)
+    except BadInput as error:
+        raise BadInput(f"{path}: neither YAML nor JSON: {error}") from error
 
 
 def _text(path: str) -> str:
@@ -223,8 +217,11 @@ def _check_amounts(thing: Mapping[str, Any], place: str) -> None:
             for name, text in amounts.items() if isinstance(amounts, Mapping) else ():
                 try:
                     quantity.parse(text)
-                except (BadQuantity, TypeError) as error:
-                    raise BadInput(f"{place}: {where}.{name}: {BadQuantity(text)}") from error
+                except BadQuantity as error:
+                    raise BadInput(f"{place}: {where}.{name}: {error}") from error
+                except TypeError as error:  # a list, or a mapping
+                    why = f"{shown(text)} is not a quantity"
+                    raise BadInput(f"{place}: {where}.{name}: {why}") from error
 
 
 def _at(thing: Any, path: Sequence[str], where: str = "") -> Iterator[tuple[str, Any]]:

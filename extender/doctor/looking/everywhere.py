@@ -64,10 +64,12 @@ def _cluster(
     seen: Seen, wanted: Wanted, access: Callable[[], Access], now: Callable[[], float]
 ) -> Seen:
     try:
-        eyes = Eyes(access(), now)
+        way = access()
+        eyes = Eyes(way, now)
     except BadInput as error:
         missed = Unseen(_CLUSTER, str(error))
         return replace(seen, configurations=_assumed(wanted), unseen=(missed,))
+    seen = replace(seen, unprotected=way.warnings)
     if not eyes.get("/version", _CLUSTER):
         if not eyes.unseen:
             eyes.miss(_CLUSTER, "what the kubeconfig names is not a Kubernetes API server")

@@ -7,11 +7,10 @@ import binascii
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import yaml
-
 from extender.doctor import entries
 from extender.doctor.seen import CallerFiles, Document, SchedulerConfig
 from extender.errors import BadInput
+from extender.text import written
 from extender.tls.secret import masked
 
 #: Told what cannot be seen, and why.
@@ -27,11 +26,9 @@ def configuration(path: Path) -> Document:
     except UnicodeDecodeError as error:
         raise BadInput(f"--scheduler-config {path} is not text") from error
     try:
-        document = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
-        why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        why = masked(" ".join(why.split()))
-        raise BadInput(f"--scheduler-config {path} is not YAML: {why}") from error
+        document = written.load(text)
+    except BadInput as error:
+        raise BadInput(f"--scheduler-config {path} is not YAML: {masked(str(error))}") from error
     return entries.check(document, f"--scheduler-config {path}")
 
 

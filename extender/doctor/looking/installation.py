@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
 
-import yaml
-
 from extender.doctor import entries
 from extender.doctor.looking.arguments import settings_of, words_of
 from extender.doctor.looking.eyes import ABSENT, Eyes
@@ -24,6 +22,7 @@ from extender.doctor.seen import (
     ServiceSeen,
 )
 from extender.errors import BadInput
+from extender.text import written
 from extender.tls.secret import masked
 
 OURS = {"labelSelector": "app.kubernetes.io/name=gang-extender"}
@@ -147,9 +146,9 @@ def configurations(eyes: Eyes, found: list[Found]) -> Iterator[SchedulerConfig]:
                       "it is started without --config")  # fmt: skip
         elif (text := mounted(eyes, each.pod, reader, path, home)) is not None:
             try:
-                document = entries.check(yaml.safe_load(text), where)
-            except (BadInput, yaml.YAMLError, RecursionError) as error:
-                eyes.miss(where, masked(" ".join(str(error).split())))
+                document = entries.check(written.load(text.decode(errors="replace")), where)
+            except BadInput as error:
+                eyes.miss(where, masked(str(error)))
                 continue
             settings = each.installed.settings
             yield (

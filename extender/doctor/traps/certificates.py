@@ -47,12 +47,26 @@ UNREADABLE = Trap(
     "what should be a certificate is none: the hooks, or kube-scheduler, do not start",
     "PEM that begins with `-----BEGIN CERTIFICATE-----`",
 )
+UNPROTECTED = Trap(
+    "CredentialsUnprotected",
+    "whoever is between here and the API server can take the credentials, and act with all their"
+    " rights",
+    "https, and the CA of the API server as `certificate-authority-data` of the kubeconfig",
+)
 
-TRAPS = (EXPIRES, UNTRUSTED, WRONG_NAME, CALLER_REFUSED, UNREADABLE)
+TRAPS = (EXPIRES, UNTRUSTED, WRONG_NAME, CALLER_REFUSED, UNREADABLE, UNPROTECTED)
+
+
+def unprotected(where: str, sentence: str) -> Caught:
+    """Make a trap of a sentence that ends with the mend."""
+    wrong, _, mend = sentence.rpartition("; ")
+    return UNPROTECTED.at(where, wrong, mend)
 
 
 def of_certificates(seen: Seen) -> Iterator[Caught]:
     """Look at what the hooks show, and at what every entry that asks them shows and believes."""
+    for each in seen.unprotected:
+        yield unprotected("our own way to the API server", each)
     now = seen.clocks.here + (seen.clocks.api_server_s or 0.0)
     for hooks in seen.hooks:
         shown = _read(hooks.certificate)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from extender.audit.finding import RIGHT_MISSING
 from extender.doctor.seen import FindingSeen, Seen
 from extender.doctor.trap import Caught, Trap
+from extender.doctor.traps.certificates import unprotected
+from extender.ports import UNPROTECTED
 
 NOT_READY = Trap(
     "NotReady",
@@ -49,6 +51,9 @@ def _of_readiness(seen: Seen) -> Iterator[Caught]:
     told = [finding.message for finding in seen.findings]
     news = [line for line in said.lines if not any(each in line or line in each for each in told)]
     for line in news:
+        if line.startswith(UNPROTECTED):
+            yield unprotected(said.where, line.removeprefix(UNPROTECTED))
+            continue
         wrong, semicolon, mend = line.rpartition("; ")
         trap = NOTED if said.is_ready else NOT_READY
         yield trap.at(said.where, wrong if semicolon else line, mend if semicolon else "")

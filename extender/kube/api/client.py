@@ -74,6 +74,7 @@ class Access:
         self.prefix = endpoint.prefix
         self.tls = endpoint.tls
         self.server_name = endpoint.server_name or endpoint.host
+        self.warnings = endpoint.warnings
         self._token = endpoint.token
         self._authorization = endpoint.token()
         self._read_at = time.monotonic()
@@ -181,6 +182,12 @@ class Access:
         except urllib3.exceptions.HTTPError as error:
             self.tally.asked(*call, 0, time.monotonic() - began)
             raise Unreachable(f"{method} {path}: no answer from the API server: {error}") from error
+        except ValueError as error:
+            # Such as a header that no line can hold. The error quotes it, and it may be our token:
+            # whoever logs what we raise, with all that led to it, must not come across that.
+            self.tally.asked(*call, 0, time.monotonic() - began)
+            why = "it cannot be sent as it is; has the token a line break in it?"
+            raise Unreachable(f"{method} {path}: {why} ({type(error).__name__})") from None
         self.tally.asked(*call, response.status, time.monotonic() - began)
         return response
 

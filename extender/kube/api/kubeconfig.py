@@ -6,8 +6,9 @@ The order is: an explicit file, `$KUBECONFIG`, the service account of the pod, `
 from __future__ import annotations
 
 import os
+import re
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,8 +17,11 @@ from urllib.parse import urlsplit
 import yaml
 
 from extender.errors import BadInput
+from extender.kube.api.keyfiles import in_memory
 
 _HOME = "~/.kube/config"
+#: What a header may hold: a scheme, and characters that neither end it nor are lost on the way.
+_SENDABLE = re.compile(r"[A-Za-z]+ [\x21-\x7e]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,10 +36,17 @@ class Endpoint:
     server_name: str = ""
     #: Reads the Authorization header anew where that is cheap or due; may run a program.
     token: Callable[[], str | None] = lambda: None
+    #: What leaves us open to whoever is on the way, each a sentence with the mend.
+    warnings: tuple[str, ...] = ()
 
 
 def read(kubeconfig: str | None = None, context: str = "") -> Endpoint:
     """Find and read the configuration, or its *context*; `BadInput` says what is wrong with it."""
+    with in_memory():
+        return _read(kubeconfig, context)
+
+
+def _read(kubeconfig: str | None, context: str) -> Endpoint:
     from kubernetes.client import Configuration  # 36 MB and 0.4 s: only for those who connect
 
     configuration = Configuration()
@@ -63,7 +74,7 @@ def _load_service_account(configuration: Any) -> None:
     load: Any = incluster_config.load_incluster_config
     try:
         load(client_configuration=configuration)
-    except (ConfigException, OSError) as error:
+    except (ConfigException, OSError, UnicodeDecodeError) as error:
         raise BadInput(f"the service account of this pod cannot be used: {error}") from error
 
 
@@ -84,7 +95,7 @@ def _load_file(configuration: Any, path: str, context: str = "") -> None:
         )
     except (ConfigException, OSError, yaml.YAMLError) as error:
         raise BadInput(f"kubeconfig {path} cannot be read: {_one_line(error)}") from error
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         # The client walks the file without looking; these are its ways of saying "no kubeconfig".
         raise BadInput(f"kubeconfig {path} is not a kubeconfig: {_one_line(error)}") from error
 
@@ -125,7 +136,22 @@ def _endpoint(configuration: Any, source: str, token: Callable[[], str | None]) 
         tls=_tls(configuration, source) if secure else None,
         server_name=configuration.tls_server_name or url.hostname,
         token=token,
+        warnings=tuple(_warnings(configuration, source, secure=secure)),
     )
+
+
+def _warnings(configuration: Any, source: str, *, secure: bool) -> Iterator[str]:
+    if not secure and configuration.api_key:
+        yield (
+            f"{source} sends its token over http, and whoever is on the way can read it and act as"
+            " we do; write https and the CA of the API server"
+        )
+    if secure and not configuration.verify_ssl:
+        yield (
+            f"{source} checks no certificate (insecure-skip-tls-verify), so whoever answers in the"
+            " name of the API server is believed and given our token; name its CA in"
+            " certificate-authority-data instead"
+        )
 
 
 def _token(configuration: Any) -> str | None:
@@ -133,12 +159,26 @@ def _token(configuration: Any) -> str | None:
 
     if configuration.refresh_api_key_hook is not None:
         try:
-            configuration.refresh_api_key_hook(configuration)
-        except (ConfigException, OSError) as error:
+            with in_memory():
+                configuration.refresh_api_key_hook(configuration)
+        except (ConfigException, OSError, UnicodeDecodeError) as error:
             raise BadInput(f"the token cannot be read again: {error}") from error
     keys = configuration.api_key
     header = keys.get("BearerToken") or keys.get("authorization")
-    return header.strip() if header else None
+    return _sendable(header.strip()) if header else None
+
+
+def _sendable(header: str) -> str:
+    """Refuse credentials that no header can carry, without a word of them.
+
+    Whoever tries to send them names them in its error, and errors are logged.
+    """
+    if not _SENDABLE.fullmatch(header):
+        raise BadInput(
+            "the token is empty, or has a line break, a blank or another character in it that"
+            " cannot be sent; write it anew, as one line of printable ASCII"
+        )
+    return header
 
 
 def _reread_token(path: str, context: str = "") -> str | None:
@@ -146,7 +186,8 @@ def _reread_token(path: str, context: str = "") -> str | None:
     from kubernetes.client import Configuration
 
     configuration = Configuration()
-    _load_file(configuration, path, context)
+    with in_memory():
+        _load_file(configuration, path, context)
     return _token(configuration)
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from extender.errors import BadQuantity
 from extender.kube.decode.bounds import MOST_AFFINITY, MOST_SELECTED, some, weight_of
+from extender.kube.decode.codec import OddMeta
 from extender.kube.decode.raw import Labels, Quantities, RawMeta, RawPodCondition, RawRequirement
 from extender.kube.decode.shapes import requirement
 from extender.kube.decode.shares import read_shares
@@ -169,6 +170,12 @@ def to_namespace(raw: RawNamespace) -> Namespace:
         shares=shares,
         problem=problem,
     )
+
+
+def spoilt_namespace(meta: OddMeta, why: str) -> Namespace:
+    """Stand in for a namespace that cannot be read: what its policy was before must not go on."""
+    problem = f"namespace {meta.name} cannot be read: {why}; an administrator has to mend it"
+    return Namespace(name=meta.name, uid=meta.uid, problem=problem)
 
 
 def _names(written: str | None) -> frozenset[str] | None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
-
-from extender.errors import BadInput, BadQuantity
+from extender.errors import BadInput
 from extender.model.queue import AT_LEAST, AT_MOST, Share
 from extender.model.resources import NOTHING, Resources
+from extender.text import written as documents
+from extender.text.plain import shown
 
 _EXAMPLE = "'{research: {cpu: 8}}'"
+#: Of what is wrong; an annotation has a quarter of a megabyte, and every verdict would repeat it.
+_LONGEST = 300
 
 
 def read_shares(namespace: str, annotations: Mapping[str, str]) -> tuple[tuple[Share, ...], str]:
@@ -29,7 +31,8 @@ def read_shares(namespace: str, annotations: Mapping[str, str]) -> tuple[tuple[S
         except BadInput as error:
             said[annotation] = {}
             problems.append(
-                f"the annotation {annotation} of namespace {namespace} cannot be read: {error};"
+                f"the annotation {annotation} of namespace {namespace} cannot be read:"
+                f" {str(error)[:_LONGEST]};"
                 f" write it like {_EXAMPLE}"
             )
     most, least = said[AT_MOST], said[AT_LEAST]
@@ -47,9 +50,9 @@ def read_shares(namespace: str, annotations: Mapping[str, str]) -> tuple[tuple[S
 
 def _by_queue(text: str) -> Mapping[str, Resources]:
     try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise BadInput(f"it is neither YAML nor JSON ({' '.join(str(error).split())})") from error
+        document = documents.load(text)
+    except BadInput as error:
+        raise BadInput(f"it is neither YAML nor JSON ({error})") from error
     found = {}
     for queue, amounts in _mapping(document, "it", "queues to amounts").items():
         found[queue] = _amounts(_mapping(amounts, f"what it says of {queue}", "names to amounts"))
@@ -68,7 +71,7 @@ def _mapping(thing: Any, what: str, of: str) -> dict[str, Any]:
 def _amounts(written: Mapping[str, Any]) -> Resources:
     for name, text in written.items():
         if not isinstance(text, str | int | float):
-            raise BadInput(f"{name}: {BadQuantity(text)}")
+            raise BadInput(f"{name}: {shown(text)} is not a quantity")
     amounts = Resources.parse(written)
     for name, amount in amounts.items():
         if amount < 0:

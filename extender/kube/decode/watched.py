@@ -46,7 +46,12 @@ def resources(
         Resource("/api/v1/pods", pods(schedulers, exempt)),
         Resource(
             "/api/v1/namespaces",
-            Codec(Kind.NAMESPACE, objects.RawNamespace, objects.to_namespace),
+            Codec(
+                Kind.NAMESPACE,
+                objects.RawNamespace,
+                objects.to_namespace,
+                stand_in=objects.spoilt_namespace,
+            ),
         ),
         Resource(
             "/apis/scheduling.k8s.io/v1/priorityclasses",

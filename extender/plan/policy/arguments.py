@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from extender.errors import BadConfiguration
+from extender.text.plain import shown
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _STEP = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)")
@@ -58,7 +59,7 @@ class Arguments:
 
     def _refuse(self, name: str, kind: str) -> float:
         value = self._values[name]
-        raise BadConfiguration(f"{self._owner}: {name} is {value!r}; write {kind}")
+        raise BadConfiguration(f"{self._owner}: {name} is {shown(value)}; write {kind}")
 
 
 def seconds(text: str) -> float | None:

@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from extender.errors import BadConfiguration
+from extender.text.plain import shown
 
 _SWITCHES = {
     "jobready": "enableJobReady",
@@ -42,7 +43,7 @@ def _row(written: object, source: str) -> Sequence[Any]:
     if isinstance(written, str):
         written = [name for word in written.split(",") if (name := word.strip())]
     if not isinstance(written, Sequence):
-        raise BadConfiguration(f"{source}: plugins must be a list, found {written!r}")
+        raise BadConfiguration(f"{source}: plugins must be a list, found {shown(written)}")
     if not written:
         raise BadConfiguration(f"{source}: plugins is empty; name at least one")
     return written
@@ -61,8 +62,8 @@ def _key(option: Mapping[str, Any], word: str) -> str:
 
 
 def _check(switches: Mapping[str, Any], options: Sequence[Any], source: str) -> None:
-    known = [_key(option, word) for option in options for word in _SWITCHES]
+    known = dict.fromkeys(_key(option, word) for option in options for word in _SWITCHES)
     for key in switches:
         if key not in known:
             (near,) = get_close_matches(key, known, n=1, cutoff=0)
-            raise BadConfiguration(f"{source}: unknown key {key!r}; did you mean {near!r}?")
+            raise BadConfiguration(f"{source}: unknown key {shown(key)}; did you mean {near!r}?")

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import yaml
-
-from extender.errors import BadConfiguration
+from extender.errors import BadConfiguration, BadInput
 from extender.plan.policy import flat, plugin_register
 from extender.plan.policy.arguments import Arguments
 from extender.plan.policy.options import ACTIONS, OURS, VOLCANO, PluginOption, Policy, Starvation
 from extender.plan.policy.spelling import nearest, strangers
+from extender.text import written as documents
+from extender.text.plain import shown
 
 DEFAULT_TEXT = """\
 actions: "enqueue, allocate, backfill, reclaim, preempt"
@@ -36,6 +36,9 @@ tiers:
       leastrequested.weight: 0
   - name: binpack
 """
+
+#: A hundred times the longest that anybody wrote.
+_LONGEST = 1 << 18
 
 #: Callbacks that can be switched per plugin; Volcano spells some `enable…`, some `enabled…`.
 CALLBACKS = (
@@ -68,14 +71,23 @@ _FOREIGN_PLUGINS = (
 
 
 def parse(text: str, source: str = "policy") -> Policy:
-    """Read a policy file; *source* names it in errors."""
+    """Read a policy file; *source* names it in errors, and there is no other than ours."""
+    if len(text) > _LONGEST:
+        raise BadConfiguration(f"{source}: has {len(text)} characters; {_LONGEST} are enough")
     try:
-        document = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError) as error:  # the latter of a date or a number that is none
-        said = " ".join(str(error).split())
-        raise BadConfiguration(f"{source}: not YAML: {said}") from error
-    except RecursionError as error:
-        raise BadConfiguration(f"{source}: nested too deeply to be read") from error
+        return _parse(documents.load(text), source)
+    except BadConfiguration:
+        raise
+    except BadInput as error:
+        raise BadConfiguration(f"{source}: not YAML: {error}") from error
+    except Exception as error:
+        # A plugin that is not ours reads its arguments as it likes.
+        raise BadConfiguration(
+            f"{source}: cannot be understood ({type(error).__name__}); take out what is unusual"
+        ) from error
+
+
+def _parse(document: Any, source: str) -> Policy:
     document = {} if document is None else flat.with_tiers(document, source)
     _check_keys(document, _KEYS, source)
     tiers = _read_tiers(document["tiers"], source) if "tiers" in document else DEFAULT.tiers
@@ -207,7 +219,9 @@ def _is_volcanos(written: object, source: str) -> bool:
     if written is None:
         return False
     if written != "volcano":
-        raise BadConfiguration(f"{source}: compatibility is {written!r}; the only one is volcano")
+        raise BadConfiguration(
+            f"{source}: compatibility is {shown(written)}; the only one is volcano"
+        )
     return True
 
 
@@ -220,12 +234,12 @@ def _arguments(written: Any, place: str) -> Mapping[str, Any]:
 
 def _check_mapping(written: object, place: str) -> None:
     if not isinstance(written, Mapping):
-        raise BadConfiguration(f"{place}: expected names with values, found {written!r}")
+        raise BadConfiguration(f"{place}: expected names with values, found {shown(written)}")
 
 
 def _sequence(written: object, place: str, key: str) -> Sequence[Any]:
     if not isinstance(written, Sequence) or isinstance(written, str):
-        raise BadConfiguration(f"{place}: {key} must be a list, found {written!r}")
+        raise BadConfiguration(f"{place}: {key} must be a list, found {shown(written)}")
     return written
 
 
@@ -233,7 +247,7 @@ def _check_keys(written: Any, known: Sequence[str], place: str) -> None:
     _check_mapping(written, place)
     for key in written:
         if key not in known:
-            raise BadConfiguration(f"{place}: unknown key {key!r}; {nearest(str(key), known)}")
+            raise BadConfiguration(f"{place}: unknown key {shown(key)}; {nearest(str(key), known)}")
 
 
 def _check_word(
@@ -245,7 +259,7 @@ def _check_word(
         raise BadConfiguration(
             f"{place}: {kind} {word!r} is Volcano's and has no counterpart here; remove it"
         )
-    raise BadConfiguration(f"{place}: unknown {kind} {word!r}; {nearest(word, known)}")
+    raise BadConfiguration(f"{place}: unknown {kind} {shown(word)}; {nearest(word, known)}")
 
 
 DEFAULT = parse(DEFAULT_TEXT, "the default policy")

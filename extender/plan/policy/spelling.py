@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 
 from extender.errors import BadConfiguration
+from extender.text.plain import shown
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
@@ -35,12 +36,12 @@ def strangers(
         if _is_among(name, known):
             continue
         if _is_among(name, without_effect):
-            yield f"{owner}: argument {name!r} is Volcano's and has no effect here"
+            yield f"{owner}: argument {shown(name)} is Volcano's and has no effect here"
             continue
         mend = nearest(name, known) if known else "it takes none"
         if not forgiving:
-            raise BadConfiguration(f"{owner} has no argument {name!r}; {mend}")
-        yield f"{owner} has no argument {name!r}, which therefore has no effect; {mend}"
+            raise BadConfiguration(f"{owner} has no argument {shown(name)}; {mend}")
+        yield f"{owner} has no argument {shown(name)}, which therefore has no effect; {mend}"
 
 
 def _is_among(name: str, words: Sequence[str]) -> bool:

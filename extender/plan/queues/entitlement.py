@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from itertools import takewhile
 from math import inf
 from typing import NamedTuple
@@ -154,23 +155,32 @@ class Entitlements:
 
     def _limit_tree(self) -> None:
         endless = dict.fromkeys((CPU, MEMORY, *self._session.total), inf)
+        below: dict[str, list[Entitlement]] = {name: [] for name in self._all}
+        for each in self._all.values():
+            if each.state.parent is not None:
+                below[each.state.parent.name].append(each)
         tops = [each for each in self._all.values() if each.state.parent is None]
+        #: Families whose own level is settled, each with what holds above it. Not by recursion:
+        #: who may be how far below is for others to say.
+        due: deque[tuple[list[Entitlement], Vector, dict[str, float]]] = deque()
         for root in (top for top in tops if top.name == ROOT_QUEUE):
             stated = dict(limits.stated(root.state.queue.capability))
             root.limit = stated or endless
-            self._limit_below(root, dict(root.limit))
-        self._limit_siblings([top for top in tops if top.name != ROOT_QUEUE], endless, endless)
-
-    def _limit_below(self, parent: Entitlement, capability: dict[str, float]) -> None:
-        children = [each for each in self._all.values() if each.state.parent is parent.state]
-        self._limit_siblings(children, parent.limit, capability)
-        if parent.name == ROOT_QUEUE and children:
-            parent.guarantee = sum((child.guarantee for child in children), NOTHING)
-            parent.deserved = sum((child.deserved for child in children), NOTHING)
+            due.append((below[root.name], root.limit, dict(root.limit)))
+        due.append(([top for top in tops if top.name != ROOT_QUEUE], endless, endless))
+        while due:
+            siblings, above, capability = due.popleft()
+            for each, own in self._limit_siblings(siblings, above, capability):
+                due.append((below[each.name], each.limit, own))
+        for children in (below[top.name] for top in tops if top.name == ROOT_QUEUE):
+            if children:
+                root = self._all[ROOT_QUEUE]
+                root.guarantee = sum((child.guarantee for child in children), NOTHING)
+                root.deserved = sum((child.deserved for child in children), NOTHING)
 
     def _limit_siblings(
         self, siblings: list[Entitlement], above: Vector, capability: dict[str, float]
-    ) -> None:
+    ) -> Iterator[tuple[Entitlement, dict[str, float]]]:
         """Give each what is above, less what is guaranteed to the others, up to its capability."""
         kept = limits.reserved(each.state.queue for each in siblings)
         for each in siblings:
@@ -184,7 +194,7 @@ class Entitlements:
                 )
                 for name in {**above, **each.guarantee}
             }
-            self._limit_below(each, own)
+            yield each, own
 
     def _climb(self, each: Entitlement) -> list[Entitlement]:
         return [self._all[s.name] for s in limits.upwards(each.state)] if self._tree else [each]

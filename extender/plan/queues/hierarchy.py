@@ -12,9 +12,12 @@ from typing import Any
 from extender.model.gang import GangKey
 from extender.plan.arithmetic import Vector
 from extender.plan.plugin import Candidate, Claim, View
+from extender.plan.queues.kinship import DEEPEST
 from extender.plan.room.state import GangState, QueueUse
 
 _PATH, _WEIGHTS = "volcano.sh/hierarchy", "volcano.sh/hierarchy-weights"
+#: Whoever weighs more than all the world would be first for ever, whatever it uses.
+_HEAVIEST = 1e12
 
 
 class _Branch:
@@ -125,12 +128,13 @@ _NOWHERE = _Branch()
 
 
 def _path(queue: QueueUse) -> list[str]:
-    return queue.queue.annotations.get(_PATH, f"root/{queue.name}").split("/")
+    """Give the names from the root down; what is written further down than may be is one name."""
+    return queue.queue.annotations.get(_PATH, f"root/{queue.name}").split("/", DEEPEST)
 
 
 def _weight(weights: list[str], level: int) -> float:
     try:
-        return max(1.0, float(weights[level]))
+        return min(max(1.0, float(weights[level])), _HEAVIEST)
     except (IndexError, ValueError):
         return 1.0
 

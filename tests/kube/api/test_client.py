@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import threading
+import traceback
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
@@ -105,6 +106,16 @@ def test_a_request_says_who_we_are(echo: Echo) -> None:
 
     assert named["headers"]["authorization"] == "Bearer secret"
     assert "authorization" not in nameless["headers"]
+
+
+@pytest.mark.parametrize("token", ["Bearer se\ncret", "Bearer se\r\ncret", "Bearer \u20accret"])
+def test_a_token_that_cannot_be_sent_is_in_no_error_of_ours(echo: Echo, token: str) -> None:
+    with pytest.raises(Unreachable, match="GET /x: it cannot be sent as it is") as caught:
+        access(echo, token=lambda: token).request("GET", "/x")
+
+    told = "".join(traceback.format_exception(caught.value))
+    assert "cret" not in told
+    assert echo.heard == []
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import ssl
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,54 @@ def test_a_user_may_have_a_name_and_a_password(tmp_path: Path) -> None:
     endpoint = kubeconfig.read(write(tmp_path / "k", {"username": "me", "password": "secret"}))
 
     assert endpoint.token() == "Basic bWU6c2VjcmV0"
+
+
+@pytest.mark.parametrize(
+    "token",
+    ["se\ncret", "se\r\nX-Evil: cret", "se cret", "se\x00cret", "se\x7fcret", "se\u20accret"],
+)
+def test_a_token_that_cannot_be_sent_is_refused_and_never_quoted(
+    tmp_path: Path, token: str
+) -> None:
+    endpoint = kubeconfig.read(write(tmp_path / "k", {"token": token}))
+
+    with pytest.raises(BadInput, match="cannot be sent; write it anew") as caught:
+        endpoint.token()
+
+    assert "cret" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_line_break_at_the_end_of_a_token_is_not_part_of_it(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+
+    assert kubeconfig.read(write(tmp_path / "k", {"tokenFile": str(token)})).token() == (
+        "Bearer secret"
+    )
+
+
+def test_a_service_account_whose_token_is_broken_in_two_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _pretend_to_be_a_pod(tmp_path, monkeypatch)
+    monkeypatch.setattr("extender.kube.api.kubeconfig._tls", lambda *_: None)
+    (tmp_path / "token").write_text("pod-\ntoken\n")
+
+    with pytest.raises(BadInput, match="a line break"):
+        kubeconfig.read().token()
+
+
+def test_a_service_account_whose_token_is_no_text_is_refused_at_start_and_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _pretend_to_be_a_pod(tmp_path, monkeypatch)
+    monkeypatch.setattr("extender.kube.api.kubeconfig._tls", lambda *_: None)
+    endpoint = kubeconfig.read()
+    (tmp_path / "token").write_bytes(b"\xff\xfe")
+
+    with pytest.raises(BadInput, match="the service account of this pod cannot be used"):
+        kubeconfig.read()
+    assert endpoint.token() == "bearer pod-token"
 
 
 def test_a_user_without_credentials_sends_none(tmp_path: Path) -> None:

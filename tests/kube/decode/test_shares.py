@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from extender.cache.changes import Kind, Upsert
 from extender.kube.decode.shares import read_shares
-from extender.model.queue import AT_LEAST, AT_MOST, Share
+from extender.kube.decode.watched import resources
+from extender.model.queue import AT_LEAST, AT_MOST, Namespace, Share
 from extender.model.resources import Resources
+from tests.text.bombs import BOMBS
+
+(NAMESPACES,) = (each.codec for each in resources(frozenset()) if each.codec.kind is Kind.NAMESPACE)
+
+
+def changed(name: str, annotations: dict[str, str]) -> bytes:
+    """Give the line of a watch that says so."""
+    metadata = {"name": name, "uid": f"u-{name}", "annotations": annotations}
+    return json.dumps({"type": "MODIFIED", "object": {"metadata": metadata}}).encode()
 
 
 def test_a_namespace_without_such_annotations_has_no_shares() -> None:
@@ -77,3 +90,43 @@ def test_an_annotation_that_cannot_be_read_is_named_with_the_mend(text: str, why
     assert why in problem
     assert problem.endswith("; write it like '{research: {cpu: 8}}'")
     assert [share.queue for share in shares] == ["q"], "what can be read counts"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *BOMBS.values(),
+        "{research: {cpu: 2026-13-45}}",
+        f"{{research: {{cpu: {'9' * 5000}}}}}",
+        f"{{research: {{cpu: 0x{'f' * 5000}}}}}",
+        f"{{research: {{{'c' * 100_000}: x}}}}",
+        f"{{{'q' * 100_000}: 1}}",
+    ],
+    ids=lambda text: text[:12],
+)
+def test_an_annotation_that_would_not_end_stops_its_namespace_and_nobody_else(text: str) -> None:
+    heard = NAMESPACES.line(changed("b", {AT_MOST: text}))
+
+    assert isinstance(heard.change, Upsert)
+    assert isinstance(heard.change.item, Namespace)
+    problem = heard.change.item.problem
+    assert problem.startswith("the annotation gang-extender.io/at-most of namespace b cannot be")
+    assert len(problem) < 1000
+
+
+def test_a_namespace_that_cannot_be_read_may_start_nothing_under_what_was_written_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError("by nobody")
+
+    monkeypatch.setattr("extender.kube.decode.objects.read_shares", fails)
+    heard = NAMESPACES.line(changed("b", {}))
+
+    assert heard.change == Upsert(
+        Namespace(
+            name="b",
+            uid="u-b",
+            problem="namespace b cannot be read: by nobody; an administrator has to mend it",
+        )
+    )
