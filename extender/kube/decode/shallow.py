@@ -61,4 +61,5 @@ def _is_crossing(
     steps: npt.NDArray[np.int8], depths: npt.NDArray[np.int64], deepest: int
 ) -> npt.NDArray[np.bool_]:
     down: npt.NDArray[np.bool_] = (steps == 1) & (depths == deepest + 1)
-    return down | ((steps == -1) & (depths == deepest))
+    up: npt.NDArray[np.bool_] = (steps == -1) & (depths == deepest)
+    return np.logical_or(down, up)
