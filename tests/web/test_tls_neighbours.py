@@ -13,7 +13,7 @@ import ssl
 import struct
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 
@@ -65,8 +65,10 @@ def breaks_off_in_a_call(world: World, wallet: Wallet) -> None:
 
 def breaks_off_before_the_answer(world: World, wallet: Wallet) -> None:
     wire = Wire(world.hook_port, wallet.kube_scheduler())
-    for _ in range(MANY):
-        wire.send(request(question(world)))
+    # Who asks so often in one breath may be put out before it has asked for the last time.
+    with suppress(OSError):
+        for _ in range(MANY):
+            wire.send(request(question(world)))
     reset(wire)
 
 
