@@ -22,6 +22,10 @@ Texts = list[str]
 MERGE_PATCH = "application/merge-patch+json"
 
 
+#: As long as the API server itself gives a request; the deletion of thousands of pods is one.
+_ANSWER_S = 60
+
+
 class ApiError(Exception):
     """The API server said no; *status* is its HTTP code."""
 
@@ -42,7 +46,7 @@ class Api:
             maxsize=8,
             ca_certs=str(certificate_authority),
             retries=False,
-            timeout=urllib3.Timeout(connect=5, read=30),
+            timeout=urllib3.Timeout(connect=5, read=_ANSWER_S),
         )
 
     def as_another(self, token: str) -> Api:
@@ -214,7 +218,7 @@ class Api:
                 headers={"Authorization": f"Bearer {self._token}", "Content-Type": media_type},
                 preload_content=not stream,
                 # A watch is silent for as long as nothing happens.
-                timeout=urllib3.Timeout(connect=5, read=None if stream else 30),
+                timeout=urllib3.Timeout(connect=5, read=None if stream else _ANSWER_S),
             )
         except urllib3.exceptions.HTTPError as error:
             raise ApiError(0, f"{method} {target}", str(error)) from error

@@ -40,6 +40,8 @@ class Stage:
         A member is only let in early if the extender has heard of its PodGroup and its nodes by
         then; where it has not, the members are made anew, and it has.
         """
+        # Those of the test before may still be on their way out, and would count as ours.
+        self.wait_until_held(0)
         self.api.create(objects.pod_group("train", self.namespace, minimum))
         for _ in range(9):
             self.add(*range(count))
