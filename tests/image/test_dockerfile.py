@@ -116,7 +116,11 @@ def written_to() -> list[str]:
                 empty = {v["name"] for v in pod["volumes"] if "emptyDir" in v}
                 (ours,) = [c for c in pod["containers"] if c["name"] == "extender"]
                 assert ours["securityContext"]["readOnlyRootFilesystem"]
-                mounts += [m["mountPath"] for m in ours["volumeMounts"] if m["name"] in empty]
+                mounts += [
+                    m["mountPath"]
+                    for m in ours["volumeMounts"]
+                    if m["name"] in empty and not m.get("readOnly")
+                ]
     return sorted(set(mounts))
 
 
