@@ -184,3 +184,16 @@ def test_what_could_not_be_looked_up_is_told_apart_from_what_was(outside: Outsid
     assert "no such host" in said
     assert "looked up\n" not in said
     assert named(outside.tree, SCHEDULER) == before
+
+
+def test_nobody_is_asked_for_a_password(outside: Outside) -> None:
+    """As forges do where a repository is gone; it would wait for ever."""
+    git = outside.folder / "git"
+    git.write_text(
+        '#!/bin/sh\ntest "$GIT_TERMINAL_PROMPT" = 0 || { echo "Username:" >&2; exit 1; }\n'
+        'read -r typed && { echo "typed $typed" >&2; exit 1; }\n'
+        f'exec {shutil.which("git")} "$@"\n'
+    )
+    git.chmod(0o755)
+
+    assert outside.ask()[0] == FINE
