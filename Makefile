@@ -8,7 +8,8 @@ READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := words
 .PHONY: words demo test unit on-cluster check cluster cluster-matrix takeovers soak bench tables \
-	pythons lock clean image image-push wheel sbom chart chart-push release-version publish
+	pythons lock clean image image-push pinned pins audit wheel sbom chart chart-push release-version \
+	publish
 
 words:
 	@echo "make demo      a gang held and then started, on an embedded cluster, in a minute"
@@ -19,6 +20,7 @@ words:
 	@echo "make tables    the tables of the manual, written anew from the code"
 	@echo "make pythons   the unit tests on every Python from 3.11 to 3.14 that is here"
 	@echo "make image     the container image (needs a Docker engine)"
+	@echo "make audit     known advisories against everything that is locked"
 
 # Nothing is installed twice: the stamp is older than what it was made from only after a change.
 $(READY): requirements-dev.lock pyproject.toml
@@ -94,9 +96,27 @@ BUILDX   = docker buildx build --build-arg SOURCE_DATE_EPOCH=$(EPOCH) \
 image:
 	$(BUILDX) --tag $(IMAGE):dev --load .
 
-# For both architectures, with its parts (SPDX, the base included) and its origin beside it.
-image-push:
-	$(BUILDX) --platform linux/amd64,linux/arm64 --sbom=true --provenance=mode=max --push .
+# For both architectures, with its parts (SPDX, the base included) and its origin beside it. Who lists
+# the parts sees all of them; BuildKit by itself would take whatever bears a tag.
+image-push: pinned
+	$(BUILDX) --platform linux/amd64,linux/arm64 --provenance=mode=max --push \
+		--attest type=sbom,generator=docker/buildkit-syft-scanner:1.12.0@sha256:ae4f3b554449e7e25548e7d8ccc029d17357348e30c6e3df01b92bc93654d6a9 .
+
+# Nothing is published that takes an image or an action of others by a tag alone. Needs no more than
+# a Python, so that nothing is installed where the credentials are.
+pinned:
+	@$(PYTHON) -m release.pins
+
+# What the tags mean today (needs a network and Docker): digests are written anew, a moved tag of an
+# action is said.
+pins:
+	@$(PYTHON) -m release.renew
+
+# Known advisories against everything that is locked: 0 none, 1 some, 2 could not look (make itself
+# ends with 2 for either). ADVISORIES=list.zip, or a folder of them, is for machines without a network.
+ADVISORIES :=
+audit: $(READY)
+	@$(BIN)/python -m release.audit $(if $(ADVISORIES),--advisories $(ADVISORIES))
 
 wheel: $(READY)
 	SOURCE_DATE_EPOCH=$(EPOCH) $(BIN)/python -m hatchling build --target wheel --directory dist
@@ -116,7 +136,7 @@ CHARTS := oci://localhost/charts
 chart:
 	$(HELM) package manifests/chart --destination dist
 
-chart-push: chart
+chart-push: pinned chart
 	$(HELM) push dist/gang-extender-$(VERSION).tgz $(CHARTS)
 
 # A tag that says another version than the tree releases nothing.
@@ -126,7 +146,7 @@ release-version:
 	@awk '/^## /{ours = $$2 == "$(VERSION)"} ours && /^- /{told = 1} END{exit !told}' CHANGELOG.md \
 		|| { echo "section $(VERSION) of CHANGELOG.md is empty"; exit 1; }
 
-publish: release-version
+publish: release-version pinned
 	gh release create $(TAG) --verify-tag --title $(TAG) \
 		--notes "See CHANGELOG.md, section $(VERSION)." dist/*
 

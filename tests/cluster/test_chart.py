@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import re
 import shlex
 import subprocess
 import tarfile
@@ -28,7 +29,8 @@ from .conftest import _ensure
 from .control_plane import MANIFESTS, ControlPlane
 from .helm import HOME, HelmRefused, helm, objects_of, template
 
-DEPLOYMENTS = ("second-scheduler", "default-scheduler")
+SECOND = "second-scheduler"
+DEPLOYMENTS = (SECOND, "default-scheduler")
 CHANGED = Path(__file__).parents[1] / "chart" / "every-value-changed"
 
 Values = dict[str, Any]
@@ -48,7 +50,10 @@ def place(thing: Object) -> str:
 
 
 def kustomized(deployment: str) -> list[Object]:
-    overlay = MANIFESTS / "overlays" / deployment
+    return kustomize(MANIFESTS / "overlays" / deployment)
+
+
+def kustomize(overlay: Path) -> list[Object]:
     command = [ensure("kubectl")["kubectl"], "kustomize", overlay]
     made = subprocess.run(command, capture_output=True, text=True, check=True)
     return objects_of(made.stdout)
@@ -112,6 +117,32 @@ def test_the_chart_makes_what_the_overlay_makes(deployment: str) -> None:
     assert chart.keys() == overlay.keys()
     for name, thing in chart.items():
         assert thing == overlay[name], name
+
+
+def schedulers_image(things: list[Object]) -> str:
+    (pod,) = (t["spec"]["template"]["spec"] for t in things if t["kind"] == "Deployment")
+    (image,) = (c["image"] for c in pod["containers"] if c["name"] == "kube-scheduler")
+    return str(image)
+
+
+def test_both_run_kube_scheduler_by_its_digest() -> None:
+    by_chart, by_overlay = map(schedulers_image, (objects_of(template()), kustomized(SECOND)))
+
+    assert by_chart == by_overlay
+    assert re.fullmatch(r"registry\.k8s\.io/kube-scheduler:v[\d.]+@sha256:\w{64}", by_chart)
+
+
+def test_who_takes_another_kube_scheduler_does_not_get_ours_under_its_name(tmp_path: Path) -> None:
+    """A digest decides and a tag beside it says nothing: ours must go when another tag comes."""
+    overlay = {
+        "resources": [os.path.relpath(MANIFESTS / "overlays" / SECOND, tmp_path)],
+        "images": [{"name": "registry.k8s.io/kube-scheduler", "newTag": "v1.28.15"}],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    by_chart = objects_of(template({"kubeScheduler.image.tag": "v1.28.15"}))
+
+    for things in (by_chart, kustomize(tmp_path)):
+        assert schedulers_image(things) == "registry.k8s.io/kube-scheduler:v1.28.15"
 
 
 def test_with_volcanos_crds_it_grants_what_their_manifests_grant() -> None:

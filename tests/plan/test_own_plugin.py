@@ -68,3 +68,20 @@ def test_it_fits_into_twenty_lines() -> None:
     lines = [line for line in block("python").splitlines() if line.strip()]
 
     assert len(lines) <= 20
+
+
+def test_what_is_installed_runs_only_if_the_policy_names_it_and_never_in_the_place_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "unasked_package.py").write_text("raise SystemExit('it ran')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    points = {
+        name: EntryPoint(name, "unasked_package:Anything", plugin_register.ENTRY_POINTS)
+        for name in ("unasked", "gang", "drf", "binpack")
+    }
+    monkeypatch.setattr(plugin_register, "_brought", lambda: points)
+    policy = policies.parse("tiers: [{plugins: [{name: gang}, {name: drf}]}]", "page")
+
+    make_plan(cluster([node("a", cpu=1)], [gang("web/late", 1, cpu=1)]), policy)
+
+    assert "unasked_package" not in sys.modules

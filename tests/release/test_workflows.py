@@ -41,12 +41,12 @@ def test_it_runs_nothing_but_targets_of_the_makefile(path: Path) -> None:
 
 
 @EVERY
-def test_every_action_is_pinned_by_its_version(path: Path) -> None:
+def test_every_action_is_pinned_by_its_commit(path: Path) -> None:
     used = [each["uses"] for each in (*steps(path), *jobs(path)) if "uses" in each]
 
     assert used
     for action in used:
-        assert action.startswith("./") or re.fullmatch(r"[\w/-]+@(v\d+|[0-9a-f]{40})", action)
+        assert action.startswith("./") or re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", action)
 
 
 @EVERY
@@ -74,3 +74,17 @@ def test_every_python_is_checked() -> None:
     matrix = read(ROOT / ".github/workflows/checks.yml")["jobs"]["unit"]["strategy"]["matrix"]
 
     assert tuple(matrix["python"]) == MINORS
+
+
+def test_nothing_is_published_before_all_checks_passed_and_advisories_were_looked_for() -> None:
+    released = read(ROOT / ".github/workflows/release.yml")["jobs"]
+    callable_ones = {name: job["uses"] for name, job in released.items() if "uses" in job}
+
+    assert callable_ones == {
+        "checks": "./.github/workflows/checks.yml",
+        "audit": "./.github/workflows/audit.yml",
+    }
+    assert set(released["image"]["needs"]) == set(callable_ones)
+    assert released["files"]["needs"] == "image"
+    looked = [step.get("run") for step in steps(ROOT / ".github/workflows/audit.yml")]
+    assert looked[-1] == "make audit"
