@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from . import objects, rivals, siege, takeovers
+from .api import ApiError
 from .binaries import NEEDED_BY_TESTS, ControlPlaneUnavailable, ensure
 from .control_plane import MANIFESTS, ControlPlane
 from .extender_process import REPOSITORY, Extender
@@ -118,14 +119,20 @@ def besiege(wanted: list[siege.Attack], seconds: float) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     ensure(*NEEDED_BY_TESTS)
     minutes: list[siege.Minute] = []
+    failed: list[str] = []
     with ExitStack() as running:
         folder = running.enter_context(tempfile.TemporaryDirectory(prefix="gang-extender-"))
         laid = running.enter_context(siege.besieged(Path(folder) / "cluster"))
-        for each in siege.lay(laid, wanted, seconds):
-            minutes.append(each)
-            print(siege.table(minutes).splitlines()[-1], flush=True)
+        for attack in siege.in_order(wanted):
+            try:
+                minutes.append(laid.minute(attack, seconds))
+            except (AssertionError, ApiError) as why:
+                failed.append(f"{attack.name}: could not be tried: {why}")
+                print(failed[-1], flush=True)
+            else:
+                print(siege.table(minutes).splitlines()[-1], flush=True)
     print(f"\n{siege.table(minutes)}\n")
-    complaints = siege.complaints(minutes)
+    complaints = [*siege.complaints(minutes), *failed]
     print("\n".join(complaints) or "all held")
     return int(bool(complaints))
 

@@ -118,7 +118,8 @@ class OnPort(Attack):
             for reason, count in after.items()
             if reason.startswith(f"{self._port}:") and count > self._before.get(reason, 0)
         }
-        return ", ".join(f"{reason} {count:,}" for reason, count in sorted(grown.items()))
+        told = ", ".join(f"{reason} {count:,}" for reason, count in sorted(grown.items()))
+        return told or "answers, and no more"
 
 
 class Written(Attack):

@@ -35,6 +35,8 @@ _POOLS = {"gangs": 40, "tenants": 10, "others": 150}
 #: The queue of tenants: who waits in that of the arriving gangs would be ahead of them, by right,
 #: and they would be let in at the pace of plans.
 _TENANTS = "tenants"
+#: Attacks between two quiet minutes.
+_BETWEEN_QUIET = 5
 #: How long the cluster may take to be its old self before the next minute.
 _SETTLE_S = 240.0
 
@@ -219,7 +221,10 @@ def besieged(folder: Path, pools: Mapping[str, int] = _POOLS) -> Iterator[Siege]
             yield Siege(plane, garrison)
 
 
-def lay(siege: Siege, wanted: Sequence[Attack], seconds: float) -> Iterator[Minute]:
-    """A quiet minute, every attack, and a quiet minute again."""
-    for attack in (QUIET, *wanted, QUIET):
-        yield siege.minute(attack, seconds)
+def in_order(wanted: Sequence[Attack]) -> Iterator[Attack]:
+    """A quiet minute first, last, and after every few: a machine has moods of its own."""
+    for number, attack in enumerate(wanted):
+        if number % _BETWEEN_QUIET == 0:
+            yield QUIET
+        yield attack
+    yield QUIET

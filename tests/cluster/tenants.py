@@ -330,7 +330,6 @@ def of_tenants() -> list[Attack]:
     """Every attack by what is written."""
     return [
         Written("tenant: host ports", "ports", every_s=0.2, prepare=_ports_first),
-        Written("tenant: 4,000 budgets", "budgets", every_s=1.0, prepare=_budgets_first),
         Written("tenant: large affinities", "affinities", every_s=0.3),
         Written("tenant: 60,000 labels", "labels", every_s=2.0),
         Written("tenant: 8,000 resource names", "names", every_s=0.3, prepare=_names_first),
@@ -339,6 +338,7 @@ def of_tenants() -> list[Attack]:
         Written("tenant: hostile names", "hostile_names", every_s=0.3),
         Written("queues: 800 below each other", "nests", every_s=0.5, prepare=_nested_first),
         Policy("policy: no numbers, no end", "policy", every_s=0.2),
+        Written("tenant: 4,000 budgets", "budgets", every_s=1.0, prepare=_budgets_first),
         Written("tenant: 10,000 gangs of one", "one_pods", every_s=0.3, prepare=_one_pods_first),
     ]
 

@@ -137,6 +137,13 @@ def test_the_table_has_a_row_for_every_minute_with_what_its_author_was_told() ->
     assert len(rows) == 4
 
 
+def test_quiet_minutes_come_first_and_last_and_between() -> None:
+    names = [attack.name for attack in siege.in_order(siege.attacks()[:7])]
+
+    assert [number for number, name in enumerate(names) if name == QUIET.name] == [0, 6, 9]
+    assert len(names) == 10
+
+
 def test_every_attack_has_a_name_of_its_own() -> None:
     names = [attack.name for attack in siege.attacks()]
 
