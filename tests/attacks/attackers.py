@@ -193,6 +193,7 @@ def _hear(line: socket.socket) -> None:
 #: What is tried on which port, by name.
 ON_HOOKS: dict[str, Attack] = {
     "endless headers": endless_headers,
+    "endless path": endless_path,
     "many headers": many_headers,
     "endless body": endless_body,
     "large bodies never finished": large_bodies_never_finished,
