@@ -6,6 +6,7 @@ memory is read, its liveness probe is asked in time, and whatever ends is starte
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from contextlib import suppress
@@ -112,14 +113,20 @@ class Garrison:
             for each in _samples(self._read("/metrics"), name)
         }
 
-    def serial_s(self) -> tuple[float, float]:
-        """How long so far kube-scheduler's one loop was busy by itself, and with asking us."""
+    def scheduler_s(self) -> float:
+        """How long so far kube-scheduler's one loop was busy by itself, without asking us."""
         own = _samples(self._of_scheduler(), f"{_EXTENSION_POINTS}_sum")
-        ours = _samples(self._read("/metrics"), "gang_extender_hook_seconds_sum")
-        return (
-            sum(e.value for e in own if e.labels["extension_point"] in _SERIAL),
-            sum(each.value for each in ours if each.labels["verb"] != "bind"),
-        )
+        return sum(each.value for each in own if each.labels["extension_point"] in _SERIAL)
+
+    def cpu_s(self) -> tuple[float, float]:
+        """What the loop of the hooks took of a core so far, and all of the extender.
+
+        However busy the machine is with others, that does not change it.
+        """
+        with suppress(OSError, ValueError):
+            pid = self.worker
+            return _cpu_s(f"/proc/{pid}/task/{pid}"), _cpu_s(f"/proc/{pid}")
+        return 0.0, 0.0
 
     def _of_scheduler(self) -> str:
         admin = yaml.safe_load(self._plane.kubeconfig().read_text())["users"][0]["user"]
@@ -234,6 +241,11 @@ def _samples(text: str, name: str) -> list[Sample]:
         for sample in family.samples
         if sample.name == name
     ]
+
+
+def _cpu_s(place: str) -> float:
+    fields = Path(f"{place}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _children(pid: int) -> list[int]:

@@ -9,6 +9,7 @@ manifest, and nothing is restarted.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -55,10 +56,18 @@ class Minute:
     attack: str
     gangs: Started
     peak_mb: float
-    #: How long kube-scheduler's one loop was busy by itself, and with asking us.
-    serial_s: tuple[float, float] = (0.0, 0.0)
+    #: How long kube-scheduler's one loop was busy by itself.
+    scheduler_s: float = 0.0
+    #: What the loop of the hooks took of a core, and all of the extender.
+    cpu_s: tuple[float, float] = (0.0, 0.0)
+    seconds: float = 60.0
     restarts: Sequence[str] = field(default_factory=tuple)
     told: str = ""
+
+    @property
+    def parts(self) -> tuple[float, ...]:
+        """How much of a core each of these took."""
+        return tuple(each / self.seconds for each in (self.scheduler_s, *self.cpu_s))
 
     @property
     def p99_s(self) -> float:
@@ -98,15 +107,15 @@ def table(minutes: Sequence[Minute]) -> str:
     quiet, limit = quiet_p99_s(minutes), memory_limit_mb()
     rows = [
         "| attack | pods started | gang p50 / p99 | to quiet"
-        f" | kube-scheduler's loop: own / our hooks | peak of {limit:,.0f} MB | restarts"
-        " | what its author was told |",
+        " | of a core: kube-scheduler's loop / that of our hooks / all of the extender"
+        f" | peak of {limit:,.0f} MB | restarts | what its author was told |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for each in minutes:
         times = f"{each.gangs.quantile(0.5):.2f} / {each.p99_s:.2f} s"
         rows.append(
             f"| {each.attack} | {each.gangs.pods:,} of {each.gangs.arrived_pods:,} | {times}"
-            f" | {each.p99_s / quiet:.2f} | {each.serial_s[0]:.1f} / {each.serial_s[1]:.1f} s"
+            f" | {each.p99_s / quiet:.2f} | {' / '.join(f'{part:.0%}' for part in each.parts)}"
             f" | {each.peak_mb:.0f} MB | {len(each.restarts)}"
             f" | {each.told} |"
         )
@@ -132,15 +141,18 @@ class Siege:
             self.settle()
             before = len(self.garrison.restarts)
             self.garrison.forget_peak()
-            own, ours_before = self.garrison.serial_s()
+            own, loop, whole = self.garrison.scheduler_s(), *self.garrison.cpu_s()
+            began = time.monotonic()
             with attack.going_on(stage):
                 gangs = Stream(self.plane, ours, _of("gangs")).run(seconds)
-            own_after, ours_after = self.garrison.serial_s()
+            took, (loop_after, whole_after) = time.monotonic() - began, self.garrison.cpu_s()
             return Minute(
                 attack=attack.name,
                 gangs=gangs,
                 peak_mb=self.garrison.peak_mb,
-                serial_s=(own_after - own, ours_after - ours_before),
+                scheduler_s=self.garrison.scheduler_s() - own,
+                cpu_s=(loop_after - loop, whole_after - whole),
+                seconds=took,
                 restarts=tuple(self.garrison.restarts[before:]),
                 told=attack.told(stage),
             )

@@ -128,11 +128,11 @@ def test_the_limit_is_that_of_the_manifest() -> None:
 
 def test_the_table_has_a_row_for_every_minute_with_what_its_author_was_told() -> None:
     quiet = replace(GOOD, attack=QUIET.name)
-    told = replace(GOOD, serial_s=(1.2, 0.3), told="head 7")
+    told = replace(GOOD, scheduler_s=1.2, cpu_s=(3.0, 6.0), told="head 7")
     rows = siege.table([quiet, told]).splitlines()
 
     assert rows[-1] == (
-        "| any | 400 of 400 | 0.10 / 0.10 s | 1.00 | 1.2 / 0.3 s | 200 MB | 0 | head 7 |"
+        "| any | 400 of 400 | 0.10 / 0.10 s | 1.00 | 2% / 5% / 10% | 200 MB | 0 | head 7 |"
     )
     assert len(rows) == 4
 
