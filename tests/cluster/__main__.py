@@ -130,7 +130,7 @@ def besiege(wanted: list[siege.Attack], seconds: float) -> int:
                 failed.append(f"{attack.name}: could not be tried: {why}")
                 print(failed[-1], flush=True)
             else:
-                print(siege.table(minutes).splitlines()[-1], flush=True)
+                print(siege.table(minutes).splitlines()[-1], *minutes[-1].restarts, flush=True)
     print(f"\n{siege.table(minutes)}\n")
     complaints = [*siege.complaints(minutes), *failed]
     print("\n".join(complaints) or "all held")
