@@ -7,9 +7,9 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := words
-.PHONY: words demo test unit on-cluster check cluster cluster-matrix takeovers soak bench tables \
-	pythons lock clean image image-push pinned pins audit wheel sbom chart chart-push release-version \
-	publish
+.PHONY: words demo test unit on-cluster check cluster cluster-matrix takeovers siege soak bench \
+	tables pythons lock clean image image-push pinned pins audit wheel sbom chart chart-push \
+	release-version publish
 
 words:
 	@echo "make demo      a gang held and then started, on an embedded cluster, in a minute"
@@ -59,7 +59,8 @@ cluster: $(READY)
 	@$(BIN)/python -m tests.cluster up
 
 # The promises on every minor of kube-scheduler that tests/cluster/modules pins (about three minutes
-# each to build, once), told as a table; MINORS="1.28 1.37" is only these.
+# each to build, once), and the rights on each API server there, told as tables; MINORS="1.28 1.37"
+# is only these.
 MINORS :=
 cluster-matrix: $(READY)
 	@$(BIN)/python -m tests.cluster matrix $(MINORS)
@@ -68,6 +69,10 @@ cluster-matrix: $(READY)
 takeovers: $(READY)
 	@nice $(BIN)/python -m tests.cluster takeovers --lease own
 	@nice $(BIN)/python -m tests.cluster takeovers --lease scheduler
+
+# Every attack for a minute beside gangs that arrive at 20 pods a second (three quarters of an hour).
+siege: $(READY)
+	@$(BIN)/python -m tests.cluster siege
 
 # The invariants of the holds in a hundred thousand stories (a quarter of an hour on two idle cores), and
 # those of the whole system in some thousand.

@@ -22,21 +22,6 @@ CALLS = 200
 #: Bodies that are being read may take 64; the rest is what a busy process breathes.
 GROWTH_MB = 128.0
 
-ON_BOTH = (
-    attackers.endless_headers,
-    attackers.endless_path,
-    attackers.many_headers,
-    attackers.endless_body,
-    attackers.drips,
-    attackers.a_crowd,
-)
-ON_HOOKS = (attackers.large_bodies_never_finished,)
-ON_OPERATIONS = (
-    attackers.snapshots,
-    attackers.snapshots_nobody_reads,
-    attackers.probes_without_pause,
-)
-
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Serving]:
@@ -54,8 +39,8 @@ def question() -> bytes:
 @pytest.mark.parametrize(
     ("port", "attack"),
     [
-        *((0, each) for each in (*ON_BOTH, *ON_HOOKS)),
-        *((1, each) for each in (*ON_BOTH, *ON_OPERATIONS)),
+        *((0, each) for each in attackers.ON_HOOKS.values()),
+        *((1, each) for each in attackers.ON_OPERATIONS.values()),
     ],
     ids=lambda it: ("hooks", "operations")[it] if isinstance(it, int) else it.__name__,
 )

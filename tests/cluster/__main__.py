@@ -1,4 +1,4 @@
-"""`python -m tests.cluster`: build the binaries, run a cluster, try every minor, fell leaders."""
+"""`python -m tests.cluster`: build binaries, run a cluster, try minors, fell leaders, attack."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from . import objects, rivals, takeovers
+from . import objects, rivals, siege, takeovers
+from .api import ApiError
 from .binaries import NEEDED_BY_TESTS, ControlPlaneUnavailable, ensure
 from .control_plane import MANIFESTS, ControlPlane
 from .extender_process import REPOSITORY, Extender
-from .matrix import Minor, minors, run
+from .matrix import RIGHTS, Minor, minors, run, whole
 from .processes import NeverReady
 
 Among: TypeAlias = Callable[[ControlPlane], AbstractContextManager[rivals.Rivals]]
@@ -33,11 +34,15 @@ def main() -> int:
     up.add_argument("--nodes", type=int, default=5, help="how many nodes of 4 cpu and 16Gi")
     tried = commands.add_parser("matrix", help="run the promises on every minor, print a table")
     tried.add_argument("minors", nargs="*", help="only these, as in 1.28 (default: all pinned)")
+    tried.add_argument("--rights", action="store_true", help="those of the rights alone")
     over = commands.add_parser("takeovers", help="let leaders fall, and measure what follows")
     over.add_argument("--rounds", type=int, default=10, help="of each kind")
     over.add_argument("--lease", choices=("own", "scheduler"), default="own", help="whose")
     over.add_argument("--kinds", nargs="*", choices=takeovers.KINDS, default=takeovers.KINDS)
     over.add_argument("--retry-period", default=rivals.RETRY_PERIOD, help="of kube-scheduler")
+    laid = commands.add_parser("siege", help="attack beside arriving gangs, and measure those")
+    laid.add_argument("--seconds", type=float, default=60, help="of each attack")
+    laid.add_argument("--attack", action="append", default=[], help="whose name contains this")
     wanted = parser.parse_args()
     try:
         if wanted.command == "build":
@@ -45,7 +50,7 @@ def main() -> int:
                 print(path)
             return 0
         if wanted.command == "matrix":
-            return run(chosen(wanted.minors, tried))
+            return try_out(chosen(wanted.minors, tried), rights_alone=wanted.rights)
         if wanted.command == "takeovers":
             among = (
                 rivals.behind_a_service
@@ -53,6 +58,8 @@ def main() -> int:
                 else partial(rivals.in_pairs, retry_period=wanted.retry_period)
             )
             return take_over(among, tuple(wanted.kinds), wanted.rounds)
+        if wanted.command == "siege":
+            return besiege(named(wanted.attack, laid), wanted.seconds)
         return play(wanted.nodes)
     except (ControlPlaneUnavailable, NeverReady) as why:
         print(f"no control plane: {why}", file=sys.stderr)
@@ -68,6 +75,13 @@ def chosen(names: list[str], parser: argparse.ArgumentParser) -> list[Minor]:
     if unknown := [name for name in names if name not in pinned]:
         parser.error(f"no module pins {', '.join(unknown)}; there are {', '.join(pinned)}")
     return [pinned[name] for name in names or pinned]
+
+
+def try_out(wanted: list[Minor], *, rights_alone: bool) -> int:
+    """Hold every minor to the promises, and those with an API server of their own to the rights."""
+    ended = 0 if rights_alone else run(wanted)
+    complete = [whole()[minor.name] for minor in wanted if minor.name in whole()]
+    return run(complete, RIGHTS) | ended if complete else ended
 
 
 def take_over(among: Among, kinds: tuple[str, ...], count: int) -> int:
@@ -89,6 +103,38 @@ def take_over(among: Among, kinds: tuple[str, ...], count: int) -> int:
             )
     print(f"\n{takeovers.table(played)}")
     return int(any(each.broken for each in played))
+
+
+def named(parts: list[str], parser: argparse.ArgumentParser) -> list[siege.Attack]:
+    """The attacks whose names contain one of these, all where there are none."""
+    known = siege.attacks()
+    found = [each for each in known if not parts or any(part in each.name for part in parts)]
+    if not found:
+        parser.error("there are only: " + "; ".join(each.name for each in known))
+    return found
+
+
+def besiege(wanted: list[siege.Attack], seconds: float) -> int:
+    """Attack in one minute after the other, and print the table; 1 when a bound was broken."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    ensure(*NEEDED_BY_TESTS)
+    minutes: list[siege.Minute] = []
+    failed: list[str] = []
+    with ExitStack() as running:
+        folder = running.enter_context(tempfile.TemporaryDirectory(prefix="gang-extender-"))
+        laid = running.enter_context(siege.besieged(Path(folder) / "cluster"))
+        for attack in siege.in_order(wanted):
+            try:
+                minutes.append(laid.minute(attack, seconds))
+            except (AssertionError, ApiError) as why:
+                failed.append(f"{attack.name}: could not be tried: {why}")
+                print(failed[-1], flush=True)
+            else:
+                print(siege.table(minutes).splitlines()[-1], *minutes[-1].restarts, flush=True)
+    print(f"\n{siege.table(minutes)}\n")
+    complaints = [*siege.complaints(minutes), *failed]
+    print("\n".join(complaints) or "all held")
+    return int(bool(complaints))
 
 
 def play(node_count: int) -> int:

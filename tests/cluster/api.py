@@ -65,6 +65,10 @@ class Api:
             created.append(self.request("POST", _path(resource, namespace), wanted))
         return created
 
+    def post(self, path: str, text: str) -> None:
+        """Create what *text* says, written as it is."""
+        self._send("POST", path, text.encode())
+
     def warned(self, wanted: Object) -> Texts:
         """Create *wanted* and give what the API server warned about, as kubectl would show it."""
         path = _path(resource_of(wanted), wanted["metadata"].get("namespace"))
@@ -202,7 +206,7 @@ class Api:
         self,
         method: str,
         path: str,
-        body: Object | None = None,
+        body: Object | bytes | None = None,
         *,
         query: dict[str, str] | None = None,
         media_type: str = "application/json",
@@ -214,7 +218,7 @@ class Api:
             response = self._http.request(
                 method,
                 f"{self.url}{target}",
-                body=None if body is None else json.dumps(body).encode(),
+                body=json.dumps(body).encode() if isinstance(body, dict) else body,
                 headers={"Authorization": f"Bearer {self._token}", "Content-Type": media_type},
                 preload_content=not stream,
                 # A watch is silent for as long as nothing happens.

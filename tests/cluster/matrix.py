@@ -1,8 +1,9 @@
 """The promises on every minor of kube-scheduler that `modules/` pins, one minor after the other.
 
-A minor whose folder brings an API server runs against that one. The others run against the API
-server of the default folder, which is newer: Kubernetes allows a scheduler only one minor of lag,
-but what we ask of either has not changed in all of them.
+They run against the API server of the default folder, which is newer than most: Kubernetes allows a
+scheduler only one minor of lag, but what we ask of either has not changed in all of them. A minor
+that is newer than that brings its own. What depends on the API server itself, our rights, is tried
+where a folder brings one: on the oldest, the default and the newest.
 """
 
 from __future__ import annotations
@@ -31,6 +32,11 @@ PROMISES = (
     "tests/cluster/test_crash.py",
     "tests/cluster/test_crowds.py",
     "tests/cluster/test_promises.py",
+)
+
+RIGHTS = (
+    "tests/cluster/test_rights.py",
+    "tests/cluster/test_hook_secret.py",
 )
 
 HEAD = """\
@@ -82,6 +88,26 @@ class Outcome:
 
 def minors() -> dict[str, Minor]:
     """Every pinned minor by its name, oldest first."""
+    default = known()["kube-apiserver"]
+    return {
+        minor.name: minor
+        if _age(minor.name) > _age(default.minor)
+        else Minor(minor.name, minor.scheduler, default)
+        for minor in _with_the_nearest()
+    }
+
+
+def whole() -> dict[str, Minor]:
+    """Every minor of which both a kube-scheduler and an API server are pinned, oldest first."""
+    return {
+        minor.name: minor
+        for minor in _with_the_nearest()
+        if minor.api_server.minor == minor.scheduler.minor
+    }
+
+
+def _with_the_nearest() -> list[Minor]:
+    """Each minor with its own API server where there is one, else with the default."""
     binaries = known()
     found = []
     for binary in binaries.values():
@@ -89,8 +115,11 @@ def minors() -> dict[str, Minor]:
         if command == "kube-scheduler":
             own = binaries.get(f"kube-apiserver@{minor}", binaries["kube-apiserver"])
             found.append(Minor(binary.minor, binary, own))
-    found.sort(key=lambda minor: [int(number) for number in minor.name.split(".")])
-    return {minor.name: minor for minor in found}
+    return sorted(found, key=lambda minor: _age(minor.name))
+
+
+def _age(minor: str) -> list[int]:
+    return [int(number) for number in minor.split(".")]
 
 
 def run(wanted: Iterable[Minor], tests: Sequence[str | Path] = PROMISES) -> int:

@@ -21,6 +21,7 @@ from .users import EXTENDER_NAMESPACE, User, write_kubeconfig
 from .waiting import wait_for
 
 RBAC = "rbac.authorization.k8s.io"
+_CHART = MANIFESTS / "chart"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -72,9 +73,9 @@ def granted(*files: Path, to: str = "gang-extender") -> tuple[Right, ...]:
     )
 
 
-def of_overlay(name: str) -> tuple[Right, ...]:
-    """What an overlay adds for the extender."""
-    return granted(*sorted((MANIFESTS / "overlays" / name).glob("*rbac.yaml")))
+def of_overlay(name: str, to: str = "gang-extender") -> tuple[Right, ...]:
+    """What an overlay adds for the extender, or for whoever else."""
+    return granted(*sorted((MANIFESTS / "overlays" / name).glob("*rbac.yaml")), to=to)
 
 
 EVERYWHERE = granted(MANIFESTS / "base" / "rbac.yaml")
@@ -84,6 +85,16 @@ WHOLE_PODGROUPS = granted(MANIFESTS / "volcano-crds" / "rbac.yaml")
 POD_STATUS = tuple(right for right in EVERYWHERE if right.resource == "pods/status")
 BESIDE_A_SCHEDULER = of_overlay("second-scheduler")
 BEHIND_A_SERVICE = of_overlay("default-scheduler")
+#: What the kube-scheduler of a pair has besides what every kube-scheduler may.
+OF_THE_SCHEDULER = of_overlay("second-scheduler", to="gang-scheduler")
+
+
+def shipped() -> set[Right]:
+    """Every verb of every rule of every role in our manifests; the chart has the same files."""
+    files = [file for file in MANIFESTS.rglob("*.yaml") if not file.is_relative_to(_CHART)]
+    # Examples of others are not what we ship.
+    ours = [file for file in files if not file.is_relative_to(MANIFESTS / "examples")]
+    return set(granted(*sorted(ours), to=""))
 
 
 def may(plane: ControlPlane, user: str, right: Right) -> bool:

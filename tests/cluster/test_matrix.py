@@ -11,7 +11,7 @@ from . import matrix
 from .binaries import MODULES, NEEDED_BY_TESTS, ControlPlaneUnavailable, known
 from .control_plane import SCHEDULER_FLAGS
 from .extender_process import REPOSITORY
-from .matrix import PROMISES, minors
+from .matrix import PROMISES, RIGHTS, minors, whole
 
 PAGE = (REPOSITORY / "docs" / "compatibility.md").read_text()
 
@@ -69,7 +69,7 @@ def test_the_matrix_has_no_gap() -> None:
     assert numbers == list(range(28, 38))
 
 
-def test_a_minor_runs_against_its_own_api_server_where_it_brings_one() -> None:
+def test_a_minor_that_is_newer_than_the_default_runs_against_its_own_api_server() -> None:
     default = known()["kube-apiserver"]
     others = {name: minor for name, minor in minors().items() if minor.api_server != default}
 
@@ -78,6 +78,16 @@ def test_a_minor_runs_against_its_own_api_server_where_it_brings_one() -> None:
     assert others["1.37"].environment == {
         "TEST_KUBE_SCHEDULER": "kube-scheduler@1.37",
         "TEST_KUBE_APISERVER": "kube-apiserver@1.37",
+    }
+
+
+def test_the_rights_are_tried_on_the_oldest_the_default_and_the_newest_api_server() -> None:
+    pinned, default = list(minors()), known()["kube-apiserver"].minor
+
+    assert list(whole()) == [pinned[0], default, pinned[-1]]
+    assert whole()["1.28"].environment == {
+        "TEST_KUBE_SCHEDULER": "kube-scheduler@1.28",
+        "TEST_KUBE_APISERVER": "kube-apiserver@1.28",
     }
 
 
@@ -95,7 +105,9 @@ def test_no_other_minor_is_built_for_the_tests() -> None:
 
 
 def test_every_promise_is_a_file_of_tests() -> None:
-    assert [path for path in PROMISES if not (REPOSITORY / path).is_file()] == []
+    tests = (*PROMISES, *RIGHTS)
+
+    assert [path for path in tests if not (REPOSITORY / path).is_file()] == []
 
 
 def test_the_tests_are_told_which_minor_to_run(
@@ -163,16 +175,31 @@ def test_a_minor_that_cannot_be_built_does_not_end_the_matrix_either(
 
 
 def test_the_page_has_every_pinned_minor_at_its_version_and_no_other() -> None:
-    written = re.findall(r"^\| (1\.\d+) \| (v\S+) \| (v\S+) \|", PAGE, re.MULTILINE)
+    told = rows(PAGE.partition("\n## ")[0])
 
-    assert written == [
-        (minor.name, minor.scheduler.version, minor.api_server.version)
-        for minor in minors().values()
-    ], "run: make cluster-matrix, and write what it says on docs/compatibility.md"
+    assert told == versions(minors()), "run: make cluster-matrix, and write what it says"
+
+
+def test_the_page_has_every_minor_that_the_rights_are_tried_on() -> None:
+    told = rows(PAGE.partition("\n## The rights\n")[2].partition("\n## ")[0])
+
+    assert told == versions(whole()), "run: python -m tests.cluster matrix --rights, and write it"
+
+
+def rows(part: str) -> list[tuple[str, ...]]:
+    return re.findall(r"^\| (1\.\d+) \| (v\S+) \| (v\S+) \|", part, re.MULTILINE)
+
+
+def versions(tried: dict[str, matrix.Minor]) -> list[tuple[str, ...]]:
+    return [
+        (minor.name, minor.scheduler.version, minor.api_server.version) for minor in tried.values()
+    ]
 
 
 def test_the_page_names_the_tests_that_were_run() -> None:
-    assert re.findall(r"`(test_\w+\.py)`", PAGE) == [Path(path).name for path in PROMISES]
+    told = [Path(path).name for path in (*PROMISES, *RIGHTS)]
+
+    assert re.findall(r"^- `(test_\w+\.py)`", PAGE, re.MULTILINE) == told
 
 
 def test_the_page_names_the_flags_that_a_minor_needs() -> None:

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
 import pytest
+import yaml
 
 from extender.cache.cluster import Cluster
 from extender.kube.api.client import Access
@@ -24,6 +25,7 @@ from .conftest import planes
 from .control_plane import MANIFESTS, ControlPlane
 from .extender_process import REPOSITORY, Extender
 from .missed import (
+    LEASES,
     LONG_S,
     POOL,
     TEAM,
@@ -42,13 +44,16 @@ from .rights import (
     BEHIND_A_SERVICE,
     BESIDE_A_SCHEDULER,
     EVERYWHERE,
+    OF_THE_SCHEDULER,
     POD_STATUS,
+    RBAC,
     WHOLE_PODGROUPS,
     Account,
     Record,
     Right,
     granted,
     may,
+    shipped,
 )
 from .users import EXTENDER_NAMESPACE
 from .waiting import wait_for
@@ -264,7 +269,78 @@ def test_without_a_look_at_its_schedulers_lease_nobody_leads_beside_it(
         )
 
 
+# The lease of the kube-scheduler in a pair
+
+
+@pytest.fixture(scope="module")
+def electing(lab: ControlPlane) -> Account:
+    """The kube-scheduler of a pair: what every one may, and what our overlay adds."""
+    account = Account(lab, "electing", OF_THE_SCHEDULER)
+    for role in ("system:kube-scheduler", "system:volume-scheduler"):
+        who = {"kind": "ServiceAccount", "name": "electing", "namespace": EXTENDER_NAMESPACE}
+        lab.api.create(
+            {
+                "apiVersion": f"{RBAC}/v1",
+                "kind": "ClusterRoleBinding",
+                "metadata": {"name": f"electing-{role.removeprefix('system:')}"},
+                "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
+                "subjects": [who],
+            }
+        )
+    return account
+
+
+@contextmanager
+def elected(lab: ControlPlane, account: Account) -> Iterator[None]:
+    """A kube-scheduler that stands for the lease of the overlay, in a hurry."""
+    overlay = MANIFESTS / "overlays/second-scheduler/scheduler-config.yaml"
+    election = yaml.safe_load(overlay.read_text())["leaderElection"]
+    config = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {"kubeconfig": str(account.kubeconfig)},
+        "leaderElection": {**election, "leaseDuration": "3s", "renewDeadline": "2s"},
+        "profiles": [{"schedulerName": "nobody"}],
+    }
+    with lab.scheduler(yaml.safe_dump(config)):
+        yield
+
+
+def renewed(lab: ControlPlane) -> str:
+    lease = lab.api.find(LEASES, "gang-scheduler", EXTENDER_NAMESPACE)
+    return str(lease["spec"]["renewTime"]) if lease else ""
+
+
+@pytest.mark.parametrize("right", OF_THE_SCHEDULER, ids=str)
+def test_without_a_right_on_its_lease_the_kube_scheduler_of_a_pair_does_not_lead(
+    lab: ControlPlane, electing: Account, right: Right
+) -> None:
+    leases = Record(lab, electing.user)
+    before = renewed(lab)
+    with elected(lab, electing):
+        wait_for(lambda: renewed(lab) not in ("", before), LONG_S, "with all of them it leads")
+    assert not [each for each in leases.refused() if each.resource == "leases"]
+
+    before = renewed(lab)
+    with electing.without(right), elected(lab, electing):
+        wait_for(lambda: leases.was_refused(right), LONG_S, "it is refused")
+        assert renewed(lab) == before
+
+
 # Whose rights are whose
+
+
+def taken_away() -> set[Right]:
+    """What the tests above take away, by the parameters that they have."""
+    tests = [each for name, each in globals().items() if name.startswith("test_without_")]
+    tests += [test_what_we_may_not_do_is_missed_and_named, test_what_we_may_not_follow_is_named]
+    marks = [mark for test in tests for mark in getattr(test, "pytestmark", ())]
+    return {right for mark in marks for right in mark.args[1]}
+
+
+def test_every_verb_of_every_role_that_we_ship_is_taken_away() -> None:
+    assert taken_away() == shipped()
+    assert len(shipped()) > len(EVERYWHERE)
 
 
 def test_our_roles_alone_let_nobody_delete_pods(lab: ControlPlane) -> None:

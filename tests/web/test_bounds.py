@@ -15,6 +15,7 @@ import pytest
 import uvloop
 
 from extender.web import hookport, pageport
+from extender.web.http import port as port_module
 from extender.web.http.port import BoundedPort
 from extender.web.pageport import PagePort
 from tests.web.conftest import World, eventually
@@ -187,6 +188,46 @@ def test_bodies_of_all_callers_together_have_a_bound_and_the_first_begun_makes_r
         assert b"200 OK" in third.read(b"}")
         assert first.is_closed()
     assert refused(world, "memory") == 1
+
+
+def test_large_bodies_of_strangers_are_read_by_turns_and_hold_nobody_else_up(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(port_module, "_TURN_S", 60.0)
+    head = f"POST /filter HTTP/1.1\r\n{HEADERS}Content-Length: {MIB + 9}\r\n\r\n".encode()
+    with ExitStack() as stack:
+        strangers = [stack.enter_context(closing(Wire(world.hook_port))) for _ in range(2)]
+        for each in strangers:
+            each._socket.setblocking(False)
+            each._socket.send(head)
+            with suppress(BlockingIOError):
+                each._socket.send(b" " * MIB)
+        caller = stack.enter_context(closing(Wire(world.hook_port)))
+        for _ in range(50):
+            caller.send(request(question(world)))
+            assert b"200 OK" in caller.read(b"}")
+
+        read = [each.kept for each in world.port.connections]
+        assert 0 < sum(read) < MIB
+
+
+@pytest.mark.parametrize("extra", ["", "Origin: http://evil.example\r\n"], ids=["heard", "refused"])
+def test_a_stranger_whose_turns_have_come_is_answered(world: World, extra: str) -> None:
+    body = question(world) + b" " * MIB
+    with closing(Wire(world.hook_port)) as wire:
+        wire.send(request(body, extra=extra))
+
+        assert (b"403" if extra else b"200 OK") in wire.read(b"}")
+
+
+def test_a_caller_we_know_waits_for_no_turn(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(port_module, "_TURN_S", 60.0)
+    with closing(Wire(world.hook_port)) as wire:
+        wire.send(request(question(world)))
+        assert b"200 OK" in wire.read(b"}")
+
+        wire.send(request(question(world) + b" " * MIB))
+        assert b"200 OK" in wire.read(b"}")
 
 
 def test_a_body_in_pieces_is_kept_as_one_unless_there_are_too_many(world: World) -> None:

@@ -59,6 +59,8 @@ class BoundedConnection(asyncio.Protocol, ABC):
         self._expects = False
         self._is_last = False
         self._is_unread = False
+        #: Nothing is read until the port says so.
+        self._awaits_turn = False
         #: A call has come in whole and its answer has not left.
         self._is_waiting = False
         #: Bytes of the call in what was read before, those being read, and of headers behind it.
@@ -102,6 +104,13 @@ class BoundedConnection(asyncio.Protocol, ABC):
             self._allow(self._limits.answer_s, "unread")
             self._transport.close()
 
+    def go_on(self) -> None:
+        """Read on; the turn of a stranger who sends a long call has come."""
+        self._awaits_turn = False
+        # One that has answers to read is read on when it has read them.
+        if not self._is_over and (self._is_waiting or not self._is_unread):
+            self._transport.resume_reading()
+
     # asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -136,10 +145,20 @@ class BoundedConnection(asyncio.Protocol, ABC):
             return
         if self._is_reading and not self._is_over:
             self._came += self._now
-            if self._is_in_head and self._came > self._limits.head:
-                self._refuse_head()
-            elif self._came > self._limits.message:
-                self.put_out("body")
+            if self._came > self._limits.head:
+                self._judge_length()
+
+    def _judge_length(self) -> None:
+        """Decide how to go on with a call of which so much has come, and not all."""
+        if self._is_in_head:
+            self._refuse_head()
+        elif self._came > self._limits.message:
+            self.put_out("body")
+        elif not self.is_known and not self._awaits_turn:
+            # Strangers could keep the loop busy with nothing but reading what they send.
+            self._awaits_turn = True
+            self._transport.pause_reading()
+            self._port.await_turn(self)
 
     def pause_writing(self) -> None:
         """Read nothing more before the answers are read: each would make one more."""
@@ -154,7 +173,8 @@ class BoundedConnection(asyncio.Protocol, ABC):
         self._is_unread = False
         if self._is_over:
             return
-        self._transport.resume_reading()
+        if not self._awaits_turn:
+            self._transport.resume_reading()
         if self._is_reading:
             self._allow(self._limits.call_s, "slow")
         else:

@@ -21,6 +21,9 @@ from extender.web.http.refusals import Refusals
 #: kube-scheduler's filter entry gives up a call after two seconds; so slow is no handshake.
 HANDSHAKE_S = 10.0
 _SWEEP_S = 1.0
+#: How long the next of those strangers waits whose calls are long: each turn is one read, at most
+#: 256 KiB, so that all of them together send 128 MiB in a second, and the loop is free between.
+_TURN_S = 0.002
 #: Who comes in a crowd waits here for the loop; asyncio's hundred is less than a gang.
 _BACKLOG = 1024
 
@@ -68,6 +71,9 @@ class Guest(Protocol):
     def hang_up(self) -> None:
         """End after what was written."""
 
+    def go_on(self) -> None:
+        """Read on; its turn has come."""
+
 
 class BoundedPort(ABC):
     """Listens on one socket and owns its connections; everything happens on its loop."""
@@ -91,6 +97,9 @@ class BoundedPort(ABC):
         self._strangers: dict[Guest, None] = {}
         self._known: dict[Guest, None] = {}
         self._kept = 0
+        #: Who sends a long call and waits to be read on, first come first read.
+        self._turns: dict[Guest, None] = {}
+        self._turning: asyncio.TimerHandle | None = None
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         metrics.connections.labels(name).set_function(lambda: len(self.connections))
@@ -123,8 +132,9 @@ class BoundedPort(ABC):
         end = self.loop.time() + grace_s
         while any(each.is_asked for each in self.connections) and self.loop.time() < end:
             await asyncio.sleep(0.01)
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        for timer in (self._sweeper, self._turning):
+            if timer is not None:
+                timer.cancel()
         for each in tuple(self.connections):
             each.hang_up()
 
@@ -142,6 +152,7 @@ class BoundedPort(ABC):
     def left(self, guest: Guest) -> None:
         """Forget somebody."""
         self.connections.discard(guest)
+        self._turns.pop(guest, None)
         self.spare(guest)
         self.give_back(guest)
 
@@ -177,6 +188,21 @@ class BoundedPort(ABC):
         """Note that what *guest* sent is not kept any longer."""
         self._kept -= guest.kept
         guest.kept = 0
+
+    def await_turn(self, guest: Guest) -> None:
+        """Read on from *guest*, who pauses, when those before have been read on."""
+        self._turns[guest] = None
+        if self._turning is None:
+            self._turning = self.loop.call_later(_TURN_S, self._give_turn)
+
+    def _give_turn(self) -> None:
+        self._turning = None
+        if self._turns:
+            first = next(iter(self._turns))
+            del self._turns[first]
+            first.go_on()
+        if self._turns:
+            self._turning = self.loop.call_later(_TURN_S, self._give_turn)
 
     def _sweep(self) -> None:
         self._beat_at, now = time.monotonic(), self.loop.time()

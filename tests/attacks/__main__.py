@@ -1,0 +1,25 @@
+"""`python -m tests.attacks PORT TIMES FUNCTION`: one attack on a port, until the input ends.
+
+In a process of its own, so that whoever measures beside it waits for no lock of an interpreter; and
+behind everybody else, for an attacker works on a machine of its own and takes no core from us.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from . import attackers
+
+#: How far behind the others it comes where there are few cores.
+BEHIND = 10
+
+
+def main(port: str, times: str, name: str) -> None:
+    os.nice(BEHIND)
+    with attackers.under(getattr(attackers, name), int(port), int(times)):
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,242 @@
+"""Every attack in a minute of its own, beside gangs that arrive all the time: what it did to them.
+
+`python -m tests.cluster siege` lays it and prints a table; the tests repeat a few attacks for some
+seconds. What must hold: with every attack all gangs start, their 99th percentile stays within twice
+that of the quiet minutes before and after, the memory of the extender within the limit of the
+manifest, and nothing is restarted.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from extender.model.queue import HOME_QUEUE
+
+from . import objects
+from .api import Api, ApiError
+from .besiegers import Attack, Ground, Stage, on_ports
+from .control_plane import ControlPlane
+from .garrison import Garrison, memory_limit_mb
+from .stream import Started, Stream
+from .tenants import of_tenants
+from .waiting import wait_for
+
+#: How much longer than in a quiet minute the 99th percentile may be.
+SLOWER = 2.0
+
+_POOL = "gang-extender.test/siege"
+#: Where gangs arrive, where tenants wait, and a cluster around both.
+_POOLS = {"gangs": 40, "tenants": 10, "others": 150}
+#: The queue of tenants: who waits in that of the arriving gangs would be ahead of them, by right,
+#: and they would be let in at the pace of plans.
+_TENANTS = "tenants"
+#: Attacks between two quiet minutes.
+_BETWEEN_QUIET = 5
+#: How long the cluster may take to be its old self before the next minute.
+_SETTLE_S = 240.0
+
+QUIET = Attack()
+
+
+def attacks() -> list[Attack]:
+    """All there are, those first whose traces are gone at once."""
+    return [*on_ports(), *of_tenants()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Minute:
+    """What one attack did."""
+
+    attack: str
+    gangs: Started
+    peak_mb: float
+    #: How long kube-scheduler's one loop was busy by itself.
+    scheduler_s: float = 0.0
+    #: What the loop of the hooks took of a core, and all of the extender.
+    cpu_s: tuple[float, float] = (0.0, 0.0)
+    seconds: float = 60.0
+    restarts: Sequence[str] = field(default_factory=tuple)
+    told: str = ""
+
+    @property
+    def parts(self) -> tuple[float, ...]:
+        """How much of a core each of these took."""
+        return tuple(each / self.seconds for each in (self.scheduler_s, *self.cpu_s))
+
+    @property
+    def p99_s(self) -> float:
+        return self.gangs.quantile(0.99)
+
+
+def broken(minute: Minute, quiet_p99_s: float, limit_mb: float) -> list[str]:
+    """The bounds that did not hold."""
+    said = list(minute.restarts)
+    if minute.gangs.missing:
+        said.append(f"{minute.gangs.missing} of {minute.gangs.arrived} gangs did not start")
+    if minute.p99_s > SLOWER * quiet_p99_s:
+        said.append(
+            f"p99 {minute.p99_s:.2f} s is {minute.p99_s / quiet_p99_s:.1f} times the quiet"
+            f" {quiet_p99_s:.2f} s"
+        )
+    if minute.peak_mb > limit_mb:
+        said.append(f"{minute.peak_mb:.0f} MB are over the limit of {limit_mb:.0f} MB")
+    return said
+
+
+def quiet_p99_s(minutes: Sequence[Minute]) -> float:
+    """The 99th percentile of all gangs of the quiet minutes together."""
+    quiet = [each.gangs for each in minutes if each.attack == QUIET.name]
+    together = Started([s for each in quiet for s in each.seconds], sum(e.arrived for e in quiet))
+    return together.quantile(0.99)
+
+
+def complaints(minutes: Sequence[Minute]) -> list[str]:
+    """What did not hold in all of them."""
+    quiet, limit = quiet_p99_s(minutes), memory_limit_mb()
+    return [f"{each.attack}: {why}" for each in minutes for why in broken(each, quiet, limit)]
+
+
+def table(minutes: Sequence[Minute]) -> str:
+    """The figures as Markdown."""
+    quiet, limit = quiet_p99_s(minutes), memory_limit_mb()
+    rows = [
+        "| attack | pods started | gang p50 / p99 | to quiet"
+        " | of a core: kube-scheduler's loop / that of our hooks / all of the extender"
+        f" | peak of {limit:,.0f} MB | restarts | what its author was told |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for each in minutes:
+        times = f"{each.gangs.quantile(0.5):.2f} / {each.p99_s:.2f} s"
+        rows.append(
+            f"| {each.attack} | {each.gangs.pods:,} of {each.gangs.arrived_pods:,} | {times}"
+            f" | {each.p99_s / quiet:.2f} | {' / '.join(f'{part:.0%}' for part in each.parts)}"
+            f" | {each.peak_mb:.0f} MB | {len(each.restarts)}"
+            f" | {each.told} |"
+        )
+    return "\n".join(rows)
+
+
+class Siege:
+    """A cluster with the pair of the overlay, and minutes on it."""
+
+    def __init__(self, plane: ControlPlane, garrison: Garrison) -> None:
+        self.plane = plane
+        self.garrison = garrison
+        self._numbers = count()
+
+    def minute(self, attack: Attack, seconds: float) -> Minute:
+        """Let gangs arrive for so long under *attack*."""
+        with ExitStack() as made:
+            ours = made.enter_context(self._namespace("gangs", attack))
+            theirs = made.enter_context(self._namespace("tenant", attack, {HOME_QUEUE: _TENANTS}))
+            stage = Stage(self.plane, self.garrison, self._ground(theirs))
+            made.callback(stage.clear)
+            attack.prepare(stage)
+            self.settle()
+            before = len(self.garrison.restarts)
+            self.garrison.forget_peak()
+            own, loop, whole = self.garrison.scheduler_s(), *self.garrison.cpu_s()
+            began = time.monotonic()
+            with attack.going_on(stage):
+                gangs = Stream(self.plane, ours, _of("gangs")).run(seconds)
+            took, (loop_after, whole_after) = time.monotonic() - began, self.garrison.cpu_s()
+            return Minute(
+                attack=attack.name,
+                gangs=gangs,
+                peak_mb=self.garrison.peak_mb,
+                scheduler_s=self.garrison.scheduler_s() - own,
+                cpu_s=(loop_after - loop, whole_after - whole),
+                seconds=took,
+                restarts=tuple(self.garrison.restarts[before:]),
+                told=attack.told(stage),
+            )
+
+    def _ground(self, namespace: str) -> Ground:
+        return Ground(
+            str(self.plane.kubeconfig()),
+            namespace,
+            _of("tenants"),
+            _of("gangs"),
+            str(self.garrison.policy),
+            self.garrison.ops_url,
+        )
+
+    def settle(self) -> None:
+        """Wait until a gang starts at once again: what was prepared has been looked at."""
+
+        def starts_at_once() -> bool:
+            with self._namespace("settle") as where:
+                tried = Stream(self.plane, where, _of("gangs")).run(1.0)
+                return not tried.missing and tried.quantile(1.0) < 1.0
+
+        with suppress(AssertionError):
+            wait_for(starts_at_once, _SETTLE_S, "the cluster has settled", every_s=1.0)
+
+    @contextmanager
+    def _namespace(
+        self, kind: str, attack: Attack = QUIET, annotations: Mapping[str, str] | None = None
+    ) -> Iterator[str]:
+        words = re.sub("[^a-z0-9]+", "-", f"{kind}-{attack.name}")
+        name = f"{words[:50]}-{next(self._numbers)}"
+        self.plane.api.create(objects.namespace(name, annotations))
+        try:
+            yield name
+        finally:
+            _empty(self.plane.api, name)
+
+
+def _of(pool: str) -> dict[str, str]:
+    return {_POOL: pool}
+
+
+def _empty(api: Api, namespace: str) -> None:
+    """Let everything in a namespace go; of very much the API server takes its time."""
+
+    def is_empty() -> bool:
+        resources = ("pods", objects.POD_GROUPS, "poddisruptionbudgets.policy/v1", "events")
+        for resource in resources:
+            if api.list(resource, namespace):
+                with suppress(ApiError):
+                    api.delete_all(resource, namespace, grace_seconds=0)
+        return not any(api.list(resource, namespace) for resource in resources[:-1])
+
+    wait_for(is_empty, _SETTLE_S, f"{namespace} is empty", every_s=0.5)
+    api.delete("namespaces", namespace)
+    released = {**objects.namespace(namespace), "spec": {"finalizers": []}}
+    with suppress(ApiError):
+        api.request("PUT", f"/api/v1/namespaces/{namespace}/finalize", released)
+
+
+@contextmanager
+def besieged(folder: Path, pools: Mapping[str, int] = _POOLS) -> Iterator[Siege]:
+    """A control plane of its own, with so many nodes of each pool, and the pair."""
+    with ControlPlane(folder, audit=False) as plane:
+        plane.install()
+        names = []
+        for pool, nodes in pools.items():
+            names += [f"{pool}-{index}" for index in range(nodes)]
+            plane.api.create(
+                *(
+                    objects.node(name, cpu="16", memory="64Gi", labels=_of(pool))
+                    for name in names[len(names) - nodes :]
+                )
+            )
+        plane.wait_until_nodes_are_ready(names, 120)
+        plane.api.create(objects.queue(_TENANTS))
+        with Garrison(plane) as garrison:
+            yield Siege(plane, garrison)
+
+
+def in_order(wanted: Sequence[Attack]) -> Iterator[Attack]:
+    """A quiet minute first, last, and after every few: a machine has moods of its own."""
+    for number, attack in enumerate(wanted):
+        if number % _BETWEEN_QUIET == 0:
+            yield QUIET
+        yield attack
+    yield QUIET

@@ -1,0 +1,133 @@
+"""Gangs that arrive at a steady pace, whatever becomes of those before; each ends after a while."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from . import objects
+from .api import ApiError
+from .control_plane import ControlPlane
+from .observer import BindObserver
+from .waiting import wait_for
+
+SIZE = 4
+PODS_PER_S = 20.0
+#: How long a gang runs once it is whole.
+_RUNS_S = 2.0
+#: How long after the last arrival a gang may still start.
+_PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What became of all gangs of a stream."""
+
+    #: How long each took that started whole: from the answer to its last pod to its last bind.
+    seconds: list[float] = field(default_factory=list)
+    arrived: int = 0
+
+    @property
+    def pods(self) -> int:
+        return SIZE * len(self.seconds)
+
+    @property
+    def arrived_pods(self) -> int:
+        return SIZE * self.arrived
+
+    @property
+    def missing(self) -> int:
+        """Gangs that did not start, or not whole."""
+        return self.arrived - len(self.seconds)
+
+    def quantile(self, part: float) -> float:
+        """That part of the gangs took at most so long; for ever if there were none."""
+        ordered = sorted(self.seconds)
+        return ordered[max(0, math.ceil(part * len(ordered)) - 1)] if ordered else math.inf
+
+
+class Stream:
+    """Gangs of four in a namespace of their own; one `run` at a time."""
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        namespace: str,
+        selector: Mapping[str, str],
+        pods_per_s: float = PODS_PER_S,
+    ) -> None:
+        self._api = plane.api
+        self._observer: BindObserver = plane.binds(namespace)
+        self._namespace = namespace
+        self._selector = selector
+        self._every_s = SIZE / pods_per_s
+        #: When the last pod of each gang was there.
+        self._complete_at: dict[str, float] = {}
+        self._gone: set[str] = set()
+
+    def run(self, seconds: float, *, patience_s: float = _PATIENCE_S) -> Started:
+        """Let gangs arrive for so long, and wait for those that have arrived."""
+        count = max(1, round(seconds / self._every_s))
+        ends = threading.Event()
+        with self._observer, ThreadPoolExecutor(8) as clerks:
+            leaving = threading.Thread(target=self._let_go, args=(ends,), daemon=True)
+            leaving.start()
+            try:
+                began = time.monotonic()
+                handed_in = []
+                for number in range(count):
+                    # The next one comes when it is due, not when there is time for it.
+                    ends.wait(max(0.0, began + number * self._every_s - time.monotonic()))
+                    handed_in.append(clerks.submit(self._hand_in, f"gang-{number}"))
+                for each in handed_in:
+                    each.result()
+                with suppress(AssertionError):
+                    wait_for(lambda: len(self._whole()) == count, patience_s, "all gangs started")
+            finally:
+                ends.set()
+                leaving.join()
+            whole = self._whole()
+        took = [max(0.0, at - self._complete_at[name]) for name, at in whole.items()]
+        return Started(took, count)
+
+    def _hand_in(self, name: str) -> None:
+        pods = objects.pods(
+            SIZE,
+            name,
+            self._namespace,
+            gang=name,
+            node_selector=self._selector,
+        )
+        self._api.create(objects.pod_group(name, self._namespace, SIZE), *pods)
+        self._complete_at[name] = time.monotonic()
+
+    def _whole(self) -> dict[str, float]:
+        """When the last member of each gang that is whole was seen on a node."""
+        seen: dict[str, list[float]] = defaultdict(list)
+        for bind in self._observer.binds:
+            seen[bind.pod.rpartition("-")[0]].append(bind.at)
+        return {name: max(at) for name, at in seen.items() if len(at) == SIZE}
+
+    def _let_go(self, ends: threading.Event) -> None:
+        """Delete whoever has run long enough."""
+        with ThreadPoolExecutor(4) as clerks:
+            while not ends.wait(0.25):
+                ripe = time.monotonic() - _RUNS_S
+                whole = self._whole()
+                due = [name for name, at in whole.items() if at < ripe and name not in self._gone]
+                self._gone.update(due)
+                for name in due:
+                    clerks.submit(self._end, name)
+
+    def _end(self, name: str) -> None:
+        for number in range(SIZE):
+            with suppress(ApiError):
+                self._api.delete("pods", f"{name}-{number}", self._namespace, grace_seconds=0)
+        with suppress(ApiError):
+            self._api.delete(objects.POD_GROUPS, name, self._namespace)

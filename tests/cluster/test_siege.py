@@ -1,0 +1,151 @@
+"""Attacks beside arriving gangs on the real control plane, a few and for seconds; and their judge.
+
+How slow gangs become is measured by `python -m tests.cluster siege`, all attacks for a minute each.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from . import siege
+from .besiegers import Attack, Stage
+from .conftest import planes
+from .garrison import memory_limit_mb
+from .siege import QUIET, Minute, Siege, broken
+from .stream import Started
+
+POOLS = {"gangs": 10, "tenants": 2}
+SECONDS = 5.0
+#: One on each port, one by a tenant, one by the policy file.
+SOME = (
+    "hooks: binds from a browser",
+    "operations: answers nobody reads",
+    "tenant: large affinities",
+    "policy: no numbers, no end",
+)
+GOOD = Minute(attack="any", gangs=Started([0.1] * 99 + [0.2], 100), peak_mb=200.0)
+LIMIT_MB = 1000.0
+
+
+@pytest.fixture(scope="module")
+def besieged(
+    control_plane_binaries: None,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> Iterator[Siege]:
+    with siege.besieged(tmp_path_factory.mktemp("siege") / "cluster", POOLS) as made:
+        request.config.stash[planes].append(made.plane)
+        yield made
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_all_gangs_start_beside_it_and_the_extender_neither_ends_nor_grows(
+    besieged: Siege, name: str
+) -> None:
+    (attack,) = (each for each in siege.attacks() if each.name == name)
+
+    minute = besieged.minute(attack, SECONDS)
+
+    assert broken(minute, math.inf, memory_limit_mb()) == []
+    assert minute.told
+
+
+class Kills(Attack):
+    """Ends the process that does the work."""
+
+    name = "a kill"
+
+    @contextmanager
+    def going_on(self, stage: Stage) -> Iterator[None]:
+        os.kill(stage.garrison.worker, signal.SIGKILL)
+        yield
+
+
+def test_an_extender_that_ends_is_noticed_and_so_is_all_that_is_too_slow_or_too_large(
+    besieged: Siege,
+) -> None:
+    minute = besieged.minute(Kills(), SECONDS)
+
+    ended, slow, large = broken(minute, 1e-6, 1.0)
+    assert ended == "the worker of extender ended"
+    assert "times the quiet" in slow
+    assert "over the limit" in large
+
+
+# The judge alone
+
+
+def test_what_is_within_all_bounds_is_not_objected_to() -> None:
+    assert broken(GOOD, 0.1, LIMIT_MB) == []
+
+
+def test_a_slow_minute_is_objected_to() -> None:
+    slow = replace(GOOD, gangs=Started([0.1] * 97 + [0.21] * 3, 100))
+
+    assert broken(slow, 0.1, LIMIT_MB) == ["p99 0.21 s is 2.1 times the quiet 0.10 s"]
+
+
+def test_a_fat_minute_is_objected_to() -> None:
+    fat = replace(GOOD, peak_mb=1001.0)
+
+    assert broken(fat, 0.1, LIMIT_MB) == ["1001 MB are over the limit of 1000 MB"]
+
+
+def test_a_restart_is_objected_to() -> None:
+    ended = replace(GOOD, restarts=("extender ended",))
+
+    assert broken(ended, 0.1, LIMIT_MB) == ["extender ended"]
+
+
+def test_gangs_that_never_start_are_objected_to_and_so_is_a_minute_without_any() -> None:
+    late = replace(GOOD, gangs=Started([0.1] * 99, 100))
+    nobody = replace(GOOD, gangs=Started([], 100))
+
+    assert broken(late, 0.1, LIMIT_MB) == ["1 of 100 gangs did not start"]
+    assert len(broken(nobody, 0.1, LIMIT_MB)) == 2
+
+
+def test_the_quiet_minutes_before_and_after_are_judged_by_together() -> None:
+    first = replace(GOOD, attack=QUIET.name)
+    last = replace(first, gangs=Started([0.3] * 100, 100))
+    busy = replace(GOOD, gangs=Started([0.5] * 100, 100))
+
+    assert siege.quiet_p99_s([first, busy, last]) == 0.3
+    assert siege.complaints([first, busy, last]) == []
+    assert siege.complaints([first, busy]) == ["any: p99 0.50 s is 5.0 times the quiet 0.10 s"]
+
+
+def test_the_limit_is_that_of_the_manifest() -> None:
+    assert memory_limit_mb() == pytest.approx(1073.74, abs=0.01)
+
+
+def test_the_table_has_a_row_for_every_minute_with_what_its_author_was_told() -> None:
+    quiet = replace(GOOD, attack=QUIET.name)
+    told = replace(GOOD, scheduler_s=1.2, cpu_s=(3.0, 6.0), told="head 7")
+    rows = siege.table([quiet, told]).splitlines()
+
+    assert rows[-1] == (
+        "| any | 400 of 400 | 0.10 / 0.10 s | 1.00 | 2% / 5% / 10% | 200 MB | 0 | head 7 |"
+    )
+    assert len(rows) == 4
+
+
+def test_quiet_minutes_come_first_and_last_and_between() -> None:
+    names = [attack.name for attack in siege.in_order(siege.attacks()[:7])]
+
+    assert [number for number, name in enumerate(names) if name == QUIET.name] == [0, 6, 9]
+    assert len(names) == 10
+
+
+def test_every_attack_has_a_name_of_its_own() -> None:
+    names = [attack.name for attack in siege.attacks()]
+
+    assert len(names) == len(set(names)) > 25
+    assert set(SOME) <= set(names)
