@@ -80,6 +80,8 @@ def of_overlay(name: str) -> tuple[Right, ...]:
 EVERYWHERE = granted(MANIFESTS / "base" / "rbac.yaml")
 #: Only where a CRD has no status subresource.
 WHOLE_PODGROUPS = granted(MANIFESTS / "volcano-crds" / "rbac.yaml")
+#: Only where readers of the operations port have to say who they are.
+ASKS_WHO = granted(MANIFESTS / "ops-auth" / "rbac.yaml")
 #: What wakes pods, and labels the leader's.
 POD_STATUS = tuple(right for right in EVERYWHERE if right.resource == "pods/status")
 BESIDE_A_SCHEDULER = of_overlay("second-scheduler")
