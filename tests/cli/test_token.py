@@ -13,6 +13,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from extender.cli.ask import Address
+from extender.cli.live import completion
 from extender.cli.main import main
 from extender.cli.reach import token
 from extender.cli.reach.whereabouts import Whereabouts
@@ -177,3 +178,15 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_an_address_is_printed_without_its_token() -> None:
     assert "hush" not in f"{Address('http://x', token='hush')!r}"
+
+
+def test_names_are_completed_with_the_token_that_was_named(url: str, good: str) -> None:
+    command = main.commands["explain"]
+    for words, environment in (
+        ([f"--token-from={good}"], {}),
+        ([], {"GANG_EXTENDER_TOKEN_FROM": good}),
+    ):
+        with CliRunner().isolation(env=environment):
+            told = [*words, f"--ops-url={url}"]
+            context = command.make_context("explain", told, resilient_parsing=True)
+            assert completion._whereabouts(context).token_from == good

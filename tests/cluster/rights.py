@@ -67,6 +67,7 @@ def granted(*files: Path, to: str = "gang-extender") -> tuple[Right, ...]:
         Right(group, resource, verb, role["metadata"].get("namespace", ""), names)
         for role in roles
         for rule in role["rules"]
+        if "resources" in rule  # else it is for whoever reads our pages, and not for us
         for names in [tuple(rule.get("resourceNames", ()))]
         for group, resource, verb in product(rule["apiGroups"], rule["resources"], rule["verbs"])
     )

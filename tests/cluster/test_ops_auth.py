@@ -25,7 +25,7 @@ from .control_plane import MANIFESTS, ControlPlane
 from .extender_process import REPOSITORY, Extender
 from .forwarding import ForwardingKubelet
 from .prometheus import Prometheus
-from .rights import ASKS_WHO, EVERYWHERE, RBAC, Account, Right
+from .rights import ASKS_WHO, EVERYWHERE, RBAC, Account
 from .test_kubectl_gang import LEADER, pod, scripts
 from .users import EXTENDER_NAMESPACE
 from .waiting import wait_for
@@ -216,23 +216,6 @@ def test_with_an_audience_tokens_of_the_api_server_open_nothing(lab: Lab) -> Non
     assert lab.status("/metrics", bound) == 401
     with pytest.raises(Exception, match="401"):
         lab.plane.api.as_another(bound).request("GET", "/api/v1")
-
-
-@pytest.mark.parametrize("right", ASKS_WHO, ids=str)
-def test_without_either_right_pages_are_closed_and_it_is_said_which(lab: Lab, right: Right) -> None:
-    token = lab.token(lab.reader(f"without-{right.resource}", EVERYTHING))
-    with lab.account.without(right):
-        lab.until("/metrics", token, 503)
-        assert "apply manifests/ops-auth" in lab.ask("/metrics", token)[1]
-        wait_for(
-            lambda: f"may not {right};" in lab.ask("/readyz")[1],
-            LONG_S,
-            "the right is named",
-            seeing=lambda: lab.ask("/readyz"),
-        )
-        assert lab.status("/readyz") == 200
-
-    lab.until("/metrics", token, 200)
 
 
 def test_a_crowd_with_made_up_tokens_is_none_at_the_api_server_and_others_read_on(
