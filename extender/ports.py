@@ -318,6 +318,21 @@ class Signs(Protocol):
         """Take it off our own pod."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reviewed:
+    """Whose token it is, empty when nobody's, and whether that one may read the page."""
+
+    user: str = ""
+    may_read: bool = False
+
+
+class Reviewer(Protocol):
+    """Says who may read on the operations port. Its call waits, like those of `Leases`."""
+
+    def review(self, token: str, page: str) -> Reviewed:
+        """Raises `ApiError` when nobody says; no word of *token* is in it."""
+
+
 #: How a note on credentials begins.
 UNPROTECTED = "credentials: "
 
@@ -350,6 +365,8 @@ class ClusterPorts:
     leases: Leases | None = None
     #: None where no Service follows the leader.
     signs: Signs | None = None
+    #: None where whoever reaches the operations port may read.
+    reviewer: Reviewer | None = None
     #: Says what we were refused lately for want of a right.
     refused: Callable[[], Sequence[Refused]] = lambda: ()
     #: Says how our credentials are open to others.

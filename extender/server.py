@@ -81,7 +81,7 @@ class Application:
         )
         await hooks.listen(self._socket(listening, self._settings.listen, "--listen"))
         runtime.pages.probes.listen_for(lambda: hooks.silent_s)
-        pages = PagePort(runtime.pages, ops_tls)
+        pages = PagePort(runtime.pages, ops_tls, reviewer=runtime.ports.reviewer)
         pages.start(self._socket(listening, self._settings.ops_listen, "--ops-listen"))
         self._parts = runtime, hooks, pages
 

@@ -20,9 +20,10 @@ from extender.errors import BadConfiguration
 PREFIX = "GANG_EXTENDER_"
 PREFERENCES = ("nothing", "pack", "spread")
 LEASES = ("none", "own", "scheduler")
+OPS_AUTH = ("none", "tokenreview")
 UNLISTED = ("allow", "deny")
 #: Variables that no setting reads, but those commands that ask a running extender.
-COMMAND_LINE_VARIABLES = (f"{PREFIX}OPS_URL", f"{PREFIX}NAMESPACE")
+COMMAND_LINE_VARIABLES = (f"{PREFIX}OPS_URL", f"{PREFIX}NAMESPACE", f"{PREFIX}TOKEN_FROM")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 #: Seconds that may be none at all: what they say how long to do is then not done.
 _MAY_BE_NONE = frozenset({"take_back_s", "arrival_grace_s", "min_run_s", "stuck_s"})
@@ -83,6 +84,17 @@ class Settings:
         " it that port speaks plain HTTP.",
     )
     ops_tls_private_key_file: str = setting("", "The private key of that certificate, in PEM.")
+    ops_auth: str = setting(
+        "none",
+        "Who may read metrics and pages: `none`, whoever reaches the port; `tokenreview`, whoever"
+        " sends a token that the API server knows and may `get` the page as a nonResourceURL."
+        " Probes are answered to all.",
+    )
+    ops_audience: tuple[str, ...] = setting(
+        (),
+        "With --ops-auth tokenreview, tokens must be made for this audience, and open nothing else."
+        " Without it they are those of the API server itself. May be repeated.",
+    )
     config: str = setting(
         "", "The policy file (actions, tiers, arguments), in the format of volcano-scheduler.conf."
     )
@@ -232,6 +244,12 @@ class Settings:
                 f" {self.hold_s:g}; make it at least {self.hold_s + 15:g}"
             )
         self._check_tls(host)
+        self._check_readers()
+
+    @property
+    def asks_readers(self) -> bool:
+        """Ask whether those who read pages have to say who they are."""
+        return self.ops_auth != "none"
 
     def _check_numbers(self) -> None:
         for each in fields(self):
@@ -275,6 +293,26 @@ class Settings:
                 f"--listen {self.listen} is open to others, and whoever calls a hook may bind pods;"
                 " give --tls-cert-file, --tls-private-key-file and --client-ca-file, or listen on"
                 " 127.0.0.1"
+            )
+
+    def _check_readers(self) -> None:
+        if self.ops_auth not in OPS_AUTH:
+            raise BadConfiguration(
+                f"--ops-auth {self.ops_auth!r} is not one of {', '.join(OPS_AUTH)}"
+            )
+        if self.ops_audience and not self.asks_readers:
+            raise BadConfiguration(
+                "--ops-audience says for whom tokens must be, but nobody is asked for one; give"
+                " --ops-auth tokenreview beside it"
+            )
+        if not all(self.ops_audience):
+            raise BadConfiguration("--ops-audience is empty; name one, like gang-extender")
+        host, _ = address(self.ops_listen, "--ops-listen")
+        if self.asks_readers and not self.ops_tls_cert_file and not is_loopback(host):
+            raise BadConfiguration(
+                f"--ops-auth {self.ops_auth} on --ops-listen {self.ops_listen} would have tokens"
+                " sent in the clear, and whoever is on the way could use them at the API server;"
+                " give --ops-tls-cert-file and --ops-tls-private-key-file, or listen on 127.0.0.1"
             )
 
     def _check_lease(self) -> None:

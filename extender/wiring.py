@@ -62,7 +62,7 @@ class Runtime:
         timer = LoopTimer(loop)
         cluster = Cluster.of(settings, clock)
         self._leadership = leadership = Leadership(settings, clock, timer, metrics)
-        self._ports = ports = reach(cluster, metrics, leadership.mandate)
+        self.ports = ports = reach(cluster, metrics, leadership.mandate)
         leadership.stand(ports.leases, ports.signs, is_warm=lambda: not cluster.readiness())
 
         # What is promised and answered.
@@ -172,7 +172,7 @@ class Runtime:
 
     def start(self) -> None:
         """Listen to the cluster, plan, and tell."""
-        self._ports.start()
+        self.ports.start()
         self._reporter.start()
         for each in self._rounds:
             each.start()
@@ -187,7 +187,7 @@ class Runtime:
         """Wait for what was sent to the API server, then end every thread and connection."""
         await self._office.close()
         self.stop()
-        await self._ports.aclose()
+        await self.ports.aclose()
 
     def stop(self) -> None:
         """End every thread."""
@@ -196,4 +196,4 @@ class Runtime:
         self._errands.end()
         self._cycle.stop()
         self._reporter.stop()
-        self._ports.stop()
+        self.ports.stop()

@@ -8,6 +8,7 @@ from itertools import product
 import pytest
 
 from tests.cluster.rights import (
+    ASKS_WHO,
     BEHIND_A_SERVICE,
     BESIDE_A_SCHEDULER,
     EVERYWHERE,
@@ -22,6 +23,7 @@ from tests.test_docs import DOCS
     [
         ("In every deployment", EVERYWHERE),
         ("Where the CRDs are Volcano's or kube-batch's own", WHOLE_PODGROUPS),
+        ("Where readers say who they are", ASKS_WHO),
         ("Behind a Service", BEHIND_A_SERVICE),
         ("Beside a kube-scheduler", BESIDE_A_SCHEDULER),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,21 @@ import yaml
 
 from extender.cli.saved import objects
 from extender.web.dump import dump
+from tests.web.conftest import World
 
 ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "security.md").read_text()
+#: Sections that say what somebody tries, what stops them and which test shows it.
+ACTORS = (
+    "A tenant",
+    "Somebody on the pod network",
+    "Who may read the operations port",
+    "Somebody with rights in `gang-system`",
+    "A stolen client certificate",
+    "A compromised node",
+)
+WRITTEN = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+TESTS = set(re.findall(r"^(?:async )?def (test_\w+)", WRITTEN, re.MULTILINE))
 
 POD = """
 apiVersion: v1
@@ -54,3 +68,50 @@ def test_the_role_reads_no_secrets_and_neither_creates_nor_deletes_what_people_w
         for w in written
         for v in ("create", "delete", "deletecollection", "update", "patch", "*")
     }
+
+
+def section(heading: str) -> str:
+    return PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def rows(text: str, heads: str) -> list[list[str]]:
+    """Give the cells of the table in *text* whose head begins so."""
+    table = re.search(rf"^\|{heads}.*?\n\|[-|]+\n((?:\|.*\n?)+)", text, re.MULTILINE)
+    assert table is not None, heads
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in table[1].splitlines()]
+
+
+@pytest.mark.parametrize("actor", ACTORS)
+def test_what_an_actor_tries_is_stopped_by_something_that_a_test_shows(actor: str) -> None:
+    tried = rows(section(actor), "[^|]*tries to")
+
+    for attempt, stopped, shown in tried:
+        named = re.findall(r"`(test_\w+)`", shown)
+        assert attempt
+        assert bool(named) is not stopped.startswith("**nothing**"), attempt
+        assert set(named) <= TESTS, attempt
+
+
+def test_every_test_that_the_page_names_exists() -> None:
+    named = set(re.findall(r"`(test_\w+)`", PAGE))
+
+    assert len(named) > 60
+    assert named - TESTS == set()
+
+
+def test_every_actor_of_the_overview_has_a_section() -> None:
+    led_to = re.findall(r"^\| \[[^]]+\]\(#([\w-]+)\)", section("Who could want it"), re.MULTILINE)
+    headings = re.findall(r"^## (.+)$", PAGE, re.MULTILINE)
+    anchors = {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
+
+    assert len(led_to) == 7
+    assert set(led_to) <= anchors
+
+
+def test_the_page_says_what_every_page_of_the_operations_port_tells() -> None:
+    told = {re.sub("[`]", "", row[0]) for row in rows(section(ACTORS[2]), " page \\| tells")}
+    with World() as world:
+        served = {rule.rule for rule in world.runtime.pages.url_map.iter_rules()}
+
+    shown = {re.sub(r"<(\w+)>", lambda part: part[1].upper(), each) for each in served}
+    assert told == shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import Any
 
 import pytest
 
@@ -137,6 +138,34 @@ def test_plain_http_is_refused_where_others_could_reach_it(listen: str) -> None:
 @pytest.mark.parametrize("listen", ["127.0.0.1:1", "127.8.8.8:1", "[::1]:1", "localhost:1"])
 def test_plain_http_is_good_enough_on_loopback(listen: str) -> None:
     assert Settings(listen=listen).listen == listen
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:8889", "[::]:8889", "10.0.0.7:8889"])
+def test_tokens_of_readers_are_never_asked_for_in_the_clear(listen: str) -> None:
+    with pytest.raises(
+        BadConfiguration,
+        match=r"tokens sent in the clear, .* give --ops-tls-cert-file .* listen on 127\.0\.0\.1$",
+    ):
+        Settings(ops_auth="tokenreview", ops_listen=listen)
+
+    tls = {"ops_tls_cert_file": "/crt", "ops_tls_private_key_file": "/key"}
+    assert Settings(ops_auth="tokenreview", ops_listen=listen, **tls).asks_readers
+    assert Settings(ops_auth="tokenreview", ops_listen="127.0.0.1:1").asks_readers
+    assert not Settings(ops_listen=listen).asks_readers
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"ops_auth": "token"}, "--ops-auth 'token' is not one of none, tokenreview"),
+        ({"ops_auth": ""}, "--ops-auth '' is not one of none, tokenreview"),
+        ({"ops_audience": ("a",)}, "give --ops-auth tokenreview beside it"),
+        ({"ops_auth": "tokenreview", "ops_audience": ("a", "")}, "--ops-audience is empty"),
+    ],
+)
+def test_half_a_lock_on_the_operations_port_is_refused(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(BadConfiguration, match=why):
+        Settings(**options)
 
 
 @pytest.mark.parametrize("left_out", TLS)

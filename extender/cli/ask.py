@@ -6,7 +6,7 @@ import socket
 import ssl
 import time
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.client import BadStatusLine, RemoteDisconnected
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -36,6 +36,8 @@ class Address:
     place: str = ""
     #: The way there proves who answers, so that a certificate need not.
     is_vouched_for: bool = False
+    #: What is sent to whoever answers; empty when nothing was said of it.
+    token: str = field(default="", repr=False)
 
     def __str__(self) -> str:
         return self.place or self.url
@@ -79,10 +81,18 @@ def read(address: Address, path: str) -> Page:
     try:
         with _http(address) as http:
             before = time.time()
-            answer = http.request("GET", address.url + path, redirect=False, preload_content=False)
+            answer = http.request(
+                "GET",
+                address.url + path,
+                headers={"authorization": f"Bearer {address.token}"} if address.token else {},
+                redirect=False,
+                preload_content=False,
+            )
             ahead_s = ahead(answer.headers.get("date"), before, time.time())
             with closing(answer):
-                return Page(answer.status, _body(answer, address), ahead_s)
+                page = Page(answer.status, _body(answer, address), ahead_s)
+        _check_let_in(page, address)
+        return page
     except urllib3.exceptions.SSLError as error:
         raise BadInput(_about_tls(error, address)) from error
     except urllib3.exceptions.LocationValueError as error:
@@ -93,6 +103,22 @@ def read(address: Address, path: str) -> Page:
         raise BadInput(
             f"no extender answers at {address}; forward its port, or name another with --ops-url"
         ) from error
+
+
+def _check_let_in(page: Page, address: Address) -> None:
+    """Say what to do when we were not let in."""
+    if page.status == 401 and not address.token:
+        raise BadInput(
+            f"the extender at {address} wants to know who reads (--ops-auth): send a token with"
+            " --token-from kubeconfig, or --token-from FILE with one that"
+            " `kubectl create token ACCOUNT` printed"
+        )
+    if page.status in (401, 403, 429):
+        try:
+            told = msgspec.json.decode(page.body, type=dict[str, str])["error"]
+        except (msgspec.DecodeError, KeyError):
+            told = f"it answers {page.status}, and does not say why"
+        raise BadInput(f"the extender at {address} does not let us in: {told}")
 
 
 def _http(address: Address) -> urllib3.PoolManager:

@@ -76,6 +76,13 @@ EVERYWHERE = (
 WHOLE_PODGROUPS = tuple(_all(_WITH_QUEUES, ["podgroups"], ["patch"]))
 
 
+#: For `--ops-auth tokenreview`: the ClusterRole gang-extender-asks-who.
+ASKS_WHO = (
+    NeededRight("authentication.k8s.io", "tokenreviews", "create"),
+    NeededRight("authorization.k8s.io", "subjectaccessreviews", "create"),
+)
+
+
 def of_own_lease(namespace: str, name: str = OWN_LEASE) -> tuple[NeededRight, ...]:
     """Give what `--lease own` needs."""
     return (
@@ -93,6 +100,7 @@ def needed(each: Installed, kinds: Sequence[KindSeen]) -> list[NeededRight]:
     """Give what *each* needs where *kinds* are installed; what does not exist is not missed."""
     return [
         *(right for right in (*EVERYWHERE, *WHOLE_PODGROUPS) if _is_missed(right, kinds)),
+        *(ASKS_WHO if each.settings is not None and each.settings.asks_readers else ()),
         *_in_its_namespace(each),
     ]
 

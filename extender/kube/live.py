@@ -18,6 +18,7 @@ from extender.kube.act.undo import CautiousUndo
 from extender.kube.act.wake import PipelinedWaker
 from extender.kube.api.client import Access, ActingAccess
 from extender.kube.api.pipeline import Pipeline
+from extender.kube.api.reviews import ApiReviewer
 from extender.kube.api.tally import ApiTally
 from extender.kube.decode.pods import to_pod
 from extender.kube.watch.follow import Watches
@@ -90,6 +91,7 @@ def live_cluster(
         announcer=announcer,
         leases=ApiLeases(access, settings),
         signs=ApiSigns(access, settings, mandate) if settings.pod_name else None,
+        reviewer=ApiReviewer(access, settings.ops_audience) if settings.asks_readers else None,
         refused=access.missing_rights.lately,
         unprotected=lambda: access.warnings,
         start=start,

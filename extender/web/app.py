@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from importlib.resources import files
+from urllib.parse import unquote_to_bytes
 
 from flask import Flask, Response
 from flask.typing import ResponseReturnValue
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from werkzeug.exceptions import HTTPException
+from werkzeug.routing import RoutingException
 
 from extender.audit.finding import Finding
 from extender.metrics import Metrics
@@ -23,6 +26,10 @@ _POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self';"
     " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+#: Prometheus has a right to it already, in many a cluster.
+_METRICS = "/metrics"
+#: What the names of all other pages begin with where rights name them.
+_RIGHTS = "/gang-extender"
 
 
 class Pages(Flask):
@@ -32,6 +39,21 @@ class Pages(Flask):
         super().__init__(__name__, static_folder=None)
         self.probes = probes
         self.metrics = metrics
+
+    def named(self, path: bytes) -> str:
+        """Name the page that is at *path* as rights do: one name for all gangs, one for all pods.
+
+        Not by its path: every account of a cluster may `get` the nonResourceURLs `/api/*`, by the
+        role system:discovery. What is nowhere is asked for like `/`: few names, so that nobody
+        makes us ask for many.
+        """
+        text = unquote_to_bytes(path).decode("utf-8", "replace")
+        try:
+            rule, _ = self.url_map.bind("localhost").match(text, "GET", return_rule=True)
+        except (HTTPException, RoutingException):
+            return _RIGHTS
+        name = rule.rule.partition("/<")[0]
+        return name if name == _METRICS else _RIGHTS + name.removeprefix("/api/v1").rstrip("/")
 
 
 def create_app(
@@ -73,7 +95,7 @@ def create_app(
     for path in probes.PATHS:
         app.add_url_rule(path, path, partial(_probe, probes, path))
 
-    @app.get("/metrics")
+    @app.get(_METRICS)
     def series() -> ResponseReturnValue:
         """Expose the series."""
         return Response(generate_latest(metrics.registry), mimetype=CONTENT_TYPE_LATEST)

@@ -11,13 +11,18 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from email.utils import formatdate
+from functools import partial
 
+import msgspec
 import uvloop
 
+from extender.ports import Reviewer
 from extender.web.app import Pages
 from extender.web.http.connection import BoundedConnection
 from extender.web.http.desk import Desk, Inquiry, Written, note
 from extender.web.http.port import BoundedPort, CallerLimits
+from extender.web.http.readers import Readers
+from extender.web.http.refusals import Refusal
 
 #: A page is larger than an answer to kube-scheduler, and its reader may be far away.
 LIMITS = CallerLimits(connections=128, answer_s=60.0)
@@ -35,9 +40,13 @@ class PagePort(BoundedPort):
         tls: ssl.SSLContext | None = None,
         *,
         limits: CallerLimits = LIMITS,
+        reviewer: Reviewer | None = None,
     ) -> None:
         super().__init__("operations", uvloop.new_event_loop(), pages.metrics, limits, tls)
         self.probes = pages.probes
+        self.named = pages.named
+        #: None where whoever comes may read.
+        self.readers = Readers(reviewer, self.loop) if reviewer is not None else None
         self.desk = Desk(pages.wsgi_app)
         self._thread = threading.Thread(
             target=self.loop.run_forever, name="operations", daemon=True
@@ -53,6 +62,8 @@ class PagePort(BoundedPort):
         """End; called from any other thread."""
         closing = asyncio.run_coroutine_threadsafe(self.close(grace_s), self.loop)
         closing.result(grace_s + _STARTS_S)
+        if self.readers is not None:
+            self.loop.call_soon_threadsafe(self.readers.stop)
         self.desk.stop()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
@@ -95,15 +106,34 @@ class PageConnection(BoundedConnection):
             self._say(status, text.removesuffix("\n"))
             return
         self._wait()
-        self._port.desk.ask(
-            Inquiry(
-                method=b"GET" if is_read else method,
-                path=path,
-                since=time.monotonic(),
-                is_wanted=lambda: not self._is_over,
-                take=self._take,
-            )
+        inquiry = Inquiry(
+            method=b"GET" if is_read else method,
+            path=path,
+            since=time.monotonic(),
+            is_wanted=lambda: not self._is_over,
+            take=self._take,
         )
+        if self._port.readers is None:
+            self._port.desk.ask(inquiry)
+            return
+        self._port.readers.ask(
+            self._headers,
+            self._port.named(path),
+            self.caller,
+            inquiry.is_wanted,
+            partial(self._judged, inquiry),
+        )
+        self._headers.clear()  # there is a token among them
+
+    def _judged(self, inquiry: Inquiry, refusal: Refusal | None) -> None:
+        if self._is_over:
+            return
+        if refusal is None:
+            self._port.had_good_answer(self)
+            self._port.desk.ask(inquiry._replace(since=time.monotonic()))
+        else:
+            self._port.refusals.tell(refusal.reason, self.caller)
+            self._give(_refused(refusal))
 
     def _take(self, page: Written) -> None:
         """Take a page from the desk, in its thread."""
@@ -131,6 +161,15 @@ class PageConnection(BoundedConnection):
                 return
         if not self._is_unread:
             self._end_answer()
+
+
+def _refused(refusal: Refusal) -> Written:
+    """Write why somebody is not let in, as the API says what went wrong."""
+    besides = b"www-authenticate: Bearer\r\n" if refusal.status == 401 else b""
+    if refusal.status in (429, 503):
+        besides = b"retry-after: 2\r\n"
+    body = msgspec.json.encode({"error": refusal.why}) + b"\n"
+    return Written(refusal.status, b"content-type: application/json\r\n" + besides, (body,))
 
 
 def _cut(pieces: Iterable[bytes]) -> Iterator[memoryview]:

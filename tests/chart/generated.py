@@ -22,6 +22,7 @@ OF_THE_CHART = {
     "hook_secret_file",
     "ops_tls_cert_file",
     "ops_tls_private_key_file",
+    "ops_auth",
     "config",
     "scheduler_name",
     "exempt_namespace",

@@ -29,11 +29,19 @@ class Prometheus(Program):
 
     port_count = 1
 
-    def __init__(self, name: str, folder: Path, extenders: Sequence[Extender]) -> None:
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        extenders: Sequence[Extender],
+        scrapes: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__(name, folder)
         self._folder = folder
         self._binary = ensure("prometheus")["prometheus"]
         self._extenders = extenders
+        #: What else its job says.
+        self._scrapes = scrapes or {}
 
     def command(self) -> list[str | Path]:
         config = self._write("prometheus.yaml", self._configuration())
@@ -49,7 +57,9 @@ class Prometheus(Program):
         return {
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
             "rule_files": [str(self._write("rules.yaml", rules.hastened(TIMES)))],
-            "scrape_configs": [{"job_name": JOB, "file_sd_configs": [{"files": [str(found_by)]}]}],
+            "scrape_configs": [
+                {"job_name": JOB, "file_sd_configs": [{"files": [str(found_by)]}], **self._scrapes}
+            ],
         }
 
     def targets(self) -> list[dict[str, Any]]:

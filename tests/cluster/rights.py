@@ -68,6 +68,7 @@ def granted(*files: Path, to: str = "gang-extender") -> tuple[Right, ...]:
         Right(group, resource, verb, role["metadata"].get("namespace", ""), names)
         for role in roles
         for rule in role["rules"]
+        if "resources" in rule  # else it is for whoever reads our pages, and not for us
         for names in [tuple(rule.get("resourceNames", ()))]
         for group, resource, verb in product(rule["apiGroups"], rule["resources"], rule["verbs"])
     )
@@ -81,6 +82,8 @@ def of_overlay(name: str, to: str = "gang-extender") -> tuple[Right, ...]:
 EVERYWHERE = granted(MANIFESTS / "base" / "rbac.yaml")
 #: Only where a CRD has no status subresource.
 WHOLE_PODGROUPS = granted(MANIFESTS / "volcano-crds" / "rbac.yaml")
+#: Only where readers of the operations port have to say who they are.
+ASKS_WHO = granted(MANIFESTS / "ops-auth" / "rbac.yaml")
 #: What wakes pods, and labels the leader's.
 POD_STATUS = tuple(right for right in EVERYWHERE if right.resource == "pods/status")
 BESIDE_A_SCHEDULER = of_overlay("second-scheduler")

@@ -155,6 +155,38 @@ def test_with_volcanos_crds_it_grants_what_their_manifests_grant() -> None:
     )
 
 
+def test_with_readers_that_say_who_they_are_it_grants_what_their_manifests_grant() -> None:
+    command = [ensure("kubectl")["kubectl"], "kustomize", MANIFESTS / "ops-auth"]
+    made = subprocess.run(command, capture_output=True, text=True, check=True)
+    tls = {"tls.operationsSecretName": "ops"}
+    usual, more = (
+        compared(objects_of(template({**tls, "operationsAuth": each})))
+        for each in ("none", "tokenreview")
+    )
+
+    assert {name: more[name] for name in more.keys() - usual.keys()} == compared(
+        objects_of(made.stdout)
+    )
+
+
+def test_tokens_of_readers_are_asked_for_over_tls_alone() -> None:
+    with pytest.raises(HelmRefused, match=r"operationsAuth needs tls\.operationsSecretName"):
+        template({"operationsAuth": "tokenreview"})
+
+
+def test_monitoring_sends_the_token_of_its_secret() -> None:
+    switched = {"monitoring.serviceMonitor.enabled": True}
+    named = {**switched, "monitoring.serviceMonitor.tokenSecretName": "scraper"}
+    without, with_it = (
+        next(each for each in objects_of(template(one)) if each["kind"] == "ServiceMonitor")
+        for one in (switched, named)
+    )
+
+    assert "authorization" not in without["spec"]["endpoints"][0]
+    told = with_it["spec"]["endpoints"][0]["authorization"]
+    assert told == {"credentials": {"name": "scraper", "key": "token"}}
+
+
 def test_by_default_it_makes_the_second_scheduler_in_a_namespace_that_is_there() -> None:
     made = {place(thing) for thing in objects_of(template())}
     overlay = compared(kustomized("second-scheduler")).keys()
@@ -289,6 +321,7 @@ def test_every_value_but_those_of_the_other_deployment_changes_something(deploym
     changed = yaml.safe_load((CHANGED / f"{deployment}.yaml").read_text())
     # Enough of them for any budget, and with what is not made otherwise.
     usual = {"deployment": deployment, "replicas": 5, **dict.fromkeys(MONITORING, True)}
+    usual["tls.operationsSecretName"] = "some-other"  # else nobody's token may be asked for
     made = template(usual)
 
     def alone(path: str) -> object:

@@ -52,7 +52,9 @@ def test_there_are_two_overlays() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [*OVERLAYS, MANIFESTS / "volcano-crds"], ids=lambda path: path.name
+    "path",
+    [*OVERLAYS, MANIFESTS / "volcano-crds", MANIFESTS / "ops-auth"],
+    ids=lambda path: path.name,
 )
 def test_an_overlay_is_accepted_whole_by_strict_validation(plane: ControlPlane, path: Path) -> None:
     said = plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-k", path)

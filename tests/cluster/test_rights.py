@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
 import pytest
+import urllib3
 import yaml
 
 from extender.cache.cluster import Cluster
@@ -41,6 +42,7 @@ from .missed import (
 )
 from .replicas import Replica
 from .rights import (
+    ASKS_WHO,
     BEHIND_A_SERVICE,
     BESIDE_A_SCHEDULER,
     EVERYWHERE,
@@ -325,6 +327,48 @@ def test_without_a_right_on_its_lease_the_kube_scheduler_of_a_pair_does_not_lead
     with electing.without(right), elected(lab, electing):
         wait_for(lambda: leases.was_refused(right), LONG_S, "it is refused")
         assert renewed(lab) == before
+
+
+# Who reads
+
+
+@pytest.fixture(scope="module")
+def asking(lab: ControlPlane) -> Iterator[tuple[Account, Extender]]:
+    """One that asks who reads."""
+    account = Account(lab, "asking", (*FOLLOWED, *ASKS_WHO))
+    told = ("--scheduler-name=nobody", "--ops-auth=tokenreview")
+    made = Extender("asking-extender", lab.logs, kubeconfig=account.kubeconfig, arguments=told)
+    lab.programs.append(made)
+    with made:
+        yield account, made
+
+
+@pytest.mark.parametrize("right", ASKS_WHO, ids=str)
+def test_without_a_right_to_ask_who_reads_pages_are_closed_and_it_is_said_which(
+    lab: ControlPlane, asking: tuple[Account, Extender], right: Right
+) -> None:
+    account, extender = asking
+    users = yaml.safe_load(lab.kubeconfig("admin").read_text())["users"]
+    headers = {"authorization": f"Bearer {users[0]['user']['token']}"}
+
+    def metrics() -> tuple[int, str]:
+        with urllib3.PoolManager(retries=False, timeout=30) as http:
+            told = http.request("GET", f"{extender.ops_url}/metrics", headers=headers)
+            return told.status, told.data.decode()[:1000]
+
+    def is_let_in() -> bool:
+        return metrics()[0] == 200
+
+    wait_for(is_let_in, LONG_S, "it may ask", seeing=metrics)
+    with account.without(right):
+        wait_for(lambda: metrics()[0] == 503, LONG_S, "it may not ask", seeing=metrics)
+        assert "apply manifests/ops-auth" in metrics()[1]
+        with urllib3.PoolManager(retries=False, timeout=30) as http:
+            ready = http.request("GET", f"{extender.ops_url}/readyz")
+        # It goes on, and says what should be mended.
+        assert ready.status == 200
+        assert f"may not {right};" in ready.data.decode()
+    wait_for(is_let_in, LONG_S, "it may ask again", seeing=metrics)
 
 
 # Whose rights are whose

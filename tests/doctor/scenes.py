@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from extender.doctor import needs
 from extender.doctor.seen import (
     CallerFiles,
     Clocks,
@@ -210,6 +211,12 @@ SET: dict[str, Seen] = {
         GOOD, services=(ServiceSeen("service/gang-extender", {"app": "another"}),)
     ),
     "NobodyLeads": replace(GOOD, leases=(LEASE._replace(renewed=HERE - 60),)),
+    "OperationsClosed": replace(
+        GOOD,
+        lacking=tuple(
+            Lacking(INSTALLED.user, right.verb, right.what, "") for right in needs.ASKS_WHO
+        ),
+    ),
     "RightMissing": replace(
         GOOD,
         lacking=(Lacking(INSTALLED.user, "create", "pods/eviction"),),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from extender.doctor import needs
 from extender.doctor.needs import NeededRight
 from tests.cluster.rights import (
+    ASKS_WHO,
     BEHIND_A_SERVICE,
     BESIDE_A_SCHEDULER,
     EVERYWHERE,
@@ -17,6 +20,12 @@ from tests.cluster.rights import (
 from .scenes import INSTALLED, kind
 
 HOME = "gang-system"
+#: On whatever address it listens.
+ASKING = {
+    "ops_auth": "tokenreview",
+    "ops_tls_cert_file": "/tls.crt",
+    "ops_tls_private_key_file": "/tls.key",
+}
 
 
 def as_needed(right: Right) -> list[NeededRight]:
@@ -32,10 +41,11 @@ def as_needed(right: Right) -> list[NeededRight]:
     [
         (EVERYWHERE, needs.EVERYWHERE),
         (WHOLE_PODGROUPS, needs.WHOLE_PODGROUPS),
+        (ASKS_WHO, needs.ASKS_WHO),
         (BEHIND_A_SERVICE, needs.of_own_lease(HOME)),
         (BESIDE_A_SCHEDULER, needs.of_schedulers_lease(HOME, "gang-scheduler")),
     ],
-    ids=["everywhere", "whole podgroups", "own lease", "lease of the scheduler"],
+    ids=["everywhere", "whole podgroups", "asks who", "own lease", "lease of the scheduler"],
 )
 def test_what_is_needed_is_what_is_granted(
     granted: tuple[Right, ...], needed: tuple[NeededRight, ...]
@@ -48,3 +58,11 @@ def test_a_status_is_patched_by_itself_or_with_the_object_but_never_both() -> No
         found = needs.needed(INSTALLED, [kind("podgroups", has_status=has_status)])
         patched = [each.resource for each in found if each.group and each.verb == "patch"]
         assert patched == [expected]
+
+
+def test_who_reads_is_asked_only_where_the_setting_says_so() -> None:
+    assert INSTALLED.settings is not None
+    asking = replace(INSTALLED, settings=replace(INSTALLED.settings, **ASKING))
+
+    assert not {*needs.ASKS_WHO} & {*needs.needed(INSTALLED, [])}
+    assert {*needs.ASKS_WHO} <= {*needs.needed(asking, [])}

@@ -77,7 +77,8 @@ def queue_names(context: click.Context, _: click.Parameter, typed: str) -> list[
 
 
 def _whereabouts(context: click.Context) -> Whereabouts:
-    said = {name: context.params.get(name) or "" for name in ("ops_url", "kubeconfig", "context")}
+    names = ("ops_url", "kubeconfig", "context", "token_from")
+    said = {name: context.params.get(name) or "" for name in names}
     return Whereabouts(namespace=context.params.get("extender_namespace") or "", **said)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from extender.cli.ask import DEFAULT_URL, Address, check, is_open
 from extender.cli.printed.terminal import tell
-from extender.cli.reach import kubeconfig, leader
+from extender.cli.reach import kubeconfig, leader, token
 from extender.cli.reach.kubectl import Kubectl
 from extender.cli.reach.whereabouts import Whereabouts
 from extender.errors import BadInput
@@ -23,17 +24,19 @@ def reached(where: Whereabouts, *, quietly: bool = False) -> Iterator[Address]:
     ways we went.
     """
     if where.ops_url:
-        yield Address(check(where.ops_url, "--ops-url", DEFAULT_URL))
+        url = check(where.ops_url, "--ops-url", DEFAULT_URL)
+        yield Address(url, token=token.read(where, url))
         return
+    told = token.read(where)
     found = _in_the_cluster(where, quietly)
     if found is None:
-        yield _LOOPBACK
+        yield replace(_LOOPBACK, token=told)
         return
     kubectl, pod = found
     with kubectl.forward(pod.namespace, pod.name, pod.port) as port:
         # Whoever answers here is the pod that the API server led us to, whatever its certificate.
         url = f"{pod.scheme}://127.0.0.1:{port}"
-        yield Address(url, f"pod {pod.namespace}/{pod.name}", is_vouched_for=True)
+        yield Address(url, f"pod {pod.namespace}/{pod.name}", is_vouched_for=True, token=told)
 
 
 def _in_the_cluster(where: Whereabouts, quietly: bool) -> tuple[Kubectl, leader.Leader] | None:

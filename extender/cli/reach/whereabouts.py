@@ -16,7 +16,7 @@ Command: TypeAlias = Callable[..., Any]
 
 #: Where our manifests put it.
 HOME = "gang-system"
-_OPS_URL, _NAMESPACE = COMMAND_LINE_VARIABLES
+_OPS_URL, _NAMESPACE, _TOKEN_FROM = COMMAND_LINE_VARIABLES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +27,7 @@ class Whereabouts:
     kubeconfig: str = ""
     context: str = ""
     namespace: str = ""
+    token_from: str = ""
 
     @property
     def names_a_cluster(self) -> bool:
@@ -49,12 +50,17 @@ def reach_options(command: Command) -> Command:
         kubeconfig: str,
         context: str,
         extender_namespace: str,
+        token_from: str,
         **rest: Any,
     ) -> Any:
         # Here too a variable with a slip of the pen would otherwise be one that was not given.
         check_environment(os.environ)
         where = Whereabouts(
-            ops_url=ops_url, kubeconfig=kubeconfig, context=context, namespace=extender_namespace
+            ops_url=ops_url,
+            kubeconfig=kubeconfig,
+            context=context,
+            namespace=extender_namespace,
+            token_from=token_from,
         )
         return command(*words, where=where, **rest)
 
@@ -90,5 +96,14 @@ _OPTIONS = (
         show_envvar=True,
         metavar="NAMESPACE",
         help=f"Where the extender's pods are, {HOME} by default.",
+    ),
+    click.option(
+        "--token-from",
+        default="",
+        envvar=_TOKEN_FROM,
+        show_envvar=True,
+        metavar="FILE|kubeconfig",
+        help="Send the token in this file, or that of the kubeconfig: for an extender that wants to"
+        " know who reads (--ops-auth). Without it none is sent.",
     ),
 )

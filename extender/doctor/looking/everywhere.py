@@ -127,6 +127,9 @@ def _extender(seen: Seen, wanted: Wanted) -> Seen:
     except BadInput as error:
         missed = Unseen("what the extender says", str(error))
         return replace(seen, unseen=(*seen.unseen, missed))
+    if told.closed:
+        missed = Unseen("what the extender finds", told.closed)
+        seen = replace(seen, unseen=(*seen.unseen, missed))
     if seen.installed == ():
         why = "no Deployment has the label app.kubernetes.io/name: gang-extender and runs `serve`"
         missed = Unseen("how the extender that answers is deployed", why)

@@ -32,6 +32,8 @@ class Told(NamedTuple):
     said: Said
     findings: tuple[FindingSeen, ...]
     ahead_s: float | None
+    #: Why its findings could not be read; probes are answered to all, and pages perhaps not.
+    closed: str = ""
 
 
 def ask(read: Read, where: str) -> Told:
@@ -44,7 +46,11 @@ def ask(read: Read, where: str) -> Told:
         told = next(line for line in lines if line.startswith(_STANDBY))
         raise BadInput(f"{told}; ask there")
     said = Said(where, readiness.status == 200, tuple(line for line in lines if line != "ok"))
-    return Told(said, _findings(read("/api/v1/findings"), where, said), readiness.ahead_s)
+    try:
+        page = read("/api/v1/findings")
+    except BadInput as error:
+        return Told(said, (), readiness.ahead_s, str(error))
+    return Told(said, _findings(page, where, said), readiness.ahead_s)
 
 
 def _findings(page: Page, where: str, said: Said) -> tuple[FindingSeen, ...]:

@@ -29,6 +29,7 @@ CALLS = (
     ("patch", "podgroups/status"),
     ("patch", "queues/status"),
     *((verb, "leases") for verb in ("get", "create", "patch")),
+    *(("create", each) for each in ("tokenreviews", "subjectaccessreviews")),
     PULSE,
 )
 CODES = ("2xx", "4xx", "5xx", "none")

@@ -29,6 +29,11 @@ REASONS = (
     "host",
     "media_type",
     "secret",
+    "no_token",  # a page was asked for without one
+    "bad_token",  # it is nobody's
+    "not_allowed",  # whose it is may not read that page
+    "paced",  # too many unknown ones came from there
+    "unanswered",  # the API server did not say
 )
 
 

@@ -39,6 +39,12 @@
         "--ops-tls-cert-file=/operations-tls/tls.crt"
         "--ops-tls-private-key-file=/operations-tls/tls.key") -}}
 {{- end -}}
+{{- if ne (default "none" .Values.operationsAuth) "none" -}}
+  {{- if not .Values.tls.operationsSecretName -}}
+    {{- fail "operationsAuth needs tls.operationsSecretName: without TLS the tokens of readers are sent in the clear" -}}
+  {{- end -}}
+  {{- $arguments = append $arguments (printf "--ops-auth=%s" .Values.operationsAuth) -}}
+{{- end -}}
 {{- if $default -}}
   {{- $arguments = append $arguments "--lease=own" -}}
 {{- else -}}
