@@ -7,8 +7,8 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := words
-.PHONY: words demo test unit on-cluster check cluster cluster-matrix takeovers siege soak bench \
-	tables pythons lock clean image image-push pinned pins audit wheel sbom chart chart-push \
+.PHONY: words demo test unit on-cluster check cluster cluster-matrix takeovers siege soak fuzz \
+	bench tables pythons lock clean image image-push pinned pins audit wheel sbom chart chart-push \
 	release-version publish
 
 words:
@@ -16,6 +16,7 @@ words:
 	@echo "make test      everything: checks, unit tests, tests on the real kube-scheduler"
 	@echo "make check     format, lint, types and layers only"
 	@echo "make cluster   a real control plane with the extender, to play with (Ctrl-C ends it)"
+	@echo "make fuzz      strangers' bytes at every edge, for long (EDGES= SEED= COUNT= SECONDS=)"
 	@echo "make bench     the budgets, measured"
 	@echo "make tables    the tables of the manual, written anew from the code"
 	@echo "make pythons   the unit tests on every Python from 3.11 to 3.14 that is here"
@@ -79,6 +80,16 @@ siege: $(READY)
 soak: $(READY)
 	@nice $(BIN)/python -m tests.holds.soak
 	@nice $(BIN)/python -m tests.system.soak
+
+# What it finds is a file in tests/fuzz/corpus, and the exit code tells. A minute for each edge, unless
+# COUNT= or SECONDS= says otherwise; SEED= repeats a run; EDGES="watch hooks" is only these.
+EDGES   :=
+SEED    :=
+COUNT   :=
+SECONDS :=
+fuzz: $(READY)
+	@nice $(BIN)/python -m tests.fuzz $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) \
+		$(if $(SECONDS),--seconds $(SECONDS)) $(EDGES)
 
 bench: $(READY)
 	@$(BIN)/python -m tests.bench

@@ -21,6 +21,8 @@ A gang that must wait is not an error: it is a `Verdict` with a `Reason`.
 
 from __future__ import annotations
 
+import reprlib
+
 
 class ExtenderError(Exception):
     """The root; its message is one sentence for a person."""
@@ -34,7 +36,9 @@ class BadQuantity(BadInput):
     """*text* is no Kubernetes quantity."""
 
     def __init__(self, text: object) -> None:
-        super().__init__(f"{text!r} is not a quantity; write it like 500m, 2, 1.5Gi or 3e6")
+        # Whoever wrote a megabyte is not told all of it.
+        told = reprlib.repr(text) if len(str(text)) > 200 else repr(text)
+        super().__init__(f"{told} is not a quantity; write it like 500m, 2, 1.5Gi or 3e6")
         self.text = text
 
 

@@ -30,7 +30,8 @@ _POWERS = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, 
 _FACTOR = _BINARY | {suffix: Fraction(10) ** power for suffix, power in _POWERS.items()}
 
 
-@lru_cache(maxsize=4096)
+# By type too: 1.0 is an amount, and true, which is equal to it, is none.
+@lru_cache(maxsize=4096, typed=True)
 def parse(text: str | int | float) -> Fraction:
     """Read a quantity exactly."""
     try:

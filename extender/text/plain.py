@@ -53,6 +53,11 @@ def lines(*sentences: str) -> str:
     return "".join(f"{clean(each)}\n" for each in sentences)
 
 
+def as_text(value: object) -> str:
+    """Give what was written, where it should be a text and may be anything."""
+    return value if isinstance(value, str) else shown(value)
+
+
 def shown(value: object) -> str:
     """Quote *value* in a sentence: cut where it is long, and never fail."""
     try:

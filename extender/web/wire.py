@@ -13,6 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from extender.errors import MalformedCall
+from extender.text.plain import clean
 
 _Call = TypeVar("_Call")
 
@@ -148,7 +149,7 @@ def read_bind(body: bytes) -> BindCall:
 def _read(decoder: msgspec.json.Decoder[_Call], body: bytes | msgspec.Raw, what: str) -> _Call:
     try:
         return decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedCall(f"not {what} of kube-scheduler: {error}".replace("%", "")) from error
 
 
@@ -185,7 +186,8 @@ def write_victims(call: PreemptCall, victims: Mapping[str, Sequence[str]]) -> by
 
 def write_error(message: str) -> bytes:
     """Answer any verb but prioritize with an error (kube-scheduler ignores other fields)."""
-    return _encode({"Error": message.replace("%", "")})
+    # A name in it may be anybody's word, and people read it in the events of a pod.
+    return _encode({"Error": clean(message.replace("%", ""))})
 
 
 BOUND = write_error("")

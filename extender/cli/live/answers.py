@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from extender.cli.ask import Address, ask
+from extender.cli.live.spoken import is_said
 from extender.cli.printed.documents import ADDED_LATER, KINDS, PARTS, Document, Fields
 from extender.cli.typed.names import Named
 from extender.errors import BadInput
@@ -14,7 +15,7 @@ from extender.errors import BadInput
 def plan(address: Address) -> Document:
     """Give the last plan."""
     status, found = ask(address, "plan")
-    if status != 200 or not _has(found, KINDS["Picture"]):
+    if status != 200 or not _has(found, KINDS["Picture"]) or not is_said("Picture", found):
         raise _stranger(address)
     for key, part in (("gangs", "gang"), ("queues", "queue"), ("shares", "share")):
         if not _are(found[key], part):
@@ -36,7 +37,7 @@ def explanation(address: Address, meant: Named) -> Document | None:
 
 
 def _explained(found: Any, address: Address) -> Document:
-    if not _has(found, KINDS["Explanation"]):
+    if not (_has(found, KINDS["Explanation"]) and is_said("Explanation", found)):
         raise _stranger(address)
     return dict(found)
 

@@ -15,6 +15,8 @@ from extender.text.plain import clean
 CLOSED_PIPE = 128 + 13
 #: Wider than any line of ours: a pipe has no width.
 _ENDLESS = 1_000_000
+#: Of a sentence.
+_LONGEST = 1000
 
 
 class Terminal(Console):
@@ -51,8 +53,12 @@ def end_of_pipe() -> None:
 
 
 def tell(sentence: str) -> None:
-    """Say something beside what was asked for, on one line."""
-    click.echo(clean(sentence), err=True)
+    """Say something beside what was asked for, on one line that somebody would read."""
+    told = clean(sentence)
+    if len(told) > _LONGEST:
+        # What is wrong is said first, and how to mend it last; what is quoted stands between.
+        told = f"{told[: _LONGEST // 2]} … {told[-_LONGEST // 2 :]}"
+    click.echo(told, err=True)
 
 
 def sealed(text: Text) -> Text:

@@ -24,7 +24,7 @@ from extender.model.gang import PodGroup
 from extender.model.queue import Queue
 from extender.model.snapshot import Snapshot
 from extender.text import written
-from extender.text.plain import shown
+from extender.text.plain import as_text, shown
 
 #: Kinds that a cluster's state is read from, by Kubernetes' plural; others are passed over.
 _KINDS = {
@@ -108,12 +108,19 @@ def read(
 
 def _files(path: str) -> list[str]:
     """Give the files of a folder, by name; a file is itself."""
-    if path == "-" or not Path(path).is_dir():
+    if path == "-" or not _is_folder(path):
         return [path]
     found = [each for each in sorted(Path(path).iterdir()) if each.suffix in _SUFFIXES]
     if not found:
         raise BadInput(f"{path}: holds no file that ends in {', '.join(_SUFFIXES)}")
     return [str(each) for each in found]
+
+
+def _is_folder(path: str) -> bool:
+    try:
+        return Path(path).is_dir()
+    except OSError:  # whoever opens it will say what is wrong: a name of thousands of letters
+        return False
 
 
 def _codecs(followed: Iterable[Resource]) -> _Codecs:
@@ -125,7 +132,7 @@ def _codecs(followed: Iterable[Resource]) -> _Codecs:
 
 
 def _read_one(thing: Mapping[str, Any], path: str, codecs: _Codecs, found: Objects) -> None:
-    kind, version = str(thing["kind"]), str(thing.get("apiVersion", ""))
+    kind, version = str(thing["kind"]), as_text(thing.get("apiVersion", ""))
     if kind not in _KINDS.values():
         found.passed_over[kind] += 1
         return
@@ -133,7 +140,7 @@ def _read_one(thing: Mapping[str, Any], path: str, codecs: _Codecs, found: Objec
     _check_amounts(thing, place)
     codec = codecs.get((version.rpartition("/")[0], kind))
     if codec is None:
-        found.passed_over[f"{kind} of {thing.get('apiVersion')}"] += 1
+        found.passed_over[f"{kind} of {version or None}"] += 1
         return
     try:
         # Through JSON, because that is what the codecs read; YAML's dates come out as Kubernetes'.
@@ -238,7 +245,7 @@ def _at(thing: Any, path: Sequence[str], where: str = "") -> Iterator[tuple[str,
 def _name(thing: Mapping[str, Any]) -> str:
     metadata = thing["metadata"]
     name = str(metadata.get("name", "without a name"))
-    return f"{metadata['namespace']}/{name}" if metadata.get("namespace") else name
+    return f"{as_text(metadata['namespace'])}/{name}" if metadata.get("namespace") else name
 
 
 def _created(change: Upsert) -> float:

@@ -15,6 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from extender.cache.changes import Delete, Item, Kind, SeenPod, Upsert, key_of
+from extender.errors import BadInput
 from extender.kube.decode.bounds import brief
 from extender.kube.decode.shallow import shallow
 from extender.logs import Seldom
@@ -95,7 +96,7 @@ class Codec(Generic[Raw]):
 
     def read(self, data: bytes | msgspec.Raw) -> Item:
         """Read one object, or raise whatever is wrong with it; `plain` says that in words."""
-        return self._read(self._object.decode(data))
+        return self._made(self._object.decode(data))
 
     def item(self, data: bytes | msgspec.Raw) -> Item | None:
         """Read one object of a list; None when it is left out."""
@@ -131,7 +132,7 @@ class Codec(Generic[Raw]):
             if heard.type == "DELETED":
                 return WatchLine(heard.type, meta.resource_version, self._gone(meta))
             if heard.type in _OBJECT_EVENTS:
-                change = Upsert(self._read(heard.object), self.dialect)
+                change = Upsert(self._made(heard.object), self.dialect)
                 return WatchLine(heard.type, meta.resource_version, change)
         except Exception:
             return None
@@ -142,7 +143,7 @@ class Codec(Generic[Raw]):
         try:
             heard = _odd_event.decode(line)
             odd = _odd_object.decode(heard.object)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             return WatchLine("")
         meta = odd.metadata
         if heard.type == "BOOKMARK":
@@ -155,6 +156,12 @@ class Codec(Generic[Raw]):
         item = self.item(heard.object)
         change = Upsert(item, self.dialect) if item is not None else None
         return WatchLine(heard.type, meta.resource_version, change)
+
+    def _made(self, raw: Any) -> Item:
+        # Without one it would be taken for what has none by nature, such as the top of all queues.
+        if not raw.metadata.name:
+            raise BadInput("metadata.name is empty")
+        return self._read(raw)
 
     def _gone(self, meta: Any) -> Delete:
         if self.kind is Kind.POD:
@@ -176,7 +183,7 @@ def _odd_meta(data: bytes | msgspec.Raw) -> OddMeta | None:
     """Read who an object is; None when it is nested too deeply even for that."""
     try:
         return _odd_object.decode(data).metadata
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return OddMeta()
     except RecursionError:
         return None

@@ -68,7 +68,7 @@ def pod(data: bytes | msgspec.Raw | Mapping[str, object]) -> RawPod:
         if isinstance(data, Mapping):
             return msgspec.convert(data, RawPod)
         return _decoder.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedCall(f"this is not a Pod: {error}") from error
 
 
@@ -76,7 +76,7 @@ def uid(data: bytes | msgspec.Raw) -> PodUid:
     """Read no more of a Pod object than who it is; empty when it does not say."""
     try:
         return PodUid(_identity.decode(data).metadata.uid)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedCall(f"this is not a Pod: {error}") from error
 
 

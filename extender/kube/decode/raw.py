@@ -16,6 +16,13 @@ Quantities: TypeAlias = dict[str, str | int | float]
 Labels: TypeAlias = dict[str, str]
 
 
+def _seconds(moment: datetime | None) -> float:
+    try:
+        return moment.timestamp() if moment else 0.0
+    except (ValueError, OverflowError):  # without a zone, in the first or in the last year
+        return 0.0
+
+
 class RawOwner(msgspec.Struct, frozen=True, gc=False):
     """One entry of ownerReferences."""
 
@@ -62,7 +69,7 @@ class _AnyMeta(msgspec.Struct, rename="camel", gc=False):
     @property
     def created(self) -> float:
         """Give the creation time in seconds since the epoch."""
-        return self.creation_timestamp.timestamp() if self.creation_timestamp else 0.0
+        return _seconds(self.creation_timestamp)
 
 
 class RawMeta(_AnyMeta, rename="camel", gc=False):
@@ -81,7 +88,7 @@ class RawPodMeta(_AnyMeta, rename="camel", gc=False):
     @property
     def leaves_by(self) -> float:
         """Give when a deleted pod is to be gone; Kubernetes adds its grace to the deletion."""
-        return self.deletion_timestamp.timestamp() if self.deletion_timestamp else 0.0
+        return _seconds(self.deletion_timestamp)
 
 
 class RawResources(msgspec.Struct, frozen=True, gc=False):

@@ -9,7 +9,7 @@ from extender.errors import BadInput
 from extender.model.queue import AT_LEAST, AT_MOST, Share
 from extender.model.resources import NOTHING, Resources
 from extender.text import written as documents
-from extender.text.plain import shown
+from extender.text.plain import as_text, shown
 
 _EXAMPLE = "'{research: {cpu: 8}}'"
 #: Of what is wrong; an annotation has a quarter of a megabyte, and every verdict would repeat it.
@@ -75,5 +75,5 @@ def _amounts(written: Mapping[str, Any]) -> Resources:
     amounts = Resources.parse(written)
     for name, amount in amounts.items():
         if amount < 0:
-            raise BadInput(f"{name} is {written[name]}, and nothing can be less than 0")
+            raise BadInput(f"{name} is {as_text(written[name])}, and nothing can be less than 0")
     return amounts

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from extender.cache.changes import Change, Item
+from extender.errors import Unreachable
 from extender.kube.decode.codec import Codec
 from extender.kube.decode.shallow import shallow
 
@@ -181,10 +182,14 @@ class Progress:
 
 def _read_page(body: bytes) -> _Page:
     try:
-        return _page.decode(body)
-    except RecursionError:
-        # One object that is nested too deeply must not cost us all others.
-        return _page.decode(shallow(body) or body)
+        try:
+            return _page.decode(body)
+        except RecursionError:
+            # One object that is nested too deeply must not cost us all others.
+            return _page.decode(shallow(body) or body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        # A proxy on the way, or a body that broke off: whoever asks again may hear better.
+        raise Unreachable(f"what was answered is no list of objects: {error}") from error
 
 
 def lines(chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from extender.errors import BadConfiguration
-from extender.text.plain import shown
+from extender.text.plain import as_text, shown
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _STEP = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)")
@@ -28,7 +28,7 @@ class Arguments:
 
     def text(self, name: str, default: str = "") -> str:
         """Read a text."""
-        return str(self._values.get(name, default))
+        return as_text(self._values.get(name, default))
 
     def number(self, name: str, default: float) -> float:
         """Read a number, also one that is written as a text."""
@@ -46,7 +46,7 @@ class Arguments:
         value = self._values.get(name, default)
         if isinstance(value, bool):
             return value
-        known = _WORDS.get(str(value).lower())
+        known = _WORDS.get(as_text(value).lower())
         return known if known is not None else bool(self._refuse(name, "true or false"))
 
     def seconds(self, name: str, default: float | None = None) -> float | None:
@@ -54,7 +54,7 @@ class Arguments:
         value = self._values.get(name)
         if value is None:
             return default
-        length = seconds(str(value))
+        length = seconds(as_text(value))
         return length if length is not None else self._refuse(name, "a duration like 90s or 1h30m")
 
     def _refuse(self, name: str, kind: str) -> float:

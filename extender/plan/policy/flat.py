@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from extender.errors import BadConfiguration
-from extender.text.plain import shown
+from extender.text.plain import as_text, shown
 
 _SWITCHES = {
     "jobready": "enableJobReady",
@@ -30,7 +30,7 @@ def with_tiers(document: Any, source: str) -> Any:
         return document
     if "tiers" in document:
         raise BadConfiguration(f"{source}: plugins beside tiers; move them into one")
-    switches = {key: value for key, value in document.items() if str(key).startswith("plugin.")}
+    switches = {key: value for key, value in document.items() if as_text(key).startswith("plugin.")}
     options = [_option(entry, switches) for entry in _row(document["plugins"], source)]
     _check(switches, options, source)
     rest = {
@@ -50,7 +50,7 @@ def _row(written: object, source: str) -> Sequence[Any]:
 
 
 def _option(entry: Any, switches: Mapping[str, Any]) -> dict[str, Any]:
-    option = dict(entry) if isinstance(entry, Mapping) else {"name": str(entry)}
+    option = dict(entry) if isinstance(entry, Mapping) else {"name": as_text(entry)}
     if switches:
         for word, flag in _SWITCHES.items():
             option[flag] = switches.get(_key(option, word), False)

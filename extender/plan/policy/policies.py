@@ -15,7 +15,7 @@ from extender.plan.policy.arguments import Arguments
 from extender.plan.policy.options import ACTIONS, OURS, VOLCANO, PluginOption, Policy, Starvation
 from extender.plan.policy.spelling import nearest, strangers
 from extender.text import written as documents
-from extender.text.plain import shown
+from extender.text.plain import as_text, shown
 
 DEFAULT_TEXT = """\
 actions: "enqueue, allocate, backfill, reclaim, preempt"
@@ -115,7 +115,7 @@ def _read_actions(written: object, source: str) -> tuple[str, ...]:
     words = (
         written.split(",") if isinstance(written, str) else _sequence(written, source, "actions")
     )
-    actions = tuple(name for word in words if (name := str(word).strip()))
+    actions = tuple(name for word in words if (name := as_text(word).strip()))
     if not actions:
         raise BadConfiguration(
             f"{source}: actions is empty; name at least one of {', '.join(ACTIONS)}"
@@ -137,7 +137,7 @@ def _read_tiers(written: object, source: str) -> tuple[tuple[PluginOption, ...],
 
 def _read_plugin(written: Any, place: str) -> PluginOption:
     _check_mapping(written, place)
-    name = str(written.get("name", ""))
+    name = as_text(written.get("name", ""))
     _check_word(name, plugin_register.names(), _FOREIGN_PLUGINS, place, "plugin")
     place = f"{place}, plugin {name}"
     _check_keys(written, _PLUGIN_KEYS, place)
@@ -185,7 +185,7 @@ def _read_configurations(
     for entry in _sequence(written, source, "configurations") if written is not None else ():
         place = f"{source}: configurations"
         _check_keys(entry, ("name", "arguments"), place)
-        name = str(entry.get("name", ""))
+        name = as_text(entry.get("name", ""))
         _check_word(name, ACTIONS, _FOREIGN_ACTIONS, place, "action")
         place = f"{place}, {name}"
         values = _arguments(entry.get("arguments"), place)
@@ -229,7 +229,7 @@ def _arguments(written: Any, place: str) -> Mapping[str, Any]:
     if written is None:
         return {}
     _check_mapping(written, f"{place}, arguments")
-    return {str(key): value for key, value in written.items()}
+    return {as_text(key): value for key, value in written.items()}
 
 
 def _check_mapping(written: object, place: str) -> None:
@@ -247,7 +247,9 @@ def _check_keys(written: Any, known: Sequence[str], place: str) -> None:
     _check_mapping(written, place)
     for key in written:
         if key not in known:
-            raise BadConfiguration(f"{place}: unknown key {shown(key)}; {nearest(str(key), known)}")
+            raise BadConfiguration(
+                f"{place}: unknown key {shown(key)}; {nearest(as_text(key), known)}"
+            )
 
 
 def _check_word(

@@ -128,7 +128,7 @@ class BoundedConnection(asyncio.Protocol, ABC):
 
     def data_received(self, data: bytes) -> None:
         """Read; the parser calls the methods below."""
-        if self._is_over:
+        if self._is_deaf:
             return
         self._now, self._begun = len(data), 0
         try:
@@ -140,7 +140,7 @@ class BoundedConnection(asyncio.Protocol, ABC):
                 self._fail(error.__context__)
             return
         except httptools.HttpParserError:
-            if not self._is_over:
+            if not self._is_deaf:
                 self._turn_away(Refusal(400, "not_http", "not an HTTP request"))
             return
         if self._is_reading and not self._is_over:
@@ -338,6 +338,15 @@ class BoundedConnection(asyncio.Protocol, ABC):
     def _allow(self, seconds: float, lateness: str = "") -> None:
         self.deadline = self._port.loop.time() + seconds
         self._lateness = lateness
+
+    @property
+    def _is_deaf(self) -> bool:
+        """Ask whether what comes concerns nobody.
+
+        Behind the last call of a connection it is not even HTTP, and an answer to it would be
+        taken for that of the call, if that still waits.
+        """
+        return self._is_over or (self._is_waiting and self._is_last)
 
     def _has_body(self) -> bool:
         return any(

@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from extender.text.plain import escaped
+
 #: Pieces are of this size or a little more.
 PIECE = 64 * 1024
 
@@ -23,10 +25,17 @@ def pieces(document: object) -> Iterator[bytes]:
     for part in _parts(document):
         piece += part
         if len(piece) >= PIECE:
-            yield bytes(piece)
+            yield _plain(bytes(piece))
             piece.clear()
     if piece:
-        yield bytes(piece)
+        yield _plain(bytes(piece))
+
+
+def _plain(piece: bytes) -> bytes:
+    """Give *piece* with what would steer a terminal in JSON's own notation: people use curl."""
+    if piece.isascii() and b"\x7f" not in piece:
+        return piece
+    return escaped(piece.decode()).encode()
 
 
 def _parts(document: Any, deep: int = 2) -> Iterator[bytes]:

@@ -1,0 +1,126 @@
+"""The harness: the same by seed, small finds, kept as files, told by the exit code."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.fuzz import __main__ as command, running
+from tests.fuzz.bounds import Ears
+from tests.fuzz.edge import Edge, Objection
+from tests.fuzz.edges import EDGES, new
+from tests.fuzz.running import Find, inputs, judged, keep, kind_of, run, smaller
+
+ROOT = Path(__file__).parents[2]
+
+
+class Picky(Edge):
+    """Objects to two bytes in a row, and breaks at a third."""
+
+    name = "picky"
+    count = 50
+    suffix = ".txt"
+
+    def real(self) -> list[bytes]:
+        return [b"what a stranger says"]
+
+    def made(self, chance: Random) -> bytes:
+        return chance.randbytes(40) + b"xy" * chance.randrange(2)
+
+    def judge(self, data: bytes) -> None:
+        if b"xy" in data:
+            raise Objection(f"there is an xy in {len(data)} bytes")
+        if data.startswith(b"z"):
+            raise KeyError("z")
+
+
+@pytest.mark.parametrize("name", ["quantities", "hook-port", "watch"])
+def test_the_same_seed_is_the_same_run(name: str) -> None:
+    with new(name) as one, new(name) as another:
+        first, second = list(islice(inputs(one, 5), 50)), list(islice(inputs(another, 5), 50))
+        third = list(islice(inputs(one, 6), 50))
+
+    assert first == second
+    assert first != third
+
+
+def test_so_many_are_tried_as_was_said() -> None:
+    assert run(Picky(), 1, count=20).count == 20
+
+
+def test_the_same_find_is_told_once() -> None:
+    told: list[Find] = []
+    run(Picky(), 1, count=200, told=told.append)
+
+    assert [find.kind for find in told].count("there is an xy in  bytes") == 1
+
+
+def test_a_find_is_made_small() -> None:
+    with Ears() as ears:
+        assert smaller(Picky(), b"a" * 500 + b"xy" + b"b" * 300, "there is an xy", ears) == (
+            b"a" * 500 + b"xy" + b"b" * 300
+        )
+        objection = judged(Picky(), b"axyb" * 99, ears)
+        assert smaller(Picky(), b"a" * 500 + b"xy" + b"b" * 300, objection, ears) == b"xy"
+
+
+def test_what_is_raised_is_told_apart_by_who_raised_it() -> None:
+    with Ears() as ears:
+        objection = judged(Picky(), b"zz", ears)
+
+    assert objection == "KeyError is raised in the.judge: 'z'"
+    assert kind_of(objection) == "KeyError is raised in the.judge"
+
+
+def test_a_find_becomes_an_entry_of_the_corpus_and_is_tried_from_then_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = keep(Find("picky", b"axyb", "there is"), Picky(), tmp_path)
+    assert path is not None
+    monkeypatch.setattr("tests.fuzz.edge.CORPUS", tmp_path)
+
+    assert path.read_bytes() == b"axyb"
+    assert path.parent.name == "picky"
+    assert Picky().kept == [path]
+
+
+def test_growth_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = iter([0, 1 << 40, 1 << 40])
+    monkeypatch.setattr(running, "resident", lambda: next(sizes, 1 << 40))
+    monkeypatch.setattr(running, "_WARM", 2)
+    sizes = iter([1, 1 << 40, 1 << 40])
+
+    assert run(Picky(), 3, count=4).finds[-1].objection.startswith("memory grows")
+
+
+def test_the_command_tells_what_it_did_and_ends_well_when_nothing_was_found(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert command.main(["--seed", "4", "--count", "30", "quantities"]) == 0
+    assert "quantities   seed 4: 30 inputs" in capsys.readouterr().out
+
+
+def test_the_command_ends_badly_when_something_was_found(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "new", lambda name: Picky())
+    monkeypatch.setattr(command, "keep", lambda find, edge: keep(find, edge, tmp_path))
+
+    assert command.main(["--seed", "1", "--count", "200", "quantities"]) == 1
+    told = capsys.readouterr().out
+    assert "FOUND  there is an xy" in told
+    assert str(tmp_path / "picky" / "found-") in told
+
+
+def test_an_edge_that_is_none_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["--count", "1", "nowhere"])
+
+    assert "there are quantities, policy" in capsys.readouterr().err
+
+
+def test_each_edge_answers_to_the_name_it_is_registered_by() -> None:
+    assert [new(name).name for name in EDGES] == [*EDGES]
