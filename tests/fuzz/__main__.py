@@ -30,7 +30,6 @@ def main(words: list[str] | None = None) -> int:
         parser.error(f"no such edge: {', '.join(sorted(unknown))}; there are {', '.join(EDGES)}")
     seed = secrets.randbelow(10**9) if typed.seed is None else typed.seed
     seconds = typed.seconds or (None if typed.count else _SECONDS)
-    logging.basicConfig(level=logging.CRITICAL)
     found = 0
     for name in typed.edges or EDGES:
         found += _fuzz(name, seed, typed.count, seconds)
@@ -55,4 +54,5 @@ def _fuzz(name: str, seed: int, count: int | None, seconds: float | None) -> int
 
 
 if __name__ == "__main__":
+    logging.basicConfig(level=logging.CRITICAL)
     sys.exit(main())

@@ -50,7 +50,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "certificates": ("certificates", "--directory", "{folder}", "--force", "--host", "{text}"),
     "completion": ("completion", "{text}"),
     "serve": ("serve", "--listen", "{text}", "--max-holds", "no number"),
-    "demo": ("demo", "--{text}"),
+    "demo": ("demo", "--no-such-{text}"),
     "nothing": ("no-such-{text}",),
 }
 _WAYS = ("table", "wide", "json", "yaml")
