@@ -107,18 +107,19 @@ def read(address: Address, path: str) -> Page:
 
 def _check_let_in(page: Page, address: Address) -> None:
     """Say what to do when we were not let in."""
+    if page.status not in (401, 403, 429):
+        return
+    try:
+        told = msgspec.json.decode(page.body, type=dict[str, str])["error"]
+    except (msgspec.DecodeError, KeyError):
+        return  # an extender says why; whoever this is, it is none
     if page.status == 401 and not address.token:
         raise BadInput(
             f"the extender at {address} wants to know who reads (--ops-auth): send a token with"
             " --token-from kubeconfig, or --token-from FILE with one that"
             " `kubectl create token ACCOUNT` printed"
         )
-    if page.status in (401, 403, 429):
-        try:
-            told = msgspec.json.decode(page.body, type=dict[str, str])["error"]
-        except (msgspec.DecodeError, KeyError):
-            told = f"it answers {page.status}, and does not say why"
-        raise BadInput(f"the extender at {address} does not let us in: {told}")
+    raise BadInput(f"the extender at {address} does not let us in: {told}")
 
 
 def _http(address: Address) -> urllib3.PoolManager:

@@ -59,7 +59,9 @@ class World:
         self.loop = new_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         shown = [certificates] if certificates else []
-        self.runtime: Runtime = embed(Settings(config=config), self.loop, self.cluster, shown)
+        # What is held stays held however long a busy machine takes for the rest of the story.
+        settings = Settings(config=config, arrival_grace_s=60)
+        self.runtime: Runtime = embed(settings, self.loop, self.cluster, shown)
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.hook_port: int = self._listening.getsockname()[1]
         #: For those tests that want an operations port.
