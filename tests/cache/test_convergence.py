@@ -267,7 +267,7 @@ def fresh(history: History, like: Cluster, **rest: Any) -> Cluster:
     return made
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32), length=st.integers(1, 400), budgets_are_gangs=st.booleans())
 def test_every_way_of_hearing_ends_in_the_same_snapshot(
     seed: int, length: int, budgets_are_gangs: bool
@@ -290,7 +290,7 @@ def test_every_way_of_hearing_ends_in_the_same_snapshot(
     assert as_known(cluster) == as_known(anew)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32), number=st.integers(0, 40), budgets_are_gangs=st.booleans())
 def test_the_order_of_unrelated_objects_does_not_matter(
     seed: int, number: int, budgets_are_gangs: bool

@@ -134,7 +134,7 @@ jobs = st.builds(
 )
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     cpus=st.lists(st.integers(2, 8), min_size=1, max_size=3),
     weights=st.tuples(st.integers(1, 3), st.integers(1, 3)),

@@ -153,7 +153,7 @@ def test_a_gang_without_a_turn_is_explained_like_any_other(few_turns: None) -> N
 
 
 @given(st.integers(1, 40), st.integers(0, 5))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_everybody_is_first_or_a_visitor_or_behind(count: int, now: int) -> None:
     behind, visitors = crowds.turns(many(count), float(now))
     assert (behind, visitors) == (frozenset(), frozenset())

@@ -26,7 +26,7 @@ from tests import builders
 from tests.builders import amounts, carried_out, queue
 from tests.strategies import gangs, node_lists, settle
 
-many = settings(max_examples=150, deadline=None)
+many = settings(max_examples=150)
 
 _CAPACITY = policies.DEFAULT_TEXT.replace("name: proportion", "name: capacity")
 _TREE = _CAPACITY.replace("name: capacity", "name: capacity\n    enableHierarchy: true")

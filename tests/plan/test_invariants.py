@@ -17,7 +17,7 @@ from extender.plan.queues.quota import TOP, Stake
 from tests.builders import carried_out, cluster
 from tests.strategies import snapshots
 
-many = settings(max_examples=100, deadline=None)
+many = settings(max_examples=100)
 
 
 def seated(gang: Gang) -> int:

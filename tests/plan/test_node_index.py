@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from extender.model.node import Node, Taint
 from extender.model.pod import NodeTerm, Requirement, Shape, Toleration
@@ -68,7 +68,6 @@ def matches(term: NodeTerm, node: Node) -> bool:
 
 
 @given(members, terms)
-@settings(deadline=None)
 def test_a_term_matches_the_nodes_it_matches_one_by_one(all_of_them, term) -> None:  # type: ignore[no-untyped-def]
     found = NodeIndex(all_of_them).matching(term)
 
@@ -80,7 +79,6 @@ def test_a_term_matches_the_nodes_it_matches_one_by_one(all_of_them, term) -> No
     st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from(VALUES)), max_size=2).map(tuple),
     st.none() | st.lists(terms, max_size=3).map(tuple),
 )
-@settings(deadline=None)
 def test_a_shape_selects_the_nodes_it_selects_one_by_one(all_of_them, wanted, any_of) -> None:  # type: ignore[no-untyped-def]
     found = NodeIndex(all_of_them).selected(Shape(selector=wanted, affinity=any_of))
 
@@ -92,7 +90,6 @@ def test_a_shape_selects_the_nodes_it_selects_one_by_one(all_of_them, wanted, an
 
 
 @given(members, tolerations)
-@settings(deadline=None)
 def test_taints_count_as_they_do_one_by_one(all_of_them, put_up_with) -> None:  # type: ignore[no-untyped-def]
     shape = Shape(tolerations=put_up_with)
     found = NodeIndex(all_of_them).count_taints(lambda t: is_hard(t) and not tolerates(shape, t))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from extender.model.pod import HostPort, Shape
 from extender.model.ports import Ports
@@ -22,7 +22,6 @@ from tests.steps import steps
     st.integers(0, 4),
     sets,
 )
-@settings(deadline=None)
 def test_rows_clash_where_two_ports_do(taken, promised, given_back, wanted) -> None:  # type: ignore[no-untyped-def]
     table = cluster(nodes(3)).nodes
     ports = {each.name: Ports(taken[row]) for row, each in enumerate(table.nodes) if taken[row]}

@@ -208,7 +208,7 @@ def test_a_group_that_cannot_be_used_is_for_its_owner_to_mend() -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @given(before=clusters())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_every_gang_that_waits_is_told_something_and_nothing_is_changed_by_trying(
     policy: str, before: Snapshot
 ) -> None:

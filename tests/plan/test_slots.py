@@ -42,7 +42,7 @@ def one_by_one(session: Session, waiting: GangState, kind: Shape, count: int) ->
     st.integers(0, 3),
     st.sampled_from([SPREAD, PACK, policies.DEFAULT]),
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_many_at_once_is_the_same_as_one_after_the_other(  # type: ignore[no-untyped-def]
     members, count, cpu, memory, chosen
 ) -> None:

@@ -56,7 +56,7 @@ def do(room: TrialRoom, gangs: list[GangState], kind: str, number: int) -> None:
 
 
 @given(snapshots(), STEPS, STEPS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_an_abandoned_trial_leaves_everything_as_it_was(
     before: Snapshot, outer: list[tuple[str, int]], inner: list[tuple[str, int]]
 ) -> None:
