@@ -38,7 +38,7 @@ def test_the_linter_finds_nothing() -> None:
 @pytest.mark.parametrize(
     ("right", "wrong", "said"),
     [
-        ("needs: checks", "needs: chekcs", "chekcs"),
+        ("needs: [checks, audit]", "needs: [chekcs, audit]", "chekcs"),
         ("${{ github.actor }}", "${{ github.actr }}", "actr"),
         ("    runs-on: ubuntu-24.04", "    run-on: ubuntu-24.04", "run-on"),
         ("packages: write", "packages: wirte", "wirte"),
