@@ -248,7 +248,10 @@ class PipelinedBinder:
 
     def _sought(self, errand: _Errand, reply: Reply) -> None:
         errand.asking = False
-        if reply.status != 200:
+        if reply.status == 403:
+            # Without that right nothing of ours gets here, and exempt pods never wait (0030).
+            self._repeat(errand)
+        elif reply.status != 200:
             self._again(errand, reply, self._seek_node)
         elif not _read_nodes(reply.body).items:
             self._refuse_node(errand)

@@ -89,6 +89,15 @@ def test_an_api_server_that_stumbles_is_asked_again() -> None:
     run(story)
 
 
+def test_whoever_may_not_list_nodes_goes_on() -> None:
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.script.append(403)
+
+        assert await outcomes(binder, bound_for(Whose.SCHEDULERS)) == [bind.BOUND]
+
+    run(story)
+
+
 def test_while_the_node_was_only_asked_for_nothing_can_have_been_bound() -> None:
     async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
         server.script.append(NEVER)
