@@ -12,6 +12,7 @@ import yaml
 
 from extender.errors import BadInput
 from extender.settings import is_loopback
+from extender.text import written as documents
 from extender.tls import secret
 
 #: What is written there.
@@ -55,11 +56,14 @@ def pair(written: Path, directory: Path) -> None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        document = yaml.safe_load(path.read_text())
+        document = documents.load(path.read_text())
     except OSError as error:
         raise BadInput(f"--scheduler-config {path} cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise BadInput(f"--scheduler-config {path} is not YAML") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"--scheduler-config {path} is not text") from error
+    except BadInput as error:
+        told = secret.masked(str(error))
+        raise BadInput(f"--scheduler-config {path} is not YAML: {told}") from error
     if not isinstance(document, dict) or document.get("kind") != "KubeSchedulerConfiguration":
         raise BadInput(f"--scheduler-config {path} is not a KubeSchedulerConfiguration")
     return document

@@ -6,17 +6,14 @@ behind everybody else, for an attacker works on a machine of its own and takes n
 
 from __future__ import annotations
 
-import os
 import sys
 
 from . import attackers
-
-#: How far behind the others it comes where there are few cores.
-BEHIND = 10
+from .machine import leave_the_cores_to_others
 
 
 def main(port: str, times: str, name: str) -> None:
-    os.nice(BEHIND)
+    leave_the_cores_to_others()
     with attackers.under(getattr(attackers, name), int(port), int(times)):
         sys.stdin.read()
 

@@ -320,7 +320,7 @@ WRONG = {
     ],
     "pair": [
         Wrong(("--scheduler-config", "/no", "--directory", "/proc/x"), "/no cannot be read"),
-        Wrong(("--scheduler-config", sys.executable, "--directory", "/proc/x"), "is not YAML"),
+        Wrong(("--scheduler-config", sys.executable, "--directory", "/proc/x"), "is not text"),
         Wrong(("--scheduler-config", WHAT_IF, "--directory", "/proc/x"), "is not a Kube"),
         Wrong(("--scheduler-config", SHIPPED, "--directory", WHAT_IF), "is a file"),
         Wrong(("--scheduler-config", SHIPPED, "--directory", "/proc/x"), "cannot be written"),

@@ -88,3 +88,17 @@ def test_a_configuration_that_asks_nobody_beside_it_is_refused(tmp_path: Path) -
     file.write_text("kind: KubeSchedulerConfiguration\nextenders: [{urlPrefix: 'http://['}, 7]\n")
 
     assert "has no extender at http://127.0.0.1" in paired(tmp_path / "pair", file, code=2)
+
+
+def test_a_configuration_that_unfolds_without_end_is_refused_before_it_is_written_out(
+    tmp_path: Path,
+) -> None:
+    lines = ["a0: &a0 [" + ", ".join(["x"] * 10) + "]"]
+    lines += [f"a{n}: &a{n} [" + ", ".join([f"*a{n - 1}"] * 10) + "]" for n in range(1, 9)]
+    bomb = tmp_path / "bomb.yaml"
+    bomb.write_text("kind: KubeSchedulerConfiguration\n" + "\n".join(lines))
+
+    said = paired(tmp_path / "shared", bomb, code=2)
+
+    assert "its aliases (*name) repeat so much" in said
+    assert not (tmp_path / "shared").exists()

@@ -7,7 +7,6 @@ that they wait for room without taking any from the gangs that arrive, but where
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -19,7 +18,7 @@ from typing import TypeAlias
 
 import yaml
 
-from tests.attacks.__main__ import BEHIND
+from tests.attacks.machine import leave_the_cores_to_others
 
 from . import objects
 from .api import Api, ApiError, Object, resource_of
@@ -363,7 +362,7 @@ STEPS: dict[str, Step] = {
 
 def main(step: str, every_s: str, told: str) -> None:
     """Do it again and again until the input ends; then say what the API server refused."""
-    os.nice(BEHIND)
+    leave_the_cores_to_others()
     ground = Ground(**json.loads(told))
     api = _api(ground)
     refusals: Counter[int] = Counter()

@@ -322,6 +322,32 @@ def _expired_files(patient: Patient) -> Iterator[None]:
             yield
 
 
+@contextmanager
+def _unchecked_api_server(patient: Patient) -> Iterator[None]:
+    """An extender that takes anybody for the API server: it says so."""
+    document = yaml.safe_load(patient.plane.kubeconfig("extender").read_text())
+    for each in document["clusters"]:
+        each["cluster"] = {"server": each["cluster"]["server"], "insecure-skip-tls-verify": True}
+    kubeconfig = patient.plane.folder / "unchecked.kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump(document))
+    extender = Extender(
+        "unchecked",
+        patient.plane.logs,
+        kubeconfig=kubeconfig,
+        arguments=("--scheduler-name=nobodys",),
+    )
+    patient.plane.programs.append(extender)
+    with extender, as_asked(patient, ops_url=extender.ops_url):
+        yield
+
+
+#: Readers are asked who they are; by what certificate they are met is nothing to this trap.
+_ASKED_READERS = (
+    "--ops-auth=tokenreview",
+    "--ops-tls-cert-file=/tls/tls.crt",
+    "--ops-tls-private-key-file=/tls/tls.key",
+)
+
 #: On a second scheduler beside the extender.
 IN_A_PAIR: dict[str, Set] = {
     "NotAsked": configured(_without_extenders),
@@ -351,6 +377,8 @@ IN_A_PAIR: dict[str, Set] = {
     "TwoExtenders": _another_deployment,
     "ServiceLeadsNowhere": resource("services", "gang-extender", _select_nobody, "gang-system"),
     "NobodyLeads": arguments("--lease-name=nobodys"),
+    "OperationsClosed": arguments(*_ASKED_READERS),
+    "CredentialsUnprotected": _unchecked_api_server,
     "RightMissing": resource(ROLES, "gang-extender", _without_eviction),
     "KindMissing": _deleted_kind,
     "KindOfAnotherVersion": resource(CRDS, "podgroups.scheduling.volcano.sh", _version_not_served),

@@ -200,14 +200,16 @@ def test_an_extender_that_has_never_heard_of_anything_passes_them_on(
             wait_for(lambda: "first list not complete" in refusal(api, web), LONG_S, "refused")
 
         # Nobody filtered these: of a bind only the name, the namespace and the uid are known.
-        unseen = {"scheduler": "nobody-yet"}
-        critical, mine = api.create(
-            objects.pod("late", namespace, priority=CRITICAL, **unseen),
+        critical, mine, strange = api.create(
+            objects.pod("late", namespace, priority=CRITICAL, scheduler=NAME),
             objects.pod("later", namespace, scheduler=NAME),
+            objects.pod("strange", namespace, priority=CRITICAL, scheduler="anothers"),
         )
         assert unsynced.bind(critical, "n-1") == {"Error": ""}
-        assert "the extender is not ready" in unsynced.bind(mine, "n-1")["Error"]
-        assert (node_of(api, critical), node_of(api, mine)) == ("n-1", None)
+        assert node_of(api, critical) == "n-1"
+        for refused in (mine, strange):
+            assert "the extender is not ready" in unsynced.bind(refused, "n-1")["Error"]
+            assert node_of(api, refused) is None
 
 
 def may_bind_only() -> list[Object]:
