@@ -124,6 +124,7 @@ def test_the_chart_has_its_rights_and_alerts_from_the_files_of_the_overlays() ->
         "monitoring": MANIFESTS / "monitoring",
         "volcano-crds": MANIFESTS / "volcano-crds",
         "ops-auth": MANIFESTS / "ops-auth",
+        "flow-control": MANIFESTS / "flow-control",
         **{name: overlays / name for name in ("second-scheduler", "default-scheduler")},
     }
     assert all((CHART / "files" / name).is_symlink() for name in links)

@@ -43,6 +43,7 @@ def main() -> int:
     laid = commands.add_parser("siege", help="attack beside arriving gangs, and measure those")
     laid.add_argument("--seconds", type=float, default=60, help="of each attack")
     laid.add_argument("--attack", action="append", default=[], help="whose name contains this")
+    laid.add_argument("--without-us", action="store_true", help="on kube-scheduler alone")
     wanted = parser.parse_args()
     try:
         if wanted.command == "build":
@@ -59,7 +60,8 @@ def main() -> int:
             )
             return take_over(among, tuple(wanted.kinds), wanted.rounds)
         if wanted.command == "siege":
-            return besiege(named(wanted.attack, laid), wanted.seconds)
+            tried_on = partial(siege.besieged, without_us=wanted.without_us)
+            return besiege(named(wanted.attack, laid), wanted.seconds, tried_on)
         return play(wanted.nodes)
     except (ControlPlaneUnavailable, NeverReady) as why:
         print(f"no control plane: {why}", file=sys.stderr)
@@ -114,7 +116,11 @@ def named(parts: list[str], parser: argparse.ArgumentParser) -> list[siege.Attac
     return found
 
 
-def besiege(wanted: list[siege.Attack], seconds: float) -> int:
+def besiege(
+    wanted: list[siege.Attack],
+    seconds: float,
+    tried_on: Callable[[Path], AbstractContextManager[siege.Siege]],
+) -> int:
     """Attack in one minute after the other, and print the table; 1 when a bound was broken."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     ensure(*NEEDED_BY_TESTS)
@@ -122,7 +128,7 @@ def besiege(wanted: list[siege.Attack], seconds: float) -> int:
     failed: list[str] = []
     with ExitStack() as running:
         folder = running.enter_context(tempfile.TemporaryDirectory(prefix="gang-extender-"))
-        laid = running.enter_context(siege.besieged(Path(folder) / "cluster"))
+        laid = running.enter_context(tried_on(Path(folder) / "cluster"))
         for attack in siege.in_order(wanted):
             try:
                 minutes.append(laid.minute(attack, seconds))

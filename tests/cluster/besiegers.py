@@ -21,6 +21,7 @@ from .api import Api, ApiError, Object, resource_of
 from .control_plane import ControlPlane
 from .extender_process import REPOSITORY
 from .garrison import Garrison
+from .nobody import Nobody
 
 #: Of each attack on a port so many at once; of snapshots as many as once starved the probes.
 _TIMES = {"snapshots": 20}
@@ -46,7 +47,7 @@ class Stage:
     """Where an attack takes place."""
 
     plane: ControlPlane
-    garrison: Garrison
+    garrison: Garrison | Nobody
     ground: Ground
     #: Whatever is not in the namespace and has to be taken away afterwards.
     left: list[Object] = field(default_factory=list)

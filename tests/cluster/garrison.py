@@ -172,6 +172,7 @@ class Garrison:
         rendered = [*yaml.safe_load_all(self._plane.kubectl("kustomize", OVERLAY))]
         ours = [thing for thing in rendered if thing["kind"] in (*RIGHTS, "ConfigMap")]
         self._plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(ours))
+        self._plane.kubectl("apply", "-k", MANIFESTS / "flow-control")
         (deployment,) = (thing for thing in rendered if thing["kind"] == "Deployment")
         made = deployment["spec"]["template"]
         about = {"name": "gang-scheduler-0", "namespace": EXTENDER_NAMESPACE}

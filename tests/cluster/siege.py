@@ -23,6 +23,7 @@ from .api import Api, ApiError
 from .besiegers import Attack, Ground, Stage, on_ports
 from .control_plane import ControlPlane
 from .garrison import Garrison, memory_limit_mb
+from .nobody import Nobody
 from .stream import Started, Stream
 from .tenants import of_tenants
 from .waiting import wait_for
@@ -125,7 +126,7 @@ def table(minutes: Sequence[Minute]) -> str:
 class Siege:
     """A cluster with the pair of the overlay, and minutes on it."""
 
-    def __init__(self, plane: ControlPlane, garrison: Garrison) -> None:
+    def __init__(self, plane: ControlPlane, garrison: Garrison | Nobody) -> None:
         self.plane = plane
         self.garrison = garrison
         self._numbers = count()
@@ -214,8 +215,14 @@ def _empty(api: Api, namespace: str) -> None:
 
 
 @contextmanager
-def besieged(folder: Path, pools: Mapping[str, int] = _POOLS) -> Iterator[Siege]:
-    """A control plane of its own, with so many nodes of each pool, and the pair."""
+def besieged(
+    folder: Path, pools: Mapping[str, int] = _POOLS, *, without_us: bool = False
+) -> Iterator[Siege]:
+    """A control plane of its own, with so many nodes of each pool, and the pair.
+
+    Or, *without_us*, a kube-scheduler alone, to which gangs are so many pods: what an attack does
+    to it there it does to the cluster, not to us.
+    """
     with ControlPlane(folder, audit=False) as plane:
         plane.install()
         names = []
@@ -229,7 +236,7 @@ def besieged(folder: Path, pools: Mapping[str, int] = _POOLS) -> Iterator[Siege]
             )
         plane.wait_until_nodes_are_ready(names, 120)
         plane.api.create(objects.queue(_TENANTS))
-        with Garrison(plane) as garrison:
+        with Nobody(plane) if without_us else Garrison(plane) as garrison:
             yield Siege(plane, garrison)
 
 

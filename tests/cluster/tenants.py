@@ -34,6 +34,10 @@ URGENT = "siege-urgent"
 _ESCAPES = "[/]\x1b[2J[link=http://evil.example]\u202e\x9b31m"
 
 
+#: kube-scheduler does not try pods before their claim is there.
+_NO_CLAIM = [{"name": "v", "persistentVolumeClaim": {"claimName": "none"}}]
+
+
 def _write(stage: Stage, things: Iterable[Object], *, at_once: int = 8) -> None:
     with ThreadPoolExecutor(at_once) as clerks:
         list(clerks.map(stage.api.create, things))
@@ -126,7 +130,7 @@ def budgets(api: Api, ground: Ground, turn: int) -> None:
         cpu="8",
         priority=URGENT,
         node_selector=pool,
-        volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "none"}}],
+        volumes=_NO_CLAIM,
     )
     _again(api, group, *pods)
 
@@ -184,10 +188,17 @@ def names(api: Api, ground: Ground, turn: int) -> None:
 
 
 def _one_pod(ground: Ground, number: int) -> tuple[Object, Object]:
+    """A gang of one that waits, no two of a thousand alike.
+
+    kube-scheduler writes a status for every pod that it cannot place and waits for the answer, and
+    tries all of them again whenever somebody ends: with ten thousand it does nothing else. That is
+    not what is measured here: a claim that does not exist has it try each of them once.
+    """
     name, cpu = f"one-{number}", f"{1000 + number % 1000}m"
+    about = {"gang": name, "cpu": cpu, "node_selector": ground.tenants, "volumes": _NO_CLAIM}
     return (
         objects.pod_group(name, ground.namespace, 1),
-        objects.pod(name, ground.namespace, gang=name, cpu=cpu, node_selector=ground.tenants),
+        objects.pod(name, ground.namespace, **about),
     )
 
 
@@ -247,10 +258,17 @@ def nests(api: Api, ground: Ground, turn: int) -> None:
 
 def lies(api: Api, ground: Ground, turn: int) -> None:
     """A gang that fits only if everybody else leaves says that it is critical."""
-    name = f"liar-{turn % 2}"
-    group = objects.pod_group(
-        name, ground.namespace, 40, priorityClassName="system-cluster-critical"
-    )
+    _wants_all(api, ground, turn, priorityClassName="system-cluster-critical")
+
+
+def waits(api: Api, ground: Ground, turn: int) -> None:
+    """The same gang without the lie, which must be worth nothing."""
+    _wants_all(api, ground, turn)
+
+
+def _wants_all(api: Api, ground: Ground, turn: int, **spec: str) -> None:
+    name = f"all-{turn % 2}"
+    group = objects.pod_group(name, ground.namespace, 40, **spec)
     pods = objects.pods(40, name, ground.namespace, gang=name, cpu="16", node_selector=ground.gangs)
     _again(api, group, *pods)
 
@@ -334,6 +352,7 @@ def of_tenants() -> list[Attack]:
         Written("tenant: 8,000 resource names", "names", every_s=0.3, prepare=_names_first),
         Written("tenant: deep groups", "deep", every_s=0.5),
         Written("tenant: a class its pods lack", "lies", every_s=5.0),
+        Written("tenant: the same gang, honest", "waits", every_s=5.0),
         Written("tenant: hostile names", "hostile_names", every_s=0.3),
         Written("queues: 800 below each other", "nests", every_s=0.5, prepare=_nested_first),
         Policy("policy: no numbers, no end", "policy", every_s=0.2),
@@ -352,6 +371,7 @@ STEPS: dict[str, Step] = {
         names,
         deep,
         lies,
+        waits,
         hostile_names,
         nests,
         policy,

@@ -169,6 +169,16 @@ def test_with_readers_that_say_who_they_are_it_grants_what_their_manifests_grant
     )
 
 
+def test_with_lines_of_our_own_it_makes_what_their_manifests_make() -> None:
+    command = [ensure("kubectl")["kubectl"], "kustomize", MANIFESTS / "flow-control"]
+    made = subprocess.run(command, capture_output=True, text=True, check=True)
+    usual, more = (compared(objects_of(template({"flowControl": each}))) for each in (False, True))
+
+    assert {name: more[name] for name in more.keys() - usual.keys()} == compared(
+        objects_of(made.stdout)
+    )
+
+
 def test_tokens_of_readers_are_asked_for_over_tls_alone() -> None:
     with pytest.raises(HelmRefused, match=r"operationsAuth needs tls\.operationsSecretName"):
         template({"operationsAuth": "tokenreview"})

@@ -53,7 +53,7 @@ def test_there_are_two_overlays() -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [*OVERLAYS, MANIFESTS / "volcano-crds", MANIFESTS / "ops-auth"],
+    [*OVERLAYS, *(MANIFESTS / name for name in ("volcano-crds", "ops-auth", "flow-control"))],
     ids=lambda path: path.name,
 )
 def test_an_overlay_is_accepted_whole_by_strict_validation(plane: ControlPlane, path: Path) -> None:

@@ -11,15 +11,17 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from . import siege
 from .besiegers import Attack, Stage
 from .conftest import planes
-from .garrison import memory_limit_mb
+from .extender_process import Extender
+from .garrison import Garrison, memory_limit_mb
 from .siege import QUIET, Minute, Siege, broken
-from .stream import Started
+from .stream import PODS_PER_S, SIZE, Started
 
 POOLS = {"gangs": 10, "tenants": 2}
 SECONDS = 5.0
@@ -64,6 +66,7 @@ class Kills(Attack):
 
     @contextmanager
     def going_on(self, stage: Stage) -> Iterator[None]:
+        assert isinstance(stage.garrison, Garrison)
         os.kill(stage.garrison.worker, signal.SIGKILL)
         yield
 
@@ -77,6 +80,19 @@ def test_an_extender_that_ends_is_noticed_and_so_is_all_that_is_too_slow_or_too_
     assert ended == "the worker of extender ended"
     assert "times the quiet" in slow
     assert "over the limit" in large
+
+
+def test_what_an_attack_does_to_kube_scheduler_alone_is_measured_likewise(
+    control_plane_binaries: None, tmp_path: Path
+) -> None:
+    (attack,) = (each for each in siege.attacks() if each.name == "tenant: deep groups")
+
+    with siege.besieged(tmp_path / "cluster", POOLS, without_us=True) as alone:
+        minute = alone.minute(attack, SECONDS)
+
+    assert broken(minute, math.inf, memory_limit_mb()) == []
+    assert minute.gangs.arrived == SECONDS * PODS_PER_S / SIZE
+    assert not [program for program in alone.plane.programs if isinstance(program, Extender)]
 
 
 # The judge alone
