@@ -138,6 +138,26 @@ def deployed(change: Callable[[Object], object]) -> Set:
     return setting
 
 
+def pod_of(deployment: Object) -> Object:
+    found: Object = deployment["spec"]["template"]["spec"]
+    return found
+
+
+def arguments(*words: str, without: tuple[str, ...] = ()) -> Set:
+    """Give the extender other arguments."""
+
+    def change(found: Object) -> None:
+        (container,) = (c for c in pod_of(found)["containers"] if c["name"] == "extender")
+        kept = (
+            [word for word in container["args"] if not word.startswith(without)]
+            if without
+            else (container["args"])
+        )
+        container["args"] = [*kept, *words]
+
+    return deployed(change)
+
+
 def resource(kind: str, name: str, change: Callable[[Object], object], namespace: str = "") -> Set:
     """Edit any other object."""
 

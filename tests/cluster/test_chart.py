@@ -234,7 +234,9 @@ def test_a_packaged_chart_makes_the_same(tmp_path: Path) -> None:
         names = [name for name in archive.getnames() if name.startswith("gang-extender/files/")]
     assert names
     others = [name for name in names if not name.endswith("rbac.yaml")]
-    assert sorted(Path(name).name for name in others) == ["alerts.yaml", "dashboard.json"]
+    assert sorted(Path(name).name for name in others) == [
+        "alerts.yaml", "dashboard.json", "flow-schemas.yaml",
+    ]  # fmt: skip
 
 
 # With other values.

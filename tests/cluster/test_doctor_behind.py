@@ -14,7 +14,7 @@ import yaml
 from extender.tls.issuing import Authority
 
 from .api import Object
-from .patients import CONFIG_FILE, Patient, Set, as_asked, changed, is_named
+from .patients import CONFIG_FILE, Patient, Set, arguments, as_asked, changed, is_named
 from .test_default_scheduler import Behind, behind  # noqa: F401 - a fixture
 from .users import EXTENDER_NAMESPACE
 from .waiting import wait_for
@@ -86,6 +86,14 @@ def _strange_caller(tls: Object, home: Path) -> None:
     tls["certFile"] = str(home / "strange.crt")
 
 
+#: Readers are asked who they are; by what certificate they are met is nothing to this trap. (Beside
+#: a kube-scheduler that trap cannot be set: whoever has its rights may ask.)
+_ASKED_READERS = (
+    "--ops-auth=tokenreview",
+    "--ops-tls-cert-file=/tls/tls.crt",
+    "--ops-tls-private-key-file=/tls/tls.key",
+)
+
 #: Behind the cluster's own scheduler.
 BEHIND: dict[str, Set] = {
     "NoAuthority": in_tls(lambda tls, _: tls.pop("caFile")),
@@ -95,6 +103,7 @@ BEHIND: dict[str, Set] = {
     "CertificateWrongName": in_tls(lambda tls, _: tls.update(serverName="another.example")),
     "CallerRefused": in_tls(_strange_caller),
     "CertificateUnreadable": _secret(lambda _: b"no certificate"),
+    "OperationsClosed": arguments(*_ASKED_READERS),
 }
 
 

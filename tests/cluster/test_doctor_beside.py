@@ -31,10 +31,12 @@ from .patients import (
     NOBODY,
     Patient,
     Set,
+    arguments,
     as_asked,
     changed,
     deployed,
     is_named,
+    pod_of,
     resource,
     typed,
 )
@@ -93,26 +95,6 @@ def entry(index: int, **changes: Any) -> Set:
         document["extenders"][index] = {k: v for k, v in found.items() if v is not None}
 
     return configured(change)
-
-
-def pod_of(deployment: Object) -> Object:
-    found: Object = deployment["spec"]["template"]["spec"]
-    return found
-
-
-def arguments(*words: str, without: tuple[str, ...] = ()) -> Set:
-    """Give the extender other arguments."""
-
-    def change(found: Object) -> None:
-        (container,) = (c for c in pod_of(found)["containers"] if c["name"] == "extender")
-        kept = (
-            [word for word in container["args"] if not word.startswith(without)]
-            if without
-            else (container["args"])
-        )
-        container["args"] = [*kept, *words]
-
-    return deployed(change)
 
 
 def _split(document: Object) -> None:
@@ -341,13 +323,6 @@ def _unchecked_api_server(patient: Patient) -> Iterator[None]:
         yield
 
 
-#: Readers are asked who they are; by what certificate they are met is nothing to this trap.
-_ASKED_READERS = (
-    "--ops-auth=tokenreview",
-    "--ops-tls-cert-file=/tls/tls.crt",
-    "--ops-tls-private-key-file=/tls/tls.key",
-)
-
 #: On a second scheduler beside the extender.
 IN_A_PAIR: dict[str, Set] = {
     "NotAsked": configured(_without_extenders),
@@ -377,7 +352,6 @@ IN_A_PAIR: dict[str, Set] = {
     "TwoExtenders": _another_deployment,
     "ServiceLeadsNowhere": resource("services", "gang-extender", _select_nobody, "gang-system"),
     "NobodyLeads": arguments("--lease-name=nobodys"),
-    "OperationsClosed": arguments(*_ASKED_READERS),
     "CredentialsUnprotected": _unchecked_api_server,
     "RightMissing": resource(ROLES, "gang-extender", _without_eviction),
     "KindMissing": _deleted_kind,
