@@ -113,5 +113,5 @@ def test_the_page_says_what_every_page_of_the_operations_port_tells() -> None:
     with World() as world:
         served = {rule.rule for rule in world.runtime.pages.url_map.iter_rules()}
 
-    shown = {re.sub(r"<(\w+)>", lambda part: part[1].upper(), each) for each in served}
+    shown = {re.sub(r"<(?:\w+:)?(\w+)>", lambda part: part[1].upper(), each) for each in served}
     assert told == shown

@@ -7,12 +7,18 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from extender.audit.finding import Finding
-from extender.audit.namespaces import of_exempt_groups, of_large_objects, of_namespaces
+from extender.audit.namespaces import (
+    of_crowded_budgets,
+    of_exempt_groups,
+    of_large_objects,
+    of_namespaces,
+)
 from extender.audit.queues import of_queues
 from extender.model.node import NodeTable
 from extender.model.quantity import LARGEST
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
+from extender.plan.budgets import budgets_of
 
 
 class Audit:
@@ -27,13 +33,22 @@ class Audit:
     def __call__(self, snapshot: Snapshot) -> tuple[Finding, ...]:
         """Find what makes no sense in *snapshot*."""
         if self._seen is None or not _are_alike(self._seen, snapshot):
-            self._found = audit(snapshot)
+            self._found = _audit(snapshot)
         self._seen = snapshot
-        return self._found + tuple(self._besides())
+        # Budgets change with every pod that starts, and their index is there for the plan anyway.
+        return self._found + tuple(_of_budgets(snapshot)) + tuple(self._besides())
 
 
 def audit(snapshot: Snapshot) -> tuple[Finding, ...]:
     """Find what makes no sense in *snapshot*."""
+    return (*_audit(snapshot), *_of_budgets(snapshot))
+
+
+def _of_budgets(snapshot: Snapshot) -> list[Finding]:
+    return of_crowded_budgets(budgets_of(snapshot).crowded)
+
+
+def _audit(snapshot: Snapshot) -> tuple[Finding, ...]:
     cluster = whole(snapshot.nodes)
     shares, classes = snapshot.shares, snapshot.classes
     found = of_namespaces(snapshot.namespaces, snapshot.queues, shares, classes, cluster)

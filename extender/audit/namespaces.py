@@ -22,6 +22,7 @@ from extender.model.queue import (
 )
 from extender.model.resources import Resources, total, write_amount
 from extender.model.snapshot import Excess
+from extender.plan.budgets import MOST_BUDGETS, MOST_WORDS
 from extender.plan.queues.limits import stated
 
 UNREADABLE = "Unreadable"
@@ -35,6 +36,7 @@ AT_LEASTS_ABOVE_QUEUE = "AtLeastsAboveQueue"
 AT_LEASTS_ABOVE_CLUSTER = "AtLeastsAboveCluster"
 EXEMPT_GANG = "ExemptGang"
 TOO_LARGE = "TooLarge"
+TOO_MANY_BUDGETS = "TooManyBudgets"
 
 #: By kind of object.
 REASONS = {
@@ -69,8 +71,12 @@ REASONS = {
         TOO_LARGE: Flaw(
             "it has pods, PodGroups or PodDisruptionBudgets with more of something than anybody"
             " needs; one is named",
-            "such a gang does not start (`PodGroupMissing`); what runs counts in full, and of the"
-            " rest only so much is read",
+            "such a gang does not start (`PodGroupMissing`) unless it is only labels; what runs"
+            " counts in full, and of the rest only so much is read",
+        ),
+        TOO_MANY_BUDGETS: Flaw(
+            "one pod of it may be covered by more PodDisruptionBudgets than anybody looks at",
+            "none of the pods they may cover is asked to leave, whatever they allow",
         ),
     },
     QUEUE: {
@@ -139,6 +145,21 @@ def of_large_objects(large: Iterable[Excess]) -> list[Finding]:
         )
         for namespace, found in sorted(by_namespace.items())
         for first in found[:1]
+    ]
+
+
+def of_crowded_budgets(crowded: Iterable[str]) -> list[Finding]:
+    """Find the namespaces with more budgets for one pod than are looked at."""
+    return [
+        Finding(
+            NAMESPACE,
+            namespace,
+            TOO_MANY_BUDGETS,
+            f"namespace {namespace} has more PodDisruptionBudgets for one pod than are looked at"
+            f" ({MOST_BUDGETS}, with {MOST_WORDS:,} words), so that pods which they may cover are"
+            " not asked to leave; write fewer, or selectors that name different labels",
+        )
+        for namespace in sorted(crowded)
     ]
 
 

@@ -11,9 +11,11 @@ from extender.audit.finding import Finding
 from extender.audit.namespaces import of_namespaces
 from extender.cache.changes import Delete, Kind, SeenPod, Upsert
 from extender.model.gang import GangKey, Membership
+from extender.model.pod import Requirement
 from extender.model.queue import Namespace, PriorityClass, Queue, Share
 from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget
+from extender.plan.budgets import MOST_BUDGETS
 from tests.cache.building import NOW, VOLCANO, bare_pod, cluster, group, node
 
 QUEUES = [Queue(name="research", capability=Resources({"cpu": 8000})), Queue(name="nightly")]
@@ -191,4 +193,23 @@ def test_namespaces_with_objects_that_are_too_large_are_named_with_one_of_them()
     made.apply(Upsert(group("wide")))
     made.apply(Delete(Kind.POD, "uid-p"))
     made.apply(Delete(Kind.BUDGET, "b/web"))
+    assert look(made.snapshot(NOW)) == ()
+
+
+def test_a_namespace_with_more_budgets_for_one_pod_than_are_looked_at_is_named() -> None:
+    made, look = cluster(node("n1")), Audit()
+    every = (Requirement("k", "Exists"),)
+    for number in range(MOST_BUDGETS + 1):
+        own = (Requirement("app", "In", (f"a{number}",)),)
+        made.apply(Upsert(DisruptionBudget(namespace="fine", name=f"b{number}", selector=own)))
+        made.apply(Upsert(DisruptionBudget(namespace="a", name=f"b{number}", selector=every)))
+
+    (found,) = look(made.snapshot(NOW))
+    assert (found.kind, found.name, found.reason) == ("Namespace", "a", "TooManyBudgets")
+    assert found.message == (
+        "namespace a has more PodDisruptionBudgets for one pod than are looked at (64, with 1,000"
+        " words), so that pods which they may cover are not asked to leave; write fewer, or"
+        " selectors that name different labels"
+    )
+    made.apply(Delete(Kind.BUDGET, "a/b0"))
     assert look(made.snapshot(NOW)) == ()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from datetime import datetime
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import uvloop
 from extender.tls.guard import Guard
 from extender.tls.issuing import Authority, Pair
 from extender.tls.rotation import Certificates
-from extender.web.http import port
+from extender.web.http import door
 from tests.tls.wallet import HOSTS, NAME, Wallet, below, days_ago
 from tests.web.conftest import World, eventually
 from tests.web.test_hookport import BOUND, Wire, bind, hold, question, request
@@ -196,12 +197,51 @@ def test_a_caller_that_does_not_trust_us_is_counted(world: World, wallet: Wallet
 def test_who_never_finishes_the_handshake_is_put_out(
     certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(port, "HANDSHAKE_S", 0.1)
+    monkeypatch.setattr(door, "HANDSHAKE_S", 0.1)
     with (
         World(certificates=certificates, new_loop=uvloop.new_event_loop) as world,
         closing(Wire(world.hook_port)) as wire,
     ):
         assert wire.is_closed()
+
+
+def test_of_those_in_their_handshake_there_are_only_so_many_and_the_newest_stay(
+    world: World, wallet: Wallet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "HANDSHAKES", 4)
+    full = 'gang_extender_calls_refused_total{port="hooks",reason="full"}'
+    with ExitStack() as crowd:
+        silent = [crowd.enter_context(closing(Wire(world.hook_port))) for _ in range(7)]
+        assert all(wire.is_closed() for wire in silent[:3])
+
+        with closing(Wire(world.hook_port, wallet.kube_scheduler())) as wire:
+            wire.send(request(question(world)))
+            assert b"200 OK" in wire.read(b"}")
+
+        assert silent[3].is_closed()
+        assert metric(world, full) == 4
+        for wire in silent[4:]:
+            wire._socket.settimeout(0.05)
+            with pytest.raises(TimeoutError):
+                wire.is_closed()
+
+
+def test_a_port_without_files_lets_callers_in_again_when_there_are_some(
+    world: World, wallet: Wallet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = iter(range(3))
+    accept = socket.socket.accept
+
+    def scarce(listening: socket.socket) -> tuple[socket.socket, object]:
+        if next(tries, None) is not None:
+            raise OSError(errno.EMFILE, "too many open files")
+        return accept(listening)
+
+    monkeypatch.setattr(socket.socket, "accept", scarce)
+    with closing(Wire(world.hook_port, wallet.kube_scheduler())) as wire:
+        wire.send(request(question(world)))
+        assert b"200 OK" in wire.read(b"}")
+    assert next(tries, None) is None
 
 
 def test_a_session_cannot_be_taken_up_again_without_showing_the_certificate(

@@ -14,9 +14,12 @@ from hashlib import sha256
 from itertools import chain
 from typing import TypeVar
 
+import msgspec
+
 from extender.kube.decode.raw import (
     Quantities,
     RawAffinity,
+    RawMarks,
     RawNodeTerm,
     RawPod,
     RawRequirement,
@@ -48,6 +51,36 @@ _LONGEST_RESOURCE = 317
 MOST_ROLES = 256
 #: So much of a text counts as one value.
 _WORD = 64
+
+#: Longer than `MOST_LABELS` can be: each has a prefix of at most 253 signs, a name and a value of
+#: 63, and seven more.
+_LONGEST_LABELS = 100_000
+#: So much is kept of longer ones, at least: more labels than are read, for them to be known as too
+#: many. Short ones are enough in the first of these.
+_KEPT_LABELS = (8_000, 32_000, _LONGEST_LABELS)
+#: Between two labels, as Go writes them.
+_BETWEEN_LABELS = b'","'
+#: Enough of them to find where they stand.
+_BEGINNING = 64
+_NO_LABELS = msgspec.Raw(b"")
+
+
+class _LabelledMeta(msgspec.Struct, gc=False):
+    labels: msgspec.Raw = _NO_LABELS
+
+
+class _Labelled(msgspec.Struct, gc=False):
+    metadata: _LabelledMeta = msgspec.field(default_factory=_LabelledMeta)
+
+
+class _LabelledLine(_Labelled, gc=False):
+    object: _Labelled | None = None
+
+
+_line = msgspec.json.Decoder(_LabelledLine)
+_marks = msgspec.json.Decoder(RawMarks)
+_encode = msgspec.json.Encoder().encode
+_MARKS = {field.name: field.encode_name for field in msgspec.structs.fields(RawMarks)}
 
 
 def short(name: str) -> str:
@@ -141,3 +174,38 @@ def _weight_of_term(term: RawNodeTerm | None) -> int:
     if term is None:
         return 1
     return 1 + weight_of((*(term.match_expressions or ()), *(term.match_fields or ())))
+
+
+def thin(data: bytes | msgspec.Raw) -> bytes | msgspec.Raw:
+    """Cut most labels out of the JSON of a pod, or of a watch's line, where they are too long.
+
+    A decoder would make two strings and an entry of each, for tens of milliseconds in which no
+    other thread has a turn, hooks included. The first are left, and those that tell us something.
+    What is no JSON stays as it is, for others to complain about.
+    """
+    if len(memoryview(data)) <= _LONGEST_LABELS:
+        return data
+    whole = bytes(data)
+    try:
+        read = _line.decode(whole)
+        labels = bytes((read.object or read).metadata.labels)
+        few = _few(labels) if len(labels) > _LONGEST_LABELS else b""
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return whole
+    if not few:
+        return whole
+    at = whole.find(labels[:_BEGINNING])
+    while at >= 0 and not whole.startswith(labels, at):
+        at = whole.find(labels[:_BEGINNING], at + 1)
+    return b"".join((whole[:at], few, whole[at + len(labels) :])) if at >= 0 else whole
+
+
+def _few(labels: bytes) -> bytes:
+    """Write the first of *labels*, and those that tell us something; nothing if they are few."""
+    marks = _marks.decode(labels)
+    telling = {name: said for key, name in _MARKS.items() if (said := getattr(marks, key))}
+    for kept in _KEPT_LABELS:
+        if labels.count(_BETWEEN_LABELS, 0, kept) > MOST_LABELS:
+            first = labels[: labels.rfind(_BETWEEN_LABELS, 0, kept) + 1]
+            return b"".join((first, b"," if telling else b"", _encode(telling)[1:]))
+    return b""

@@ -10,7 +10,14 @@ import msgspec
 from extender.errors import BadQuantity
 from extender.kube.decode.bounds import MOST_AFFINITY, MOST_SELECTED, some, weight_of
 from extender.kube.decode.codec import OddMeta
-from extender.kube.decode.raw import Labels, Quantities, RawMeta, RawPodCondition, RawRequirement
+from extender.kube.decode.raw import (
+    Labels,
+    Quantities,
+    RawMeta,
+    RawNodeMeta,
+    RawPodCondition,
+    RawRequirement,
+)
 from extender.kube.decode.shapes import requirement
 from extender.kube.decode.shares import read_shares
 from extender.model.node import Node, Taint
@@ -54,7 +61,7 @@ class RawNodeStatus(msgspec.Struct, gc=False):
 class RawNode(msgspec.Struct, gc=False):
     """A Node."""
 
-    metadata: RawMeta
+    metadata: RawNodeMeta
     spec: RawNodeSpec = msgspec.field(default_factory=RawNodeSpec)
     status: RawNodeStatus = msgspec.field(default_factory=RawNodeStatus)
 

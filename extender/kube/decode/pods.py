@@ -19,6 +19,7 @@ from extender.kube.decode.bounds import (
     MOST_LABELS,
     brief,
     short,
+    thin,
 )
 from extender.kube.decode.codec import OddMeta
 from extender.kube.decode.membership import membership_of, no_gang
@@ -67,7 +68,7 @@ def pod(data: bytes | msgspec.Raw | Mapping[str, object]) -> RawPod:
     try:
         if isinstance(data, Mapping):
             return msgspec.convert(data, RawPod)
-        return _decoder.decode(data)
+        return _decoder.decode(thin(data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedCall(f"this is not a Pod: {error}") from error
 
@@ -119,10 +120,12 @@ def to_pod(
     waits = ours and stage is Status.PENDING
     try:
         shape, excess = _shapes.of(raw, ours=ours, waits=waits)
-        if labels and len(labels) > MOST_LABELS:
-            excess = f"more than {MOST_LABELS} labels"
         if excess:
             membership = _too_large(membership, excess, waits)
+        elif labels and len(labels) > MOST_LABELS:
+            # It is placed without them. Refused, kube-scheduler would write that into its status,
+            # for as long as an API server needs for such an object, and place nobody meanwhile.
+            membership = _too_large(membership, f"more than {MOST_LABELS} labels", waits=False)
     except BadQuantity as error:
         shape = _UNREADABLE
         membership = replace(membership, problem=f"pod {meta.name} cannot be read: {brief(error)}")

@@ -64,7 +64,6 @@ class _AnyMeta(msgspec.Struct, rename="camel", gc=False):
     uid: str = ""
     resource_version: str = ""
     creation_timestamp: datetime | None = None
-    labels: Labels | None = None
 
     @property
     def created(self) -> float:
@@ -73,15 +72,22 @@ class _AnyMeta(msgspec.Struct, rename="camel", gc=False):
 
 
 class RawMeta(_AnyMeta, rename="camel", gc=False):
-    """metadata of anything but a pod."""
+    """metadata of anything but a pod; what labels say is asked of nodes alone."""
 
     annotations: dict[str, str] | None = None
+
+
+class RawNodeMeta(_AnyMeta, rename="camel", gc=False):
+    """metadata of a node."""
+
+    labels: Labels | None = None
 
 
 class RawPodMeta(_AnyMeta, rename="camel", gc=False):
     """metadata of a pod."""
 
     deletion_timestamp: datetime | None = None
+    labels: Labels | None = None
     annotations: RawMarks | None = None
     owner_references: tuple[RawOwner, ...] | None = None
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from extender.cache.changes import Kind, SeenPod
 from extender.kube.decode import dialects, objects
+from extender.kube.decode.bounds import thin
 from extender.kube.decode.codec import Codec
 from extender.kube.decode.pods import spoilt_pod, to_pod
 from extender.kube.decode.raw import RawPod
@@ -86,6 +87,7 @@ def pods(schedulers: frozenset[str], exempt: frozenset[str] = frozenset()) -> Co
         RawPod,
         lambda raw: SeenPod(*to_pod(raw, schedulers=schedulers, exempt=exempt)),
         stand_in=lambda meta, why: SeenPod(*spoilt_pod(meta, why)),
+        thin=thin,
     )
 
 

@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from extender.metrics import Metrics
+from extender.web.http.door import Door
 from extender.web.http.refusals import Refusals
 
-#: kube-scheduler's filter entry gives up a call after two seconds; so slow is no handshake.
-HANDSHAKE_S = 10.0
 _SWEEP_S = 1.0
 #: How long the next of those strangers waits whose calls are long: each turn is one read, at most
 #: 256 KiB, so that all of them together send 128 MiB in a second, and the loop is free between.
@@ -100,7 +99,7 @@ class BoundedPort(ABC):
         #: Who sends a long call and waits to be read on, first come first read.
         self._turns: dict[Guest, None] = {}
         self._turning: asyncio.TimerHandle | None = None
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | Door | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         metrics.connections.labels(name).set_function(lambda: len(self.connections))
 
@@ -116,18 +115,20 @@ class BoundedPort(ABC):
 
     async def listen(self, listening: socket.socket) -> None:
         """Begin to answer; called on the loop, which may not be left afterwards."""
-        self._server = await self.loop.create_server(
-            self.connection,
-            sock=listening,
-            backlog=_BACKLOG,
-            ssl=self._tls,
-            ssl_handshake_timeout=HANDSHAKE_S if self._tls is not None else None,
-        )
+        if self._tls is None:
+            self._server = await self.loop.create_server(
+                self.connection, sock=listening, backlog=_BACKLOG
+            )
+        else:
+            self._server = Door(listening, self.connection, self._tls, self.refusals.tell)
+            self._server.open(_BACKLOG)
         self._sweep()
 
     async def close(self, grace_s: float) -> None:
         """Take no more connections, and end those there are when their call is answered."""
-        if self._server is not None:
+        if isinstance(self._server, Door):
+            await self._server.close()
+        elif self._server is not None:
             self._server.close()
         end = self.loop.time() + grace_s
         while any(each.is_asked for each in self.connections) and self.loop.time() < end:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import ssl
@@ -78,6 +79,8 @@ class Handshakes(Edge):
             good.send(self._question)
             must(b'"NodeNames":["node-0"]' in good.read(b"}"), "the next good call is not answered")
         eventually(lambda: not self._world.port.connections)
+        # What the loop was at when the last one left is done when it answers.
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self._world.loop).result(10)
 
     def _speak(self, caller: socket.socket, given: dict[str, Any]) -> bool:
         """Speak as was said; tell whether it is what kube-scheduler would have said."""

@@ -1,0 +1,108 @@
+"""Where callers come in who must show who they are: TLS, with a bound on those still showing it.
+
+A connection is the port's only when its handshake is done. Until then it costs a file and some
+memory, and whoever means no good stays there; so there are only so many at a time, and a newcomer
+puts out whoever has been at it for the longest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+
+#: kube-scheduler's filter entry gives up a call after two seconds; so slow is no handshake.
+HANDSHAKE_S = 10.0
+#: So many at a time: more than kube-scheduler has binds in flight when a large gang begins.
+HANDSHAKES = 512
+#: Of those who come in a crowd, so many are let in before the loop does something else.
+_AT_ONCE = 32
+#: There are no files left: nobody can be let in, and asking again at once would only burn time.
+_PAUSE_S = 0.1
+_GOODBYE_S = 1.0
+
+
+class Door:
+    """Takes connections from *listening* to *connection*; everything happens on the loop."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        connection: Callable[[], asyncio.Protocol],
+        tls: ssl.SSLContext,
+        turned_away: Callable[[str, str], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._listening = listening
+        self._connection = connection
+        self._tls = tls
+        self._turned_away = turned_away
+        #: Handshakes that are under way, the longest first.
+        self._shaking: dict[asyncio.Task[None], socket.socket] = {}
+        self._pause: asyncio.TimerHandle | None = None
+
+    def open(self, backlog: int) -> None:
+        """Let callers in from now on."""
+        self._listening.setblocking(False)
+        self._listening.listen(backlog)
+        self._loop.add_reader(self._listening, self._let_in)
+
+    async def close(self) -> None:
+        """Let nobody in any longer, and send away who is still at the door."""
+        self._loop.remove_reader(self._listening)
+        if self._pause is not None:
+            self._pause.cancel()
+        self._listening.close()
+        for caller in self._shaking.values():
+            _hang_up(caller)
+        if self._shaking:
+            await asyncio.wait(self._shaking, timeout=_GOODBYE_S)
+
+    def _let_in(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                caller, _ = self._listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError:
+                self._loop.remove_reader(self._listening)
+                self._pause = self._loop.call_later(_PAUSE_S, self._go_on)
+                return
+            while len(self._shaking) >= HANDSHAKES:
+                longest = self._shaking.pop(next(iter(self._shaking)))
+                self._turned_away("full", _where_from(longest))
+                _hang_up(longest)
+            shaking = self._loop.create_task(self._shake(caller))
+            self._shaking[shaking] = caller
+            shaking.add_done_callback(self._done)
+
+    def _go_on(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._listening, self._let_in)
+
+    def _done(self, shaking: asyncio.Task[None]) -> None:
+        self._shaking.pop(shaking, None)
+
+    async def _shake(self, caller: socket.socket) -> None:
+        caller.setblocking(False)
+        caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Why it failed is counted where TLS is spoken; here it has simply not come in.
+        with suppress(OSError):
+            await self._loop.connect_accepted_socket(
+                self._connection, caller, ssl=self._tls, ssl_handshake_timeout=HANDSHAKE_S
+            )
+
+
+def _hang_up(caller: socket.socket) -> None:
+    """End a handshake as if the caller had: its transport owns the socket and closes it."""
+    with suppress(OSError):
+        caller.shutdown(socket.SHUT_RDWR)
+
+
+def _where_from(caller: socket.socket) -> str:
+    try:
+        return str(caller.getpeername()[0])
+    except OSError:
+        return ""
