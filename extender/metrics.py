@@ -52,6 +52,12 @@ class Metrics:
             "Answers by verb and outcome: passed, steered, error, or the reason of a refusal.",
             ["verb", "outcome"],
         )
+        self.refused_pods = counter(
+            "gang_extender_namespace_refusals_total",
+            "How often filter refused pods of a namespace; of the 50 namespaces with most, from a"
+            " hundred on. kube-scheduler tries each again after every event of the cluster.",
+            ["namespace"],
+        )
         self.holds = gauge("gang_extender_holds", "Binds that wait for their gang now.")
         self.hold_seconds = histogram(
             "gang_extender_hold_seconds",

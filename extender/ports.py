@@ -71,10 +71,14 @@ Settle: TypeAlias = Callable[[BindOrder, BindOutcome], None]
 
 
 class Binder(Protocol):
-    """Writes bindings; the orders of one call go out back to back."""
+    """Writes bindings; the orders of one call belong together and go out one after the other."""
 
-    def bind(self, orders: Sequence[BindOrder], settle: Settle) -> None:
-        """Send *orders* and settle each once, perhaps before this returns; retries are ours."""
+    def bind(self, orders: Sequence[BindOrder], settle: Settle, until: float) -> None:
+        """Send *orders* and settle each once, perhaps before this returns; retries are ours.
+
+        *until* is the moment (of `Clock.monotonic`) by which whoever waits must hear. It is there
+        to be used up: as long as it has not come, an outcome may still become known.
+        """
 
 
 class GroupReader(Protocol):

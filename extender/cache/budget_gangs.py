@@ -42,7 +42,10 @@ class BudgetGangs:
             others.append(new)
         # The largest counts, like the highest number where pods disagree; then the first by name.
         others.sort(key=lambda budget: (-(budget.least or 0), budget.name))
-        self._budgets[changed.namespace] = tuple(others)
+        if others:
+            self._budgets[changed.namespace] = tuple(others)
+        else:
+            self._budgets.pop(changed.namespace, None)
         return changed.namespace
 
     def membership(self, pod: Pod, member: Membership) -> Membership:

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, KeysView, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from itertools import count, groupby, islice
 from typing import Any
 from uuid import uuid4
 
 from extender.cache.assignment import QueueAssignment, QueuePolicy
+from extender.cache.begun.cut_short import CutShort
 from extender.cache.budget_gangs import BudgetGangs
 from extender.cache.catalog import Catalog, Large, Store
 from extender.cache.changes import (
@@ -55,6 +56,7 @@ _BATCH = 200
 _CREATED_S = 60.0
 #: How long kube-scheduler may go by what a node had before it shrank.
 _SHRUNK_S = 30.0
+_NONE: frozenset[str] = frozenset()
 #: Kinds that tenants write, and that are read only up to a size.
 _BOUNDED = frozenset({Kind.POD, Kind.GROUP, Kind.BUDGET})
 
@@ -90,6 +92,8 @@ class Cluster:
         self.inflight = Inflight(clock.monotonic, self.pod, self._freed, self._room_changed)
         #: Where kube-scheduler would not have a gang though we saw room.
         self.misfits = Misfits(clock.monotonic)
+        #: Gangs of which a commit was not finished.
+        self.cut_short = CutShort()
         self._budget_gangs = BudgetGangs() if budgets_are_gangs else None
         self._pods = Pods(
             self._rooms,
@@ -136,7 +140,7 @@ class Cluster:
         self.generation = 0
         #: Nodes that are not ours; any thread may look a name up.
         self.foreign: set[str] = set()
-        #: When each node last shrank.
+        #: When each node last shrank, while that was not long ago.
         self._shrunk: dict[str, float] = {}
         #: What all ready nodes of ours have together; replaced as a whole value.
         self.total = NOTHING
@@ -206,6 +210,7 @@ class Cluster:
         """Give the cluster as it is at *now*, with every promise counted as if it were kept."""
         with self._lock:
             self._pods.give_up(self._clock.monotonic())
+            self._forget_shrunk()
             misfits, before = self.misfits.by_gang(), self._misfits_shown
             self._gangs.touch(dict(before.items() ^ misfits.items()))
             self._misfits_shown = misfits
@@ -242,6 +247,8 @@ class Cluster:
                 budgets=self._sorted_budgets or (),
                 quotas=self._sorted_quotas or {},
                 let_in_lately=self._let_in_lately(),
+                cut_short=self.cut_short.among(gangs, self._clock.monotonic()),
+                protected=self.cut_short.spared(gangs, self._clock.monotonic()),
                 stuck=self._pods.stuck,
                 callers=self.hearing.callers(),
                 misfits={
@@ -326,13 +333,12 @@ class Cluster:
         """Give what a node has left beside the pods seen on it; None for an unknown node."""
         return self._rooms.idle(name)
 
-    def recently_shrunk(self) -> KeysView[str]:
+    def recently_shrunk(self) -> Set[str]:
         """Name the nodes that kube-scheduler may take to be larger than they are."""
-        if self._shrunk:
-            since = self._clock.monotonic() - _SHRUNK_S
-            for name in [name for name, at in tuple(self._shrunk.items()) if at < since]:
-                self._shrunk.pop(name, None)
-        return self._shrunk.keys()
+        if not self._shrunk:
+            return _NONE
+        since = self._clock.monotonic() - _SHRUNK_S
+        return {name for name, at in tuple(self._shrunk.items()) if at >= since}
 
     def ports(self, name: str) -> Ports:
         """Give the host ports that are taken on a node."""
@@ -423,11 +429,17 @@ class Cluster:
         return self._clock.monotonic() + max(grace_s + self._stuck_s, self._seen_s)
 
     def _room_changed(self, node: str) -> None:
-        self.versions[node] = next(self._numbers)
+        if node in self._nodes:  # or the promises of nodes that are gone would be kept here
+            self.versions[node] = next(self._numbers)
 
     def _freed(self) -> None:
         self.generation = next(self._generations)
         self._listeners.wake()
+
+    def _forget_shrunk(self) -> None:
+        since = self._clock.monotonic() - _SHRUNK_S
+        for name in [name for name, at in self._shrunk.items() if at < since]:
+            del self._shrunk[name]
 
     def _let_in_lately(self) -> frozenset[GangKey]:
         since = self._clock.monotonic() - _CREATED_S
@@ -469,6 +481,7 @@ class Cluster:
         else:
             self._rooms.drop(name)
             self.versions.pop(name, None)
+            self._shrunk.pop(name, None)
         if old is not None and new is not None and not old.allocatable.fits_in(new.allocatable):
             self._shrunk[name] = self._clock.monotonic()
         if new is not None and not new.ours:
@@ -525,6 +538,8 @@ class Cluster:
         namespace = name.partition("/")[0]
         step = (new is not None) - (old is not None)
         self._quotas_in[namespace] = self._quotas_in.get(namespace, 0) + step
+        if not self._quotas_in[namespace]:
+            del self._quotas_in[namespace]
 
 
 def _our_name() -> str:

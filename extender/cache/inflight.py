@@ -22,7 +22,7 @@ and holds the lock for microseconds; single facts are read without.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, KeysView, Mapping
+from collections.abc import Callable, Iterable, KeysView, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -33,7 +33,8 @@ from extender.model.resources import NOTHING, Resources
 #: In place of a node: kube-scheduler is still choosing one.
 SOMEWHERE = ""
 
-#: A bind that neither the API server confirmed nor the watch showed by then did not happen.
+#: A bind that neither the API server confirmed nor the watch showed by then did not happen. While
+#: its outcome may still come, it is COMMITTING, for as long as kube-scheduler waits.
 SETTLED_S = 60.0
 
 
@@ -151,9 +152,13 @@ class Inflight:
         """Give the promises to a gang."""
         return tuple(self._by_gang.get(key, {}).values())
 
-    def on(self, node: str) -> Collection[Promise]:
-        """Give the promises on *node*; a live view."""
-        return self._by_node.get(node, _NOBODY).values()
+    def on(self, node: str) -> tuple[Promise, ...]:
+        """Give the promises on *node*, as of now: the watch ends some at any moment."""
+        return tuple(self._by_node.get(node, _NOBODY).values())
+
+    def count_on(self, node: str) -> int:
+        """Count the promises on *node*."""
+        return len(self._by_node.get(node, _NOBODY))
 
     def __len__(self) -> int:
         return len(self._by_uid)
@@ -250,9 +255,12 @@ class Inflight:
             known = self._by_uid.get(uid)
             if known is None:
                 return False
-            new = known._replace(node=node, stage=Stage.TICKETED)
-            self._put(new._replace(since_monotonic=self._monotonic()), known)
+            self._step_back(known, node)
             return True
+
+    def _step_back(self, known: Promise, node: str) -> None:
+        new = known._replace(node=node, stage=Stage.TICKETED)
+        self._put(new._replace(since_monotonic=self._monotonic()), known)
 
     def take_over(self, placeholder: PodUid, pod: Pod) -> bool:
         """Let *pod* have the place of a *placeholder*; False when it is gone or not needed.
@@ -302,14 +310,33 @@ class Inflight:
 
     def leaving(self, uid: PodUid) -> None:
         """Hear that a pod is being deleted or left its gang; a waiting bind is told elsewhere."""
-        known = self._by_uid.get(uid)
-        if known is not None and known.stage <= Stage.PASSED:
-            self.sighted(uid)
+        if uid in self._by_uid:
+            with self.still:  # or its binding could be sent between the look and the end
+                known = self._by_uid.get(uid)
+                if known is not None and known.stage <= Stage.PASSED:
+                    self._drop(uid)
+
+    def found_no_node(self, uid: PodUid, refusal: str) -> None:
+        """Hear that kube-scheduler found no node for a pod that filter had let pass.
+
+        Not when it has come further since, or when *refusal* was its word before it passed.
+        """
+        with self.still:
+            known = self._by_uid.get(uid)
+            if known is None or known.stage is not Stage.PASSED or known.pod.refusal == refusal:
+                return
+            is_over = known.node == SOMEWHERE
+            if is_over:
+                self._drop(uid)
+            else:
+                self._step_back(known, known.node)
+        if is_over:
+            self._freed()
 
     def drop_unsettled(self, each: Promise, now: float) -> bool:
         """Drop a bind that never came to be: sent long ago, and the pod is on no node."""
         age = now - each.since_monotonic
-        if each.stage < Stage.COMMITTING or age <= SETTLED_S:
+        if each.stage < Stage.DOUBTED or age <= SETTLED_S:
             return False
         # Confirmed, but the pod is unknown: it came and went without our seeing it.
         if each.stage is Stage.BOUND and self._seen(each.uid) is not None:

@@ -113,16 +113,15 @@ class Roster:
 
     def _count(self, pod: Pod, step: int) -> None:
         if pod.status in _SEATED:
-            self._by_role[pod.role] = self._by_role.get(pod.role, 0) + step
+            _add(self._by_role, pod.role, step)
             self.seated += step
         if pod.status in VALID_SET:
             self.valid += step
         if pod.started_in and pod.status not in FINISHED_SET:
             started = self._started
-            started[pod.started_in] = started.get(pod.started_in, 0) + step
+            _add(started, pod.started_in, step)
             # Of two alike the first by name: a restart must not change the answer.
-            known = sorted(name for name, count in started.items() if count > 0)
-            self.started_in = max(known, key=started.__getitem__, default="")
+            self.started_in = max(sorted(started), key=started.__getitem__, default="")
 
     def _make(self) -> None:
         """Read the group off the pods; where they differ, the most demanding one speaks."""
@@ -146,3 +145,10 @@ class Roster:
         if self.made is None:
             return None
         return replace(self.made, created=min(pod.created for pod in self.pods.values()))
+
+
+def _add(counts: dict[str, int], name: str, step: int) -> None:
+    """Count, and forget what is not there any more: roles have any names, and gangs last long."""
+    counts[name] = counts.get(name, 0) + step
+    if not counts[name]:
+        del counts[name]

@@ -29,6 +29,7 @@ from extender.model.reason import Happening
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Eviction, Plan
 from extender.ports import Announcer, Clock, Evictor, EvictOrder, EvictOutcome, EvictResult
+from extender.reporting.departures import AskedToLeave
 from extender.reporting.journal import Journal
 from extender.timing.pause import Pause
 
@@ -86,7 +87,9 @@ class Dispatch:
             protected = self._reprieves.protected(
                 snapshot, self._journal.running_since, self._clock.monotonic()
             )
-        return replace(snapshot, protected=protected) if protected else snapshot
+        if not protected:
+            return snapshot
+        return replace(snapshot, protected={**snapshot.protected, **protected})
 
     def carry_out(self, snapshot: Snapshot, plan: Plan) -> None:
         """Send the evictions of *plan* that are not on their way already."""
@@ -156,6 +159,8 @@ class Dispatch:
         notices = Notices(snapshot, beneficiary, victims, dry_run=self._dry_run)
         for key, text in notices.lines():
             self._journal.tell(key, snapshot.now, snapshot.generation, notices.word, text)
+        for victim in victims:
+            self._note(victim, snapshot.now, reason_for(victim, snapshot))
         for notice in notices.on_gangs():
             self._announcer.announce(notice)
         event(log, logging.INFO, notices.sentence, gang=beneficiary, **notices.facts())
@@ -229,6 +234,7 @@ class Dispatch:
         now = self._clock.now()
         budgets = safety.budgets_about(victim.pod, snapshot) if snapshot else ()
         self._reprieves.grant(victim.pod, why, pause, self._clock.monotonic(), budgets)
+        self._note(victim, now, f"it stays: {why}")
         self._count(victim, outcome)
         text = f"{victim.pod.key} stays: {why}"
         for key in (victim.eviction.beneficiary, victim.gang.key):
@@ -242,7 +248,21 @@ class Dispatch:
             why=why,
         )
 
+    def _note(self, victim: Victim, at: float, why: str) -> None:
+        """Remember for those who look whom we asked to leave, or would have."""
+        told = AskedToLeave(
+            at=at,
+            pod=victim.pod.key,
+            gang=victim.gang.key,
+            node=victim.eviction.node,
+            action=victim.eviction.action,
+            beneficiary=victim.eviction.beneficiary,
+            why=why,
+        )
+        self._journal.departures.note(victim.pod.uid, told)
+
     def _count(self, victim: Victim, outcome: str) -> None:
+        self._journal.departures.settled(victim.pod.uid, outcome)
         self._metrics.evictions.labels(victim.eviction.action, outcome).inc()
 
 

@@ -46,7 +46,7 @@ SETTLED_S = 10.0
 ALONE_S = 30.0
 #: How long a trace of another extender is remembered.
 RIVAL_S = 600.0
-#: Pods remembered as asked for; more than are ever between a refusal and the word of it.
+#: Pods remembered as asked for, or as woken; more than are ever between that and the word of it.
 _REMEMBERED = 50_000
 #: Pods looked at in one go to find one that may be called for.
 _MOST_LOOKS = 64
@@ -180,6 +180,8 @@ class Hearing:
         """
         with self._lock:
             self._nominated[uid] = node
+            if len(self._nominated) > _REMEMBERED:  # some were gone before they were woken
+                del self._nominated[next(iter(self._nominated))]
             for ear in self._ears.values():
                 pod = ear.waiting.get(uid)
                 if pod is not None and node and not pod.fits_no_node:

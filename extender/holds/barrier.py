@@ -302,7 +302,7 @@ class Barrier:
             except Exception:
                 log.exception("room unnoted")  # sent it must be, for the book and its siblings
         try:
-            self._binder.bind(order.orders, self._settle)
+            self._binder.bind(order.orders, self._settle, order.until)
         except Exception:
             log.exception("binder failed")
             for each in order.orders:

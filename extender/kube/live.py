@@ -6,7 +6,6 @@ import asyncio
 import logging
 
 from extender.cache.cluster import Cluster
-from extender.holds.machine.limits import Limits
 from extender.kube.act.bind import PipelinedBinder
 from extender.kube.act.events import ApiAnnouncer
 from extender.kube.act.evict import ApiEvictor
@@ -62,7 +61,6 @@ def live_cluster(
     acting = ActingAccess(access, mandate)
     evictor, status = ApiEvictor(acting, mandate=mandate), ApiStatusWriter(acting)
     announcer = ApiAnnouncer(acting, metrics)
-    limits = Limits.within(settings.hold_s, settings.bind_timeout_s)
 
     def start() -> None:
         watches.start()
@@ -75,7 +73,7 @@ def live_cluster(
     return ClusterPorts(
         binder=PipelinedBinder(
             pipeline,
-            budget_s=limits.commit_s,
+            now=clock.monotonic,
             started_in=cluster.promised_in,
             mandate=mandate,
             is_exempt=lambda raw: _is_exempt(to_pod(raw, schedulers=schedulers, exempt=exempt)[0]),

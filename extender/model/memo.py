@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -27,7 +26,8 @@ class Memo(dict[object, tuple[object, Any]]):
     def keep(self, key: object, answer: T, about: object = None) -> T:
         """Remember *answer* and give it back."""
         if len(self) >= MOST:
-            for old in list(islice(self, MOST // 2)):
-                self.pop(old, None)  # another thread may do the same
+            # Listed in one step, and taken out one by one: another thread may do the same.
+            for old in list(self)[: MOST // 2]:
+                self.pop(old, None)
         self[key] = (about, answer)
         return answer

@@ -149,6 +149,11 @@ class Happening(StrEnum):
         happening.mend = mend
         return happening
 
+    HELD = (
+        "Held",
+        "members of it have come, and their binds wait for the rest of the gang; only in its story",
+        "nothing: they start together. If it stays so, see who is missing on the page of holds",
+    )
     EVICT = (
         "Evict",
         "members of it were asked to leave: how many, for whom and by what right; in the story of"

@@ -87,6 +87,8 @@ class Snapshot:
     quotas: Mapping[str, tuple[ResourceQuota, ...]] = field(default_factory=dict)
     #: Gangs that were let into their queue a moment ago, whose pods may still be on their way.
     let_in_lately: frozenset[GangKey] = frozenset()
+    #: Gangs that were begun to be bound and have too few members: they go before everybody.
+    cut_short: frozenset[GangKey] = frozenset()
     #: Pods that must not be asked to leave now, and why (a phrase for people): a budget forbade
     #: it, or their gang has only just started.
     protected: Mapping[PodUid, str] = field(default_factory=dict)

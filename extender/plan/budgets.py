@@ -44,6 +44,8 @@ class BudgetIndex:
         self._loose: dict[str, list[int]] = {}
         #: By namespace, the one that stands for too many.
         self._crowd: dict[str, int] = {}
+        #: Namespaces with so many that some pod of theirs may be covered by that one.
+        self.crowded: list[str] = []
         self._words = [_words(budget.selector) for budget in budgets]
         self._known: dict[PodUid, tuple[Mapping[str, str], tuple[int, ...]]] = {}
         for namespace, numbers in _by_namespace(budgets).items():
@@ -93,10 +95,13 @@ class BudgetIndex:
             found += filed.get(label, ())
             if len(found) > MOST_BUDGETS:
                 break
-        if len(found) > MOST_BUDGETS or sum(self._words[each] for each in found) > MOST_WORDS:
+        if self._are_too_many(found):
             return (self._crowd[pod.namespace],)
         budgets, labels = self._budgets, pod.labels
         return tuple(sorted(each for each in found if selects(budgets[each].selector, labels)))
+
+    def _are_too_many(self, found: Sequence[int]) -> bool:
+        return len(found) > MOST_BUDGETS or sum(self._words[each] for each in found) > MOST_WORDS
 
     def _file(self, namespace: str, numbers: list[int]) -> None:
         offers = {number: list(_offers(self._budgets[number].selector)) for number in numbers}
@@ -111,6 +116,8 @@ class BudgetIndex:
                 continue
             for label in min(choices, key=lambda labels: sum(seen[label] for label in labels)):
                 filed.setdefault(label, []).append(number)
+        if any(map(self._are_too_many, (loose, *filed.values()))):
+            self.crowded.append(namespace)
         self._crowd[namespace] = len(self._budgets)
         self._budgets.append(DisruptionBudget(namespace=namespace, name=""))
 

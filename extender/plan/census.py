@@ -133,7 +133,9 @@ class Census:
             if self._may_start(gang) and _contends(gang, now):
                 contenders[key] = GangState(gang, queues[name])
         if len(contenders) > crowds.MOST:
-            behind, self.visitors = crowds.turns((each.gang for each in contenders.values()), now)
+            behind, self.visitors = crowds.turns(
+                (each.gang for each in contenders.values()), now, self.snapshot.cut_short
+            )
             self.behind = {key: contenders.pop(key).gang for key in sorted(behind)}
         for name, gangs in sorted(by_queue.items()):
             self.busy[name] = queues[name]

@@ -8,7 +8,7 @@ different ones each time, so that nobody waits for ever behind gangs that find n
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from heapq import nsmallest
 from itertools import islice
 from zlib import crc32
@@ -27,10 +27,13 @@ def is_short(gang: Gang) -> bool:
     return gang.ready + len(gang.waiting) < gang.group.min_member
 
 
-def turns(gangs: Iterable[Gang], now: float) -> tuple[frozenset[GangKey], frozenset[GangKey]]:
+def turns(
+    gangs: Iterable[Gang], now: float, cut_short: Set[GangKey] = frozenset()
+) -> tuple[frozenset[GangKey], frozenset[GangKey]]:
     """Name who has no turn now, and who has one only now; both empty for up to `MOST` gangs.
 
-    Only within one queue and namespace: nobody else is kept waiting by the number of these.
+    Only within one queue and namespace: nobody else is kept waiting by the number of these. Who
+    was *cut_short* always has a turn.
     """
     behind: list[GangKey] = []
     visitors: list[GangKey] = []
@@ -39,21 +42,25 @@ def turns(gangs: Iterable[Gang], now: float) -> tuple[frozenset[GangKey], frozen
         crowds.setdefault((gang.queue, gang.group.namespace), []).append(gang)
     for crowd in crowds.values():
         if len(crowd) > MOST:
-            some, rest = _divide(crowd, now)
+            some, rest = _divide(crowd, now, cut_short)
             visitors += some
             behind += rest
     return frozenset(behind), frozenset(visitors)
 
 
-def _divide(crowd: list[Gang], now: float) -> tuple[list[GangKey], list[GangKey]]:
-    first = {gang.key for gang in nsmallest(FIRST, crowd, key=_place)}
+def _divide(
+    crowd: list[Gang], now: float, cut_short: Set[GangKey] = frozenset()
+) -> tuple[list[GangKey], list[GangKey]]:
+    first = {gang.key for gang in nsmallest(FIRST, crowd, key=_place)} | cut_short
     rest = [gang.key for gang in crowd if gang.key not in first]
+    if not rest:
+        return [], []
     # The time says where to begin: the plan has no memory, and equal steps might miss somebody.
     start = crc32(repr(now).encode()) % len(rest)
     turned = [*islice(rest, start, None), *islice(rest, start)]
     return turned[:VISITORS], turned[VISITORS:]
 
 
-def _place(gang: Gang) -> tuple[bool, bool, int, float, str]:
-    """Put torn gangs first, then those that have all their members, by priority and age."""
-    return not gang.is_torn, is_short(gang), -gang.priority, gang.group.created, gang.key
+def _place(gang: Gang) -> tuple[bool, int, float, str]:
+    """Put those first that have all their members, by priority and age."""
+    return is_short(gang), -gang.priority, gang.group.created, gang.key

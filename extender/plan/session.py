@@ -131,7 +131,8 @@ class Session:
 
     def gang_key(self, gang: GangState) -> Key:
         """Give the place of *gang* in its queue: total, and the same whatever the input order."""
-        is_late = not (self.rules.torn_gangs_are_first and gang.gang.is_torn)
+        is_first = self.rules.torn_gangs_are_first and gang.key in self.snapshot.cut_short
+        is_late = not (is_first and gang.ready < gang.min_member)
         return (is_late, *self.opinions.gang_order(gang), gang.created, gang.key)
 
     def queue_key(self, queue: QueueUse) -> Key:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from extender.model.node import Amounts
-from extender.model.pod import SEATED_SET, Shape
+from extender.model.pod import ALLOCATED_SET, Shape
 from extender.model.resources import total
 from extender.plan.demand import Demand, needed_pods
 from extender.plan.policy.options import Starvation
@@ -149,8 +149,9 @@ def _stays(session: Session) -> Amounts:
     index = session.snapshot.nodes.facts.index
     seats: dict[Shape, list[int]] = {}
     for gang in session.snapshot.gangs.values():
-        for pod in gang.pods if gang.seated else ():
-            if pod.status in SEATED_SET and pod.node in index:
+        for pod in gang.pods if len(gang.waiting) < len(gang.pods) else ():
+            # Those on their way there, too. Who leaves is waited for elsewhere, or never goes.
+            if pod.status in ALLOCATED_SET and pod.node in index:
                 seats.setdefault(pod.shape, []).append(index[pod.node])
     for shape, rows in seats.items():
         np.subtract.at(stays, rows, session.room.row(shape))

@@ -7,7 +7,7 @@ must not; one that was refused is parked in kube-scheduler until somebody wakes 
 from __future__ import annotations
 
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from extender.model.gang import Membership
 from extender.model.pod import Pod, PodUid
@@ -24,7 +24,10 @@ class Passer(NamedTuple):
 
 
 class Answers:
-    """The last answers; each operation is one step of a dict, so nobody locks."""
+    """The last answers; each operation is one step of a dict, so nobody locks.
+
+    To look for the oldest with an iterator would be two, and the watch takes entries out meanwhile.
+    """
 
     def __init__(self, remembered: int = REMEMBERED) -> None:
         self._remembered = remembered
@@ -42,11 +45,11 @@ class Answers:
         self._passed.pop(pod.uid, None)
         self._passed[pod.uid] = Passer(pod, membership)
         if len(self._passed) > self._remembered:
-            self._passed.pop(next(iter(self._passed)), None)
+            _forget_some(self._passed)
         self._may_come.pop(pod.uid, None)
         self._may_come[pod.uid] = None
         if len(self._may_come) > 10 * self._remembered:
-            self._may_come.pop(next(iter(self._may_come)), None)
+            _forget_some(self._may_come)
 
     def refused(self, uid: PodUid) -> None:
         """Remember that a pod was refused."""
@@ -54,7 +57,7 @@ class Answers:
         self._refused.pop(uid, None)
         self._refused[uid] = next(self.moments)
         if len(self._refused) > 10 * self._remembered:
-            self._refused.pop(next(iter(self._refused)), None)
+            _forget_some(self._refused)
 
     def passer(self, uid: PodUid) -> Passer | None:
         """Give a pod that passed as filter last saw it."""
@@ -74,3 +77,9 @@ class Answers:
         if pod is None or pod.node:
             self._refused.pop(uid, None)
             self._may_come.pop(uid, None)
+
+
+def _forget_some(remembered: dict[PodUid, Any]) -> None:
+    """Drop the oldest twentieth, so that it is looked for seldom."""
+    for uid in list(remembered)[: max(1, len(remembered) // 20)]:
+        remembered.pop(uid, None)

@@ -4,8 +4,9 @@ A refusal is dear. kube-scheduler writes a condition and an event for it, we wri
 the pod needs another turn. So the first member of a gang that comes to filter, while nobody waits
 for the room, takes places for the whole minimum: its own, and *placeholders* that the members
 after it take over as they come. The barrier holds them until the last one is there; if nobody
-comes for a while, all of it is given back, and the gang is not let in so again before more of it
-exists.
+comes for a while, all of it is given back, and the gang is not let in so again before all of it
+exists. Nor are others of its namespace for some time: whoever asks for room and leaves it unused
+would else keep his part of the cluster with a pod now and then, under one name after the other.
 """
 
 from __future__ import annotations
@@ -20,12 +21,20 @@ from extender.model.gang import GangKey, PodGroup
 from extender.model.pod import PLACEHOLDER, Pod, PodUid, Shape, Status
 from extender.ports import Clock
 from extender.promises.ledger import Ledger
+from extender.timing.pause import Pause
 
 #: A larger gang is left to the plan: taking its places would hold up kube-scheduler.
 MOST_MEMBERS = 1_000
 #: Nodes looked at before a gang is left to the plan, and how many with room are choice enough.
 _MOST_NODES = 512
 _CHOICE = 16
+#: Where they had no room for all of a gang, they are looked at again after this.
+_LOOK_AGAIN_S = 1.0
+#: Who exists for so long is not arriving; whoever leads anew has given up nobody yet. Generous,
+#: because it is the API server's clock and ours.
+_ARRIVED_S = 60.0
+#: How long nothing is kept for a namespace of which a gang did not come whole.
+DISTRUST = Pause(first_s=10.0, longest_s=120.0)
 
 
 @dataclass(slots=True)
@@ -59,8 +68,12 @@ class Arrivals:
         self._grace_s = grace_s
         self._listeners: list[Callable[[GangKey], None]] = []
         self._arrivals: dict[GangKey, _Arrival] = {}
-        #: Gangs that did not come whole, with how many of each existed then.
-        self._given_up: dict[GangKey, int] = {}
+        #: Gangs that did not come whole.
+        self._given_up: set[GangKey] = set()
+        #: Until when a namespace has nothing kept for members to come, and how often in a row.
+        self._distrusted: dict[str, tuple[float, int]] = {}
+        #: Until when no room is looked for that was not there for the whole of a gang.
+        self._full_until: dict[GangKey, float] = {}
 
     def on_incomplete(self, listener: Callable[[GangKey], None]) -> None:
         """Call *listener* when no further member of a gang came in time."""
@@ -71,11 +84,17 @@ class Arrivals:
     ) -> Promise | None:
         """Take places for the minimum of a gang of which *pod* is the first to come."""
         allowance, needs = self._ledger.allowance, pod.requests * group.min_member
-        if not self._may_arrive(group) or not allowance.welcomes_gangs(queue):
+        if not self._may_arrive(pod, group) or not allowance.welcomes_gangs(queue):
             return None
         if not allowance.may_start(queue, group.namespace, needs):
             return None
+        now = self._clock.monotonic()
+        if now < self._full_until.get(group.key, now):
+            return None
         nodes = self._nodes(pod.shape, group, offered)
+        if nodes is None:
+            # Its siblings would ask the same, one after the other, for as long as it waits.
+            self._full_until[group.key] = now + _LOOK_AGAIN_S
         if nodes is None or not self._ledger.promise(pod, group.key, nodes[0], queue):
             return None
         allowance.spend(queue, needs)
@@ -105,6 +124,8 @@ class Arrivals:
         """Keep no places any more, because we do not lead; the ledger drops what was promised."""
         self._arrivals.clear()
         self._given_up.clear()
+        self._distrusted.clear()
+        self._full_until.clear()
 
     def settle(self) -> None:
         """Give places to members the watch has shown, and give back what nobody will need.
@@ -117,11 +138,14 @@ class Arrivals:
                 if is_waiting and self._table.of(pod.uid) is None:
                     self.claim(pod, key)
             self._give_back(key)
-        for key in tuple(self._given_up):
-            if not self._cluster.members(key):
-                del self._given_up[key]
+        self._given_up = {key for key in self._given_up if self._cluster.members(key)}
+        now = self._clock.monotonic()
+        self._full_until = {key: at for key, at in self._full_until.items() if at > now}
+        for namespace, (until, _) in tuple(self._distrusted.items()):
+            if now > until + DISTRUST.longest_s:
+                del self._distrusted[namespace]
 
-    def _may_arrive(self, group: PodGroup) -> bool:
+    def _may_arrive(self, pod: Pod, group: PodGroup) -> bool:
         key = group.key
         if group.min_member > MOST_MEMBERS or group.min_by_role or self._table.of_gang(key):
             return False
@@ -129,7 +153,23 @@ class Arrivals:
             return False
         if group.min_resources is not None and self._cluster.has_quotas(group.namespace):
             return False  # whether they admit all of it only a plan asks
-        return self._here(key) > self._given_up.get(key, -1)
+        is_doubted = (
+            key in self._given_up
+            or self._is_distrusted(group.namespace)
+            or 0 < pod.created < self._clock.now() - _ARRIVED_S
+        )
+        return not is_doubted or self._here(key) >= group.min_member
+
+    def _is_distrusted(self, namespace: str) -> bool:
+        until, _ = self._distrusted.get(namespace, (float("-inf"), 0))
+        return self._clock.monotonic() < until
+
+    def _distrust(self, namespace: str, now: float) -> None:
+        """Keep nothing for gangs of *namespace* for a while, the longer the more often."""
+        until, times = self._distrusted.pop(namespace, (now, 0))
+        # Gangs that were let in together and given up together are one time.
+        times = times if now < until else times + 1
+        self._distrusted[namespace] = now + DISTRUST.after(times), times
 
     def _nodes(self, shape: Shape, group: PodGroup, offered: Sequence[str]) -> list[str] | None:
         """Choose nodes for the minimum, of the first that will do the fullest; None without."""
@@ -169,7 +209,8 @@ class Arrivals:
         if not arrival.places:
             del self._arrivals[key]
         if is_late and here < least:
-            self._given_up[key] = here
+            self._given_up.add(key)
+            self._distrust(key.partition("/")[0], self._clock.monotonic())
             for listener in self._listeners:
                 listener(key)
 

@@ -22,6 +22,9 @@ _SHAPES = 64
 #: Nodes whose promised host ports are kept.
 _NODES = 10_000
 
+#: Nodes whose count for one shape is kept: more than there are, for many come and go.
+_COUNTED = 20_000
+
 #: By node, the version it was counted at and the count.
 _Counts = dict[str, tuple[int, int]]
 
@@ -140,6 +143,8 @@ class FreeRoom:
                 most = min(most, (idle.amount(each) - taken) // amount)
         if shape.host_ports:
             most = min(most, 0 if self._clashes(name, shape, version) else 1)
+        if len(counts) >= _COUNTED:
+            counts.clear()
         counts[name] = (version, most)
         return most
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from heapq import heappop, heappush
 
 from extender.cache.cluster import Cluster
@@ -46,6 +47,8 @@ BUSY_FACTOR = 6
 IDLE_S = 1.0
 #: How long a gang waits whose ticket lapsed: room kept for a gang that never comes is room lost.
 LAPSE_PAUSE = Pause(first_s=10.0, longest_s=120.0)
+#: And an ordinary pod, which keeps little: it may only have been behind thousands of others.
+LONE_PAUSE = Pause(first_s=1.0, longest_s=120.0)
 #: How often the ledger looks after its promises, and after how many at a time, because filter
 #: waits meanwhile.
 LOOK_S = 0.5
@@ -199,7 +202,9 @@ class Ledger:
         # Others are on their way to a node we do not know yet. kube-scheduler counts them there
         # and must find the promised room free even if they all go to one. Who is refused for it
         # gets a ticket, for a certain node, from the next plan.
-        unplaced = sum(each.uid != pod.uid for each in self._table.on(SOMEWHERE))
+        known = self._table.of(pod.uid)
+        is_one = known is not None and known.node == SOMEWHERE
+        unplaced = max(0, self._table.count_on(SOMEWHERE) - is_one)
         return self.room.nodes_for(pod.shape, offered, 1 + unplaced)
 
     # ── moving ────────────────────────────────────────────────────────────────────────────
@@ -243,7 +248,7 @@ class Ledger:
         """
         if not self._still_stands(promise):
             return False
-        for other in tuple(self._table.on(name)):
+        for other in self._table.on(name):
             if (
                 other.stage is Stage.TICKETED
                 and other.shape is promise.shape
@@ -369,12 +374,15 @@ class Ledger:
     def give_back(self, key: GangKey) -> None:
         """Return the room promised to a gang that could not use it, and let it wait a while."""
         lapses = self._lapses[key] = self._lapses.get(key, 0) + 1
-        pause_s = LAPSE_PAUSE.after(lapses)
+        group = self._cluster.group(key)
+        pause = LAPSE_PAUSE if group is not None and group.min_member > 1 else LONE_PAUSE
+        pause_s = pause.after(lapses)
         self.wakeups.take_back(self._table.of_gang(key))
         self._table.give_back(key)
         self._table.back_off(key, pause_s)
-        for listener in self._listeners:
-            listener(key, pause_s)
+        with ExitStack() as telling:  # all of them, though one may fail
+            for listener in reversed(self._listeners):
+                telling.callback(listener, key, pause_s)
 
     def forget(self) -> None:
         """Drop every promise that kube-scheduler does not count on yet: it is not ours to keep.
@@ -391,12 +399,7 @@ class Ledger:
         known = self._table.of(uid)
         if pod is None or known is None or not pod.refusal or pod.is_called:
             return
-        if known.stage is Stage.PASSED and pod.refusal != known.pod.refusal:
-            # It passed filter, and kube-scheduler found no node all the same.
-            if known.node == SOMEWHERE:
-                self._table.release(uid)
-            else:
-                self._table.step_back(uid, known.node)
+        self._table.found_no_node(uid, pod.refusal)
         self._called.append(uid)
 
     def look_after(self) -> bool:
@@ -415,9 +418,12 @@ class Ledger:
             else:
                 return False
             known = self._table.of(uid)
-            if known is not None:
-                self._look(known, now)
-            self._look_later(uid, now)
+            try:
+                if known is not None:
+                    self._look(known, now)
+            finally:
+                # A look that failed must not be the last one: what it keeps would be kept for ever.
+                self._look_later(uid, now)
         return True
 
     def _look(self, promise: Promise, now: float) -> None:

@@ -7,13 +7,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from extender.hearing.hearing import Hearing
-from extender.logs import event
+from extender.logs import Seldom, event
 from extender.metrics import Metrics
 from extender.model.caller import Caller, Voice
 from extender.ports import Clock, WakeOrder, Waker
 
 log = logging.getLogger(__name__)
 
+#: Other extenders that we remember to have named.
+_MOST_RIVALS = 100
 _TROUBLES = (Voice.SILENT, Voice.ELSEWHERE)
 
 
@@ -26,6 +28,7 @@ class CallerNews:
         self._clock = clock
         self._troubled: set[str] = set()
         self._rivals: set[str] = set()
+        self._seldom = Seldom(log)
         hearing.on_change(self._changed)
         metrics.rivals.set_function(self._count_rivals)
         for name in hearing.names:
@@ -60,9 +63,11 @@ class CallerNews:
 
     def _changed(self, caller: Caller) -> None:
         if caller.rival and caller.rival not in self._rivals:
+            # Tenants may write any name on their pods.
+            if len(self._rivals) >= _MOST_RIVALS:
+                self._rivals.clear()
             self._rivals.add(caller.rival)
-            event(
-                log,
+            self._seldom.event(
                 logging.WARNING,
                 "another extender acts beside us",
                 scheduler=caller.name,

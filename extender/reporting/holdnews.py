@@ -49,7 +49,9 @@ class HoldNews:
         group = self._cluster.group(gang)
         if group is None:
             return
-        subject = Subject.of_gang(Gang(group=group, pods=self._cluster.pods_of(gang)))
+        pods = self._cluster.pods_of(gang)
+        self._cluster.cut_short.failed(group, pods, self._clock.monotonic())
+        subject = Subject.of_gang(Gang(group=group, pods=pods))
         if subject is not None:
             self._announcer.announce(
                 Notice(

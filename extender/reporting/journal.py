@@ -16,6 +16,8 @@ from extender.model.pod import FINISHED_SET, SEATED_SET, Status
 from extender.model.reason import Happening
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan, Standing, Verdict
+from extender.reporting.departures import Departures
+from extender.reporting.history import QueueHistory
 
 _LINES = 40
 _GANGS = 10_000
@@ -79,8 +81,12 @@ class Journal:
 
     def __init__(self) -> None:
         self.last: Pass | None = None
+        self.history = QueueHistory()
+        self.departures = Departures()
         self._lines: OrderedDict[GangKey, deque[JournalLine]] = OrderedDict()
         self._since: dict[GangKey, _Since] = {}
+        #: Admitted gangs of which it was said that binds are held.
+        self._held: set[GangKey] = set()
         self._uncounted = 0
 
     def note(self, snapshot: Snapshot, plan: Plan) -> list[Change]:
@@ -93,11 +99,14 @@ class Journal:
             if before is not None:
                 known += 1
                 if before.reason is verdict.reason and before.standing is verdict.standing:
+                    if verdict.standing is Standing.ADMITTED:
+                        self._look_for_holds(snapshot, key)
                     continue
             changes.append(self._change(snapshot, verdict, before))
         if known < len(earlier):
             gone = sorted(earlier.keys() - plan.verdicts.keys())
             changes += [self._close(earlier[key], snapshot) for key in gone]
+        self.history.note(plan, snapshot.now)
         self.last = Pass(snapshot, plan)
         return changes
 
@@ -146,6 +155,7 @@ class Journal:
 
     def _close(self, verdict: Verdict, snapshot: Snapshot) -> Change:
         key, now = verdict.gang, snapshot.now
+        self._held.discard(key)
         since = self._since.pop(key, None)
         if key in self._lines:
             self.tell(key, now, snapshot.generation, Happening.GONE, "the gang is gone")
@@ -166,7 +176,21 @@ class Journal:
         # Ordinary pods and gangs from before our time run without ever having had to wait.
         if before is not None or verdict.standing not in _SPANS:
             self.tell(key, now, snapshot.generation, verdict.reason.value, verdict.message)
+        self._held.discard(key)
+        if verdict.standing is Standing.ADMITTED:
+            self._look_for_holds(snapshot, key)
         return Change(verdict, before, lasted_s)
+
+    def _look_for_holds(self, snapshot: Snapshot, key: GangKey) -> None:
+        """Say once that members of an admitted gang have come and wait for the others."""
+        gang = snapshot.gangs.get(key)
+        held = len(gang.by_status.get(Status.BINDING, ())) if gang is not None else 0
+        if gang is None or not held or key in self._held:
+            return
+        self._held.add(key)
+        least = gang.group.min_member
+        text = f"{held} of at least {least} members have come; their binds are held for the rest"
+        self.tell(key, snapshot.now, snapshot.generation, Happening.HELD, text)
 
 
 def _began(gang: Gang, standing: Standing, now: float) -> float:

@@ -40,7 +40,8 @@ class Freshness:
     def expect(self, source: str, now: float) -> None:
         """Wait for *source* before anything is decided."""
         self._well_until = float("-inf")
-        self._sources[source] = _Source(heard_at=now)
+        # As a whole: whoever looks at all of them looks from another thread.
+        self._sources = {**self._sources, source: _Source(heard_at=now)}
 
     def heard(self, source: str, now: float) -> None:
         """Note a sign of life."""

@@ -274,12 +274,20 @@ def test_a_promise_on_a_node_nobody_knows_is_no_row() -> None:
 
 def test_a_bind_without_any_outcome_is_taken_for_not_done() -> None:
     made = cluster(node("n"), group(), pod("w-0"))
-    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 0.0, stage=Stage.COMMITTING)
+    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 0.0, stage=Stage.DOUBTED)
     sent = made.inflight.of(uid("w-0"))
 
     assert not made.inflight.drop_unsettled(sent, SETTLED_S)
     assert made.inflight.drop_unsettled(sent, SETTLED_S + 1)
     assert len(made.inflight) == 0
+
+
+def test_a_bind_whose_outcome_may_still_come_keeps_its_room_however_long_it_takes() -> None:
+    made = cluster(node("n"), group(), pod("w-0"))
+    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 0.0, stage=Stage.COMMITTING)
+
+    assert not made.inflight.drop_unsettled(made.inflight.of(uid("w-0")), 10 * SETTLED_S)
+    assert len(made.inflight) == 1
 
 
 def test_a_confirmed_bind_is_kept_as_long_as_its_pod_exists() -> None:

@@ -50,10 +50,13 @@ class SpokenBinder:
 
     def __init__(self) -> None:
         self.batches: list[list[str]] = []
+        #: By when the outcomes of each batch are wanted.
+        self.untils: list[float] = []
         self.at_once: BindOutcome | None = None
         self._sent: dict[str, tuple[BindOrder, Settle]] = {}
 
-    def bind(self, orders: Sequence[BindOrder], settle: Settle) -> None:
+    def bind(self, orders: Sequence[BindOrder], settle: Settle, until: float) -> None:
+        self.untils.append(until)
         self.batches.append([order.uid for order in orders])
         for order in orders:
             self._sent[order.uid] = order, settle

@@ -91,7 +91,9 @@ class Referee:
         self, orders: tuple[BindOrder, ...], gang: GangKey, group: PodGroup | None
     ) -> None:
         assert group is not None, "I2: no PodGroup"
-        together = self.seats(gang) | {order.uid for order in orders}
+        # The minimum goes first; who follows it was not needed.
+        sent = {order.uid for order in self.sent if self.gang_of[order.uid] == gang}
+        together = self.seats(gang) | sent | {order.uid for order in orders}
         assert len(together) >= group.min_member, "I2: fewer than minMember"
         takes_s = LIMITS.commit_needs_s(group.min_member - len(self.seats(gang)))
         assert takes_s <= LIMITS.commit_s, "I3: the binder gives up midway"

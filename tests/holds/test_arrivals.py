@@ -21,7 +21,8 @@ def test_a_pod_of_no_gang_is_bound_at_once():
     world.add_pod("lone", gang=None, ticket=False)
 
     order = BindOrder(uid=PodUid("lone"), namespace="team", name="lone", node="n-1")
-    assert Desk(world).arrives("lone") == [Bind((order,))]
+    desk = Desk(world)
+    assert desk.arrives("lone") == [Bind((order,), until=desk.now + desk.limits.answer_s)]
 
 
 def test_a_member_that_comes_too_early_is_held():

@@ -258,3 +258,34 @@ def test_a_gang_without_a_role_that_it_needs_has_not_started():
     assert bound_uids(desk.arrives("chief")) == ["chief"]
     desk.settled("chief")
     assert desk.book.state_of(GANG) is None
+
+
+def test_a_gang_of_which_perhaps_nothing_got_bound_dissolves_by_itself_once_its_promises_lapse():
+    desk = a_gang_sent_with(UNKNOWN, UNKNOWN)
+    desk.passes(10)
+    assert desk.book.state_of(GANG) is AssemblyState.BROKEN, "they may be bound still"
+    for uid in ("w-0", "w-1"):
+        desk.world.flight.pop(PodUid(uid))
+    desk.passes(desk.limits.look_s)
+
+    assert desk.book.state_of(GANG) is None
+    desk.world.add_pod("w-0")
+    assert desk.arrives("w-0") == [Park(PodUid("w-0"), "n-1")]
+
+
+def test_a_broken_gang_that_runs_after_all_is_done_although_nobody_told():
+    desk = a_gang_sent_with(BOUND, UNKNOWN)
+    desk.world.change_pod("w-1", status=Status.BOUND, node="n-1")
+    desk.passes(desk.limits.look_s)
+
+    assert desk.book.state_of(GANG) is None
+
+
+def test_a_broken_gang_is_looked_at_once_at_a_time_however_often_it_broke():
+    desk = broken_gang()
+    table = desk.book._table
+    for _ in range(5):
+        table.alarms.set(desk.now, GANG)  # left over from earlier attempts
+    desk.passes(10 * desk.limits.look_s)
+
+    assert len(table.alarms._heap) == 2, "the next look, and the deadline of the hold"

@@ -20,7 +20,8 @@ def test_the_drawn_parts_are_as_the_code_has_them():
 
 def test_every_race_names_the_tests_that_show_it_and_they_exist():
     tests = Path(__file__).parents[1]
-    folders = [*tests.glob("holds/test_*.py"), *tests.glob("kube/*/test_*.py")]
+    kinds = ("holds", "kube/*", "system")
+    folders = [path for kind in kinds for path in tests.glob(f"{kind}/test_*.py")]
     played = names_of_tests(folders)
     for_real = names_of_tests(tests.glob("cluster/test_*.py"))
     races = PAGE.read_text().partition("## Races")[2].partition("\n## ")[0]

@@ -46,7 +46,7 @@ def test_a_verified_gang_is_bound_together():
         BindOrder(uid=PodUid("w-0"), namespace="team", name="w-0", node="n-1"),
         BindOrder(uid=PodUid("w-1"), namespace="team", name="w-1", node="n-2"),
     )
-    assert desk.commits(verify) == [Bind(orders)]
+    assert desk.commits(verify) == [Bind(orders, until=100.0 + desk.limits.answer_s)]
 
 
 def test_each_call_is_answered_as_soon_as_its_own_outcome_is_known():
@@ -91,7 +91,7 @@ def test_roles_must_be_there_too():
         assert desk.arrives(uid) == [Park(PodUid(uid), "n-1")]
 
     everybody = bound_uids(desk.commits(desk.arrives("m-0")))
-    assert everybody == ["w-0", "w-1", "w-2", "m-0"]
+    assert everybody == ["w-0", "w-1", "m-0", "w-2"]
 
 
 def test_a_seated_member_stands_for_its_role():
@@ -118,7 +118,7 @@ def test_a_group_of_one_with_a_role_still_waits_for_that_role():
     desk.world.add_pod("m-0", role="master")
 
     assert desk.arrives("w-0") == [Park(PodUid("w-0"), "n-1")]
-    assert bound_uids(desk.commits(desk.arrives("m-0"))) == ["w-0", "m-0"]
+    assert bound_uids(desk.commits(desk.arrives("m-0"))) == ["m-0", "w-0"]
 
 
 @pytest.mark.parametrize(
@@ -333,6 +333,18 @@ def test_a_slow_read_cannot_undercut_what_the_mirror_shows():
 
     assert bound_uids(desk.verified(verify, replace(verify.group, min_member=1))) == []
     assert desk.book.state_of(GANG) is AssemblyState.ASSEMBLING
+
+
+def test_who_is_needed_by_what_the_mirror_shows_goes_in_one_batch_whatever_a_slow_read_says():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    verify = the(Verify, desk.arrives("w-1"))
+
+    sent = desk.verified(verify, replace(verify.group, min_member=1))
+
+    assert [[order.uid for order in each.orders] for each in sent if isinstance(each, Bind)] == [
+        ["w-0", "w-1"]
+    ]
 
 
 def test_a_change_the_mirror_shows_but_has_not_told_yet_asks_again():

@@ -68,10 +68,15 @@ class LoopbackServer:
         self.nodes: list[str] = []
         self.requests: list[Request] = []
         self.script: deque[int | str] = deque()
+        #: Pods of which every request is answered with a status.
+        self.refused: dict[str, int] = {}
         #: The message of every scripted status.
         self.words = "scripted"
         #: Why, as a word for programs.
         self.cause = ""
+        #: Nothing is done or answered while it is cleared.
+        self.goes_on = asyncio.Event()
+        self.goes_on.set()
         self.connections = 0
         self.port = 0
         #: The way of whoever is `connected`.
@@ -117,7 +122,8 @@ class LoopbackServer:
         async with self._arrivals:
             self.requests.append(request)
             self._arrivals.notify_all()
-        order = self.script.popleft() if self.script else 0
+        await self.goes_on.wait()
+        order = self.script.popleft() if self.script else self._refusal(request)
         if order == NEVER:
             await asyncio.Event().wait()
         if order == HANG_UP:
@@ -136,6 +142,9 @@ class LoopbackServer:
         )
         await writer.drain()
         return True
+
+    def _refusal(self, request: Request) -> int:
+        return self.refused.get(request.path.removesuffix("/binding").rpartition("/")[2], 0)
 
     def _answer(self, request: Request) -> tuple[int, object]:
         if request.path in self.objects:
@@ -206,11 +215,12 @@ async def loopback_server() -> AsyncIterator[LoopbackServer]:
 
 @asynccontextmanager
 async def connected(
-    server: LoopbackServer, size: int = 4, silence_s: float = 5.0
+    server: LoopbackServer, size: int = 4, silence_s: float = 5.0, hush_s: float = 2.0
 ) -> AsyncIterator[Pipeline]:
     endpoint = Endpoint(host="127.0.0.1", port=server.port, token=lambda: "Bearer secret")
     server.access = Access(endpoint)
-    pipeline = Pipeline(server.access, asyncio.get_running_loop(), size=size, silence_s=silence_s)
+    loop = asyncio.get_running_loop()
+    pipeline = Pipeline(server.access, loop, size=size, silence_s=silence_s, hush_s=hush_s)
     try:
         yield pipeline
     finally:

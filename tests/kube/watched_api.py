@@ -65,6 +65,10 @@ class WatchedApi:
         #: Answer 410 as a line in the stream, as etcd's compaction shows, or as a status.
         self.expires_in_stream = True
         self.token = ""
+        #: The status with which everything is refused, as by an API server that just began.
+        self.refuses_all = 0
+        #: How often the streams of a path were made to fall silent.
+        self._mutes: dict[str, int] = defaultdict(int)
         self.requests: list[Told] = []
         self.compacted = 0
         self._version = 1
@@ -126,6 +130,11 @@ class WatchedApi:
             self._hang_ups += 1
             self.changed.notify_all()
 
+    def mute(self, path: str) -> None:
+        """Let the streams of *path* that are open say nothing any more, without closing them."""
+        with self.changed:
+            self._mutes[path] += 1
+
     def uninstall(self, path: str) -> None:
         with self.changed:
             self.installed.discard(path)
@@ -163,6 +172,7 @@ class WatchedApi:
         """Give lines as they happen; None when the line is cut."""
         with self.changed:
             hang_ups, begin = self._hang_ups, len(self._events)
+            mutes = self._mutes[path]
             listed = list(self._objects[path].values())
             version = str(self._version)
         if "sendInitialEvents" in query:
@@ -186,7 +196,7 @@ class WatchedApi:
                     return
                 news, begin = self._events[begin:], len(self._events)
             for event in news:
-                if event.path == path:
+                if event.path == path and self._mutes[path] == mutes:
                     yield (
                         event.thing
                         if event.type == "SAID"
@@ -242,6 +252,8 @@ class _Handler(BaseHTTPRequestHandler):
     ) -> int:
         if api.token and headers.get("authorization") != f"Bearer {api.token}":
             return 401
+        if api.refuses_all:
+            return api.refuses_all
         if api.refusals[path]:
             return api.refusals[path].pop(0)
         if path in api.unwatched and "resourceVersion" in query:

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from extender.cache.changes import Upsert
 from extender.metrics import Metrics
-from tests.system.api_server import News
+from extender.sim.world.api_server import ToldAt
 from tests.system.referee import Referee
 from tests.system.world import World, key
 
@@ -111,7 +111,7 @@ class Hour:
         api.to_extender.clear()
         there = (*api.nodes.values(), *api.queues.values(), *api.groups.values())
         for thing in (*there, *api.pods.values()):
-            api.to_extender.append(News(Upsert(thing), world.time.monotonic()))
+            api.to_extender.append(ToldAt(Upsert(thing), world.time.monotonic()))
         world.extender_hears()
         world.make_pass()
         self._standby, self.name = None, "new"

@@ -9,6 +9,7 @@ from prometheus_client import generate_latest
 
 from extender.audit.everything import Audit
 from extender.evictions.dispatch import Dispatch
+from extender.gate import Filtered
 from extender.holds.barrier import Observer
 from extender.kube.api.tally import ApiTally
 from extender.model.gang import Membership
@@ -24,12 +25,11 @@ from extender.reporting.findings import Findings
 from extender.reporting.holdnews import HoldNews
 from extender.reporting.journal import Journal
 from extender.reporting.reporter import Reporter
+from extender.sim.world.api_server import ApiServer
+from extender.sim.world.virtual_time import VirtualTime
 from extender.web.app import create_app
 from tests.evictions.scene import RecordingAnnouncer, RecordingWriter, settled
-from tests.system.api_server import ApiServer
-from tests.system.scheduler import Filtered
 from tests.system.system import HOLD_S, System
-from tests.system.virtual_time import VirtualTime
 
 
 class WatchedSystem(System):

@@ -91,11 +91,14 @@ def test_nobody_waits_for_ever_behind_gangs_that_find_no_room(few_turns: None) -
     assert started == {each.key for each in small}
 
 
-def test_torn_gangs_and_those_of_high_priority_are_among_the_first(few_turns: None) -> None:
+def test_gangs_that_were_cut_short_and_those_of_high_priority_are_among_the_first(
+    few_turns: None,
+) -> None:
     torn = gang("a/torn", 2, on=["n1"], cpu=1)
     high = gang("a/vip", 1, cpu=1, priority=9)
     short = [gang(f"a/a-short-{number}", 1, least=2, cpu=1) for number in range(9)]
-    plan = make_plan(at(NOW, [*short, *many(20), torn, high]))
+    seen = at(NOW, [*short, *many(20), torn, high])
+    plan = make_plan(replace(seen, cut_short=frozenset({torn.key})))
 
     assert {"a/torn", "a/vip", "a/g000", "a/g001"} <= set(admitted(plan))
 

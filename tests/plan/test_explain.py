@@ -135,16 +135,21 @@ def test_every_shape_of_a_gang_is_looked_at() -> None:
 
 
 def behind(
-    *others: Gang, mine: Gang, policy: Policy = policies.DEFAULT, **rest: Any
+    *others: Gang,
+    mine: Gang,
+    policy: Policy = policies.DEFAULT,
+    cut_short: frozenset[GangKey] = frozenset(),
+    **rest: Any,
 ) -> tuple[Ahead, ...]:
     said = [verdict(each.key, Reason.NOT_ENOUGH_ROOM) for each in (*others, mine)]
-    return told(snapshot(*others, mine, **rest), plan(*said), policy=policy).ahead
+    seen = replace(snapshot(*others, mine, **rest), cut_short=cut_short)
+    return told(seen, plan(*said), policy=policy).ahead
 
 
-def test_a_gang_that_runs_with_too_few_members_is_ahead_of_all() -> None:
+def test_a_gang_that_was_cut_short_is_ahead_of_all() -> None:
     torn = gang("torn", [pod("torn-0", node="n0"), pod("torn-1", Status.PENDING)], created=NOW)
 
-    assert behind(torn, mine=waiting("train", priority=5)) == (
+    assert behind(torn, mine=waiting("train", priority=5), cut_short=frozenset({torn.key})) == (
         Ahead(GangKey("a/torn"), "left", "it runs with 1 of at least 2 members"),
     )
 

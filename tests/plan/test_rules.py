@@ -183,14 +183,54 @@ def test_a_queue_of_no_weight_deserves_its_guarantee_and_borrows_what_nobody_wan
         assert started(plan, "a/some") == 4
 
 
-def test_a_gang_that_runs_with_too_few_members_is_completed_first() -> None:
+def cut_short(before: Snapshot, *keys: str) -> Snapshot:
+    return replace(before, cut_short=frozenset(map(GangKey, keys)))
+
+
+def test_a_gang_that_was_cut_short_is_completed_first() -> None:
     torn = gang("a/torn", 3, on=["n1"], cpu=1, created=9)
     older = gang("a/older", 2, cpu=1, created=1, priority=5)
-    before = cluster(nodes(1, cpu=3), [torn, older])
+    before = cut_short(cluster(nodes(1, cpu=3), [torn, older]), "a/torn")
 
     assert started(ours(before), "a/torn") == 2
     assert started(ours(before), "a/older") == 0
     assert started(volcanos(before), "a/torn") == 0
+
+
+def test_a_gang_that_only_runs_with_too_few_members_waits_for_its_turn() -> None:
+    torn = gang("a/torn", 3, on=["n1"], cpu=1, created=9)
+    older = gang("a/older", 2, cpu=1, created=1, priority=5)
+    before = cluster(nodes(1, cpu=3), [torn, older])
+
+    assert started(ours(before), "a/torn") == 0
+    assert started(ours(before), "a/older") == 2
+
+
+def test_a_gang_that_was_cut_short_goes_before_other_queues_and_above_the_due_of_its_own() -> None:
+    queues = [queue("poor", 1), queue("rich", 100)]
+    torn = gang("a/torn", 4, on=["n1", "n1"], queue="poor", cpu=1, created=9)
+    other = gang("a/other", 2, queue="rich", cpu=1, created=1)
+    before = cut_short(cluster(nodes(1, cpu=4), [torn, other], queues), "a/torn")
+
+    assert started(ours(before), "a/torn") == 2
+    assert started(ours(cut_short(before)), "a/torn") == 0, "as anybody's gang it would wait"
+
+
+def test_a_gang_that_was_cut_short_stays_below_the_ceiling_of_its_queue() -> None:
+    queues = [queue("low", capability=amounts(cpu=3))]
+    torn = gang("a/torn", 4, on=["n1", "n1"], queue="low", cpu=1)
+    before = cut_short(cluster(nodes(1, cpu=9), [torn], queues), "a/torn")
+
+    assert started(ours(before), "a/torn") == 0
+
+
+def test_a_gang_that_was_cut_short_gets_its_minimum_first_and_the_rest_in_its_turn() -> None:
+    torn = gang("a/torn", 5, least=2, on=["n1"], cpu=1, created=9)
+    older = gang("a/older", 2, cpu=1, created=1)
+    before = cut_short(cluster(nodes(1, cpu=4), [torn, older]), "a/torn")
+
+    assert started(ours(before), "a/torn") == 1
+    assert started(ours(before), "a/older") == 2
 
 
 def test_a_gang_that_is_done_in_part_is_not_torn() -> None:

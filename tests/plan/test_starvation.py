@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extender.model.gang import Gang, GangKey
+from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.snapshot import Snapshot
 from extender.plan.planner import make_plan
@@ -45,6 +46,17 @@ def test_others_cannot_take_what_is_kept() -> None:
     assert plan.tickets == {}
     assert plan.verdicts[GangKey("a/new")].reason is Reason.BEHIND_IN_ORDER
     assert "room is kept for a/big" in plan.verdicts[GangKey("a/new")].message
+
+
+@pytest.mark.parametrize("status", [Status.ALLOCATED, Status.BINDING])
+def test_it_is_kept_beside_those_who_are_on_their_way_to_a_node(status: Status) -> None:
+    """They take room as those do who run, and are no more sure to stay."""
+    passing = lone("a/critical", on="n2", cpu=1, each={"status": status})
+
+    plan = make_plan(crowd(passing, lone("a/new", cpu=1)))
+
+    assert plan.fences == {"n1": amounts(cpu=2, pods=1), "n2": amounts(cpu=3, pods=1)}
+    assert plan.tickets == {}
 
 
 def test_others_may_use_what_it_does_not_need() -> None:

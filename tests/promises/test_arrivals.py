@@ -12,7 +12,7 @@ from extender.model.pod import HostPort, Shape
 from extender.model.resources import Resources
 from extender.model.snapshot import ResourceQuota
 from extender.plan.decision import OpenQueue, Plan
-from extender.promises.arrivals import MOST_MEMBERS
+from extender.promises.arrivals import DISTRUST, MOST_MEMBERS
 from tests.cache.building import (
     GANG,
     amounts,
@@ -72,11 +72,32 @@ def test_nothing_is_taken_where_not_all_of_it_fits() -> None:
 
     assert world.admit("p0", 9) is None
     assert len(world.table) == 0
+    world.clock.time += 1.0
     assert world.admit("p0", 5, offered=["n1"]) is None
     world.publish(replace(OPEN, fences={"n1": amounts(cpu=4)}))
+    world.clock.time += 1.0
     assert world.admit("p0", 5) is None
     world.publish(OPEN)
+    world.clock.time += 1.0
     assert world.admit("p0", 8)
+
+
+def test_nodes_that_are_full_are_not_looked_at_for_every_member_of_a_gang() -> None:
+    """Each would cost kube-scheduler's one loop a look at all nodes, as often as it is tried."""
+    world = World(group(min_member=9))
+    looks = []
+    look, world.ledger.room.slots = world.ledger.room.slots, lambda *asked: looks.append(asked) or 0
+    for number in range(9):
+        assert world.admit(f"p{number}", 9) is None
+    assert len(looks) == len(NODES)
+
+    world.ledger.room.slots = look
+    assert another(world, "small", "a"), "others are not concerned"
+    assert world.admit("p0", 4) is None
+    world.clock.time += 1.0
+    assert world.admit("p0", 4)
+    world.arrivals.settle()
+    assert world.arrivals._full_until == {}
 
 
 def test_a_host_port_is_needed_once_on_every_node() -> None:
@@ -218,31 +239,127 @@ def test_places_nobody_comes_for_are_given_back() -> None:
     assert world.incomplete == [GANG]
 
 
-def test_a_gang_that_did_not_come_whole_is_let_in_again_only_when_more_of_it_exists() -> None:
+AGES = {"p0": 61.0, "p1": 59.0}
+
+
+def given_up() -> World:
+    """A world in which a gang of three kept room, and only one of it came."""
     world = World(group(min_member=3))
     world.admit("p0", 3)
     world.see_members("p0")
+    give_up(world)
+    return world
+
+
+def give_up(world: World) -> None:
     world.clock.time += GRACE_S + 1
     world.arrivals.settle()
     world.table.give_back(GANG)
+
+
+def another(world: World, name: str, namespace: str, min_member: int = 2) -> Promise | None:
+    """Let the first member of another gang come."""
+    made = PodGroup(namespace=namespace, name=name, min_member=min_member)
+    first = replace(bare_pod(f"{name}-0"), namespace=namespace)
+    return world.arrivals.admit(first, made, "default", NODES)
+
+
+def test_a_gang_that_did_not_come_whole_is_let_in_again_only_when_all_of_it_exists() -> None:
+    """Else a pod now and then would keep the room of the whole gang for ever."""
+    world = given_up()
+    world.clock.time += DISTRUST.longest_s
 
     assert world.admit("p0", 3) is None
     world.see_members("p1")
-    assert world.admit("p1", 3)
+    assert world.admit("p1", 3) is None
+    world.see_members("p2")
+    assert world.admit("p2", 3)
 
 
 def test_a_gang_that_is_gone_is_forgotten() -> None:
-    world = World(group(min_member=3))
-    world.admit("p0", 3)
-    world.see_members("p0")
-    world.clock.time += GRACE_S + 1
-    world.arrivals.settle()
-    world.table.give_back(GANG)
-    world.cluster.apply(Delete(Kind.POD, uid("p0")))
+    world = given_up()
+    world.lose_pod("p0")
+    world.clock.time += DISTRUST.first_s + 1
     world.arrivals.settle()
 
     world.see_members("p0")
     assert world.admit("p0", 3)
+
+
+def test_a_gang_that_lacked_a_member_before_we_led_is_not_taken_for_one_that_arrives() -> None:
+    """After every change of leaders each such gang would keep room and have its members woken."""
+    made = PodGroup(namespace="a", name="train", min_member=3)
+    world = World(group(min_member=3))
+    world.see_members("p0", "p1")
+    old, new = (bare_pod(each, created=world.clock.now() - age) for each, age in AGES.items())
+
+    assert world.arrivals.admit(old, made, "default", NODES) is None
+    assert world.arrivals.admit(new, made, "default", NODES)
+
+
+def test_a_gang_that_is_old_and_whole_is_let_in() -> None:
+    made = PodGroup(namespace="a", name="train", min_member=2)
+    world = World(group(min_member=2))
+    world.see_members("p0", "p1")
+    old = bare_pod("p0", created=world.clock.now() - 600)
+
+    assert world.arrivals.admit(old, made, "default", NODES)
+
+
+def test_who_left_room_unused_has_none_kept_under_another_name_for_a_while() -> None:
+    world = given_up()
+
+    assert another(world, "next", "a") is None
+    assert another(world, "theirs", "b"), "it is nobody else's fault"
+    world.clock.time += DISTRUST.first_s + 1
+    assert another(world, "next", "a")
+
+
+def test_a_gang_that_is_all_there_is_let_in_whatever_its_namespace_left_unused() -> None:
+    world = given_up()
+    world.see(pod("q0", "next"), pod("q1", "next"))
+
+    assert another(world, "next", "a")
+
+
+def test_the_more_often_room_is_left_unused_the_longer_none_is_kept() -> None:
+    world = given_up()
+    world.lose_pod("p0")
+    world.clock.time += DISTRUST.first_s + 1
+    world.see_members("p0")
+    world.arrivals.settle()
+    assert world.admit("p0", 3) is None, "all of it was gone for no moment that we saw"
+    world.lose_pod("p0")
+    world.arrivals.settle()
+    world.see_members("p0")
+    assert world.admit("p0", 3)
+    give_up(world)
+
+    world.clock.time += DISTRUST.first_s + 1
+    assert another(world, "next", "a") is None
+    world.clock.time += DISTRUST.first_s
+    assert another(world, "next", "a")
+
+
+def test_many_gangs_that_are_given_up_together_count_once() -> None:
+    world = World(group(min_member=3), group("other", min_member=3))
+    world.admit("p0", 3)
+    another(world, "other", "a", 3)
+    world.see(pod("p0"), pod("other-0", "other"))
+    world.clock.time += GRACE_S + 1
+    world.arrivals.settle()
+    assert len(world.incomplete) == 2
+
+    world.clock.time += DISTRUST.first_s + 1
+    assert another(world, "next", "a")
+
+
+def test_what_a_namespace_left_unused_is_forgotten_in_the_end() -> None:
+    world = given_up()
+    world.clock.time += DISTRUST.first_s + DISTRUST.longest_s + 1
+    world.arrivals.settle()
+
+    assert world.arrivals._distrusted == {}
 
 
 def test_places_are_given_back_when_the_minimum_shrinks_or_everybody_is_gone() -> None:

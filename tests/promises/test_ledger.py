@@ -18,6 +18,7 @@ from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan
 from extender.plan.planner import make_plan
+from extender.ports import WakeOrder
 from extender.promises.tickets import MOST_REFUSALS, SLICE
 from tests.cache.building import GANG, amounts, bare_pod, group, lone, node, pod, uid
 from tests.promises.world import NODES, OPEN, World
@@ -594,6 +595,17 @@ def test_a_ticket_nobody_uses_lapses_without_any_pass() -> None:
     assert world.backs_off_for() > 0
 
 
+def test_an_ordinary_pod_whose_ticket_lapsed_waits_a_second_and_no_ten() -> None:
+    """It may have been behind thousands in kube-scheduler's queue, and keeps little room."""
+    key = GangKey("a/pod:a")
+    world = World(lone("a"), plan=Plan())
+    for pause_s in (1, 2, 4):
+        world.promise("a", "n1", key)
+        world.wait(20.5)
+        assert world.table.of(uid("a")) is None
+        assert world.backs_off_for(key) == pytest.approx(pause_s, abs=0.5)
+
+
 def test_with_a_ticket_that_was_given_back_goes_the_nomination() -> None:
     world = World(*gang_of_two(), plan=Plan())
     world.ask("p0")
@@ -682,3 +694,40 @@ def test_a_pod_only_filter_has_seen_is_committed_with_its_room() -> None:
     world.ledger.committing(uid("new"), "n1")
 
     assert world.table.committed_on("n1") == bare_pod("new").requests
+
+
+def test_a_look_that_fails_is_not_the_last_one_at_its_promise() -> None:
+    world = World(*gang_of_two(), plan=Plan())
+    world.turn()
+    heard: list[GangKey] = []
+
+    def stumble(key: GangKey, pause_s: float) -> None:
+        heard.append(key)
+        raise RuntimeError("stumbled")
+
+    world.ledger.on_given_back(stumble)
+    world.ledger.on_given_back(lambda key, pause_s: heard.append(key))
+    with pytest.raises(RuntimeError):
+        world.wait(21)
+
+    assert heard == [GANG, GANG], "whoever stumbles costs nobody else the news"
+    assert world.places() == {}
+
+
+def test_a_wake_up_that_fails_is_tried_again() -> None:
+    world = World(*gang_of_two(), plan=Plan())
+    world.turn()
+    failing = ["the first one"]
+
+    def wake(orders: list[WakeOrder]) -> None:
+        if failing:
+            failing.clear()
+            raise RuntimeError("stumbled")
+        world.woken.extend(orders)
+
+    world.ledger.wakeups._send = wake
+    with pytest.raises(RuntimeError):
+        world.wait(11.0)
+    world.wait(8.0)
+
+    assert {order.name for order in world.woken} == {"p0", "p1"}

@@ -143,3 +143,18 @@ def test_the_last_pass_is_there_to_be_read() -> None:
 
     assert journal.last is not None
     assert (journal.last.snapshot, journal.last.plan) == (seen, decided)
+
+
+def test_that_binds_are_held_is_told_once_for_each_time_a_gang_is_admitted() -> None:
+    journal, admitted = Journal(), verdict("a/g", Reason.ADMITTED)
+    promised = gang("g", [pod("g-0", Status.ALLOCATED), pod("g-1", Status.ALLOCATED)])
+    held = gang("g", [pod("g-0", Status.BINDING), pod("g-1", Status.ALLOCATED)])
+    journal.note(snapshot(promised), plan(admitted))
+    for _ in range(3):
+        journal.note(snapshot(held), plan(admitted))
+    journal.note(snapshot(held), plan(verdict("a/g", Reason.BACKING_OFF)))
+    journal.note(snapshot(held), plan(admitted))
+
+    told = journal.story(GangKey("a/g"))
+    assert [line.word for line in told] == ["Admitted", "Held", "BackingOff", "Admitted", "Held"]
+    assert told[1].text == "1 of at least 2 members have come; their binds are held for the rest"

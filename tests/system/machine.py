@@ -22,10 +22,10 @@ from hypothesis.stateful import (
 from extender.model.queue import Namespace, Queue, Share
 from extender.model.resources import Resources
 from extender.plan.policy.policies import DEFAULT
+from extender.sim.world.api_server import MOODS
+from extender.sim.world.kube_scheduler import Ways
 
-from .api_server import MOODS
 from .referee import Breach
-from .scheduler import Ways
 from .world import GPU, TREE, World, amounts
 
 STEPS = 30

@@ -15,17 +15,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 
 from extender.cache.changes import Change, Delete, Kind, SeenPod, Upsert
+from extender.gate import Filtered
 from extender.model.gang import GangKey, Membership
 from extender.model.node import Node
 from extender.model.pod import FINISHED_SET, Pod, PodUid
 from extender.model.queue import DEFAULT_QUEUE, Queue
 from extender.model.resources import CPU, MEMORY, NOTHING, Resources
 from extender.ports import BindOrder
+from extender.sim.world.api_server import ApiServer
+from extender.sim.world.kube_scheduler import KubeScheduler
+from extender.sim.world.virtual_time import VirtualTime
 
-from .api_server import ApiServer
-from .scheduler import Filtered, KubeScheduler
 from .system import Promise, System
-from .virtual_time import VirtualTime
 
 #: Whoever has a place and is parked is woken within this long (a second, and the loop's tick).
 WAKE_S = 1.3

@@ -17,7 +17,7 @@ from extender.cache.changes import Change
 from extender.cache.cluster import Cluster
 from extender.cache.inflight import Stage
 from extender.cycle import Cycle, Published
-from extender.gate import Gate
+from extender.gate import Filtered, Gate
 from extender.hearing.hearing import Hearing
 from extender.holds.barrier import Barrier, Observer
 from extender.holds.looptimer import Rounds
@@ -42,12 +42,11 @@ from extender.promises.arrivals import Arrivals
 from extender.promises.ledger import LOOK_S, Ledger
 from extender.promises.summons import LOOK_S as SUMMONS_LOOK_S, Summons
 from extender.promises.tickets import Tickets
+from extender.sim.world.api_server import ApiServer
+from extender.sim.world.virtual_time import VirtualTime
 from tests.holds.doubles import Notebook
 
-from .api_server import ApiServer
-from .scheduler import Filtered
 from .stepwise import Stepwise
-from .virtual_time import VirtualTime
 
 SCHEDULER = "gang-scheduler"
 TICKET_S = 20.0
@@ -83,6 +82,7 @@ class System:
         self._api = api
         hearing = Hearing((SCHEDULER,), time, patience_s=TICKET_S)
         self._cluster = cluster = Cluster(time, hearing=hearing)
+        cluster.cut_short.forget()  # a term begins
         self._published = published = Published()
         self._ledger = ledger = Ledger(cluster, time, wake=self._wake, ticket_s=TICKET_S)
         arrivals = Arrivals(cluster, ledger, time, grace_s=GRACE_S)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from extender.gate import Filtered
 from extender.model.gang import Membership
 from extender.model.pod import Pod
 from extender.model.queue import Namespace, Share
 from extender.ports import BindOrder, BindOutcome, WakeOrder
 
 from .referee import Breach
-from .scheduler import Filtered
 from .system import Promise
 from .world import World, amounts, key, uid
 
@@ -49,7 +49,7 @@ def place(name: str, gang: str, node: str = "n1", cpu: int = 1, **rest: bool) ->
 def send(world: World, *pods: tuple[str, str]) -> None:
     """Send bindings as the barrier would, whatever is true."""
     orders = [BindOrder(uid=uid(name), namespace="a", name=name, node=on) for name, on in pods]
-    world.api.bind(orders, _ignore)
+    world.api.bind(orders, _ignore, until=float("inf"))
 
 
 def _ignore(order: BindOrder, outcome: BindOutcome) -> None:

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from extender.model.caller import Voice
+from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
+from extender.sim.world.kube_scheduler import Ways
 
-from .scheduler import Ways
 from .world import GPU, TREE, World, amounts, key, uid, worlds
 
 MakeWorld = Callable[..., World]
@@ -788,3 +789,26 @@ def test_a_gang_of_a_scheduler_that_does_not_exist_takes_no_room_from_others(
 
     assert world.system.reason(key("stray")) is Reason.SCHEDULER_SILENT
     assert not world.system.promises()
+
+
+# ── cut short ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_a_predecessor_left_in_part_is_completed_before_whoever_waits(
+    make_world: MakeWorld,
+) -> None:
+    """It died between two bindings; its successor finds one member of three on a node."""
+    world = make_world()
+    world.create_gang("older", 2, cpu=1)
+    world.create_group("torn", 3)
+    world.create_member("torn-0", "torn", cpu=2, node="n1", status=Status.RUNNING)
+    world.create_member("torn-1", "torn")
+    world.create_member("torn-2", "torn")
+    world.create_node("n1", cpu=4)
+    world.extender_hears()
+    world.make_pass()  # nobody is answered before the first plan
+
+    world.pass_by(3)
+
+    assert len(world.running("torn")) == 3
+    assert not world.running("older")

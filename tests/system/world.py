@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from extender.cache.changes import SeenPod
+from extender.gate import Filtered
 from extender.model.gang import GangKey, Membership, PodGroup
 from extender.model.node import Node, Taint
 from extender.model.pod import Pod, PodUid, Shape
@@ -20,12 +21,12 @@ from extender.model.resources import Resources
 from extender.plan.policy import policies
 from extender.plan.policy.options import Policy
 from extender.ports import BindOrder
+from extender.sim.world.api_server import ApiServer, Binding
+from extender.sim.world.kube_scheduler import KubeScheduler, Ways
+from extender.sim.world.virtual_time import VirtualTime
 
-from .api_server import ApiServer, Binding
 from .referee import Referee
-from .scheduler import Filtered, KubeScheduler, Ways
 from .system import SCHEDULER, System
-from .virtual_time import VirtualTime
 
 GPU = "nvidia.com/gpu"
 VOLCANO = "scheduling.volcano.sh"
@@ -353,6 +354,9 @@ class World:
         now = self.time.monotonic()
         if self.system.is_planning and now - self._pass_began > PASS_S:
             self.finish_pass()
+        self.api.give_up()
+        if self.api.stalled:
+            return
         while self.api.to_extender and now - self.api.to_extender[0].at > LAG_S:
             self.extender_hears(1)
         while self.api.to_scheduler and now - self.api.to_scheduler[0].at > LAG_S:
@@ -367,10 +371,12 @@ class World:
                 return
 
     def _one_round(self) -> bool:
-        did = bool(self.api.to_extender or self.api.to_scheduler or self.api.under_way)
-        self.all_hear()
-        while self.api.under_way:
-            self.api_answers()
+        did = False
+        if not self.api.stalled:
+            did = bool(self.api.to_extender or self.api.to_scheduler or self.api.under_way)
+            self.all_hear()
+            while self.api.under_way:
+                self.api_answers()
         # Bind calls wait for nobody, so they come before the next pod's turn.
         did |= bool(self.scheduler.ready_to_bind)
         self.send_binds()

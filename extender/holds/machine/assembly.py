@@ -149,6 +149,8 @@ class Assembly:
     doubt_at: float | None = None
     #: When to read the PodGroup again after a failed read; None otherwise.
     reread_at: float | None = None
+    #: When to look after a gang bound in part.
+    look_at: float = 0.0
     #: Members on a node when the commit began.
     seated_before: Seats = NO_SEATS
     #: Members bound by this assembly, with their roles.

@@ -124,7 +124,7 @@ class Calls:
             hold = Hold(uid=event.order.uid, order=event.order, gang=gang, role=verdict.role)
             self._table.wait(hold, waiter)
             if isinstance(verdict, BindNow):
-                yield from self._bind_alone(hold)
+                yield from self._bind_alone(hold, now)
             else:
                 yield from self._gathering.join(hold, verdict.group, now)
 
@@ -136,17 +136,18 @@ class Calls:
         elif isinstance(verdict, BindNow):
             assembly = self._table.assembly_of(hold)
             self._table.drop(hold)
-            yield from self._bind_alone(hold)
+            yield from self._bind_alone(hold, now)
             if assembly is not None:
                 self._gathering.dissolve_if_empty(assembly)
         else:
             yield Park(hold.uid, hold.node)
 
-    def _bind_alone(self, hold: Hold) -> Iterator[Instruction]:
+    def _bind_alone(self, hold: Hold, now: float) -> Iterator[Instruction]:
+        """Bind at once; kube-scheduler's patience with this call has just begun."""
         assembly = self._table.assemblies.get(hold.gang) if hold.gang else None
         if assembly is not None and assembly.state in FORWARD:
             assembly.holds[hold.uid] = hold
-        yield from self._table.commit((hold,))
+        yield from self._table.commit((hold,), now + self._patience.limits(now).answer_s)
 
     # It ends
 

@@ -61,10 +61,16 @@ class Forward:
         self._table.turn(assembly, AssemblyState.BROKEN)
         limits = self._patience.limits(now)
         assembly.deadline = now + (limits.take_back_s or limits.broken_s)
-        self._table.alarms.set(assembly.deadline, assembly.key)
+        self._look_later(assembly, now)
         for pod in self._facts.pods_of(assembly.key):
             self._table.enrol(assembly, pod.uid, pod.refusal)
         yield ReportPartial(assembly.key)
+
+    def _look_later(self, assembly: Assembly, now: float) -> None:
+        """Look again by ourselves, too: nobody tells when the promise of a member lapses."""
+        look_at = now + self._patience.limits(now).look_s
+        assembly.look_at = min(look_at, assembly.deadline)
+        self._table.alarms.set(assembly.look_at, assembly.key)
 
     def look_again(self, assembly: Assembly) -> None:
         """See whether a gang in part runs by now, or nothing of it is left to be completed."""
@@ -86,7 +92,12 @@ class Forward:
 
     def time_passed(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
         """Give up the completion of a gang in part, or the gang itself, when its time is over."""
-        if assembly.state is not AssemblyState.BROKEN or now < assembly.deadline:
+        if assembly.state is not AssemblyState.BROKEN or now < assembly.look_at:
+            return
+        if now < assembly.deadline:
+            self.look_again(assembly)
+            if self._table.assemblies.get(assembly.key) is assembly:
+                self._look_later(assembly, now)
             return
         limits = self._patience.limits(now)
         group = self._facts.group(assembly.key) or assembly.group

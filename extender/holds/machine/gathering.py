@@ -5,7 +5,7 @@ Until the bindings are sent; what becomes of them is in `forward`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 
 from extender.holds.machine import quorum
@@ -15,7 +15,6 @@ from extender.holds.machine.assembly import (
     AssemblyState,
     Hold,
     HoldState,
-    Seats,
 )
 from extender.holds.machine.cause import Cause
 from extender.holds.machine.limits import Patience
@@ -64,7 +63,7 @@ class Gathering:
             epoch=next(self._epochs),
             deadline=now + limits.hold_s,
             verify_by=now + limits.hold_s + limits.verify_s,
-            give_up=now + limits.bind_timeout_s - limits.margin_s,
+            give_up=now + limits.answer_s,
         )
         for pod in self._facts.pods_of(group.key):
             self._table.enrol(assembly, pod.uid, pod.refusal)
@@ -115,7 +114,7 @@ class Gathering:
         if not holds:
             self._table.turn(assembly, AssemblyState.DISSOLVED)
         elif all(quorum.is_reached(each, holds, seated) for each, seated in demands):
-            yield from self._commit(assembly, demands[0][1], now)
+            yield from self._commit(assembly, demands, now)
         else:
             self._table.turn(assembly, AssemblyState.ASSEMBLING)
             yield from self.time_passed(assembly, now)
@@ -128,16 +127,21 @@ class Gathering:
         for hold in tuple(crowded_out(assembly.holds.values(), self._facts)):
             yield from self._remove(hold, Cause.NODE_FULL, now)
 
-    def _commit(self, assembly: Assembly, seated: Seats, now: float) -> Iterator[Instruction]:
-        if self._is_too_large(assembly.group, seated.total, now):
+    def _commit(
+        self, assembly: Assembly, demands: Sequence[quorum.Demand], now: float
+    ) -> Iterator[Instruction]:
+        if any(self._is_too_large(group, seated.total, now) for group, seated in demands):
             yield from self._table.end(assembly, Cause.TOO_LARGE, now)
             return
         if now + self._patience.limits(now).commit_s > assembly.give_up:
             yield from self._table.end(assembly, Cause.TOO_LATE, now)
             return
         self._table.turn(assembly, AssemblyState.COMMITTING)
-        assembly.seated_before = seated
-        yield from self._table.commit(tuple(assembly.holds.values()))
+        assembly.seated_before = demands[0][1]
+        # Too many for the time that is left must not keep those from starting who are needed.
+        for part in quorum.needed_first(demands, assembly.holds.values()):
+            if part:
+                yield from self._table.commit(part, assembly.give_up)
 
     def _is_too_large(self, group: PodGroup, seated: int, now: float) -> bool:
         """Ask whether the binder would give up midway; surplus members may be left behind."""

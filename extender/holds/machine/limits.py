@@ -47,6 +47,8 @@ class Limits:
     grace_s: float = 2.0
     #: Pause before the PodGroup is read again after a failed read.
     reread_s: float = 0.5
+    #: How often a gang that was bound only in part is looked at.
+    look_s: float = 2.0
     #: How long a gang that was bound only in part is completed without holding its members.
     broken_s: float = 600.0
     #: After so long without the rest, what was bound is taken back instead; None: never.
@@ -89,8 +91,13 @@ class Limits:
         """The httpTimeout these limits are made for."""
         return self.hold_s + self.verify_s + self.commit_s + self.margin_s
 
+    @property
+    def answer_s(self) -> float:
+        """How long after its arrival a call is answered at the latest."""
+        return self.bind_timeout_s - self.margin_s
+
     def commit_needs_s(self, binds: int) -> float:
-        """Give the time that binding *binds* pods may take; the binder gives up after commit_s."""
+        """Give the time that binding *binds* pods may take; there is commit_s of it, or more."""
         return binds / self.binds_per_s
 
     def for_timeout(self, bind_timeout_s: float) -> Limits:

@@ -179,9 +179,13 @@ class Verify(Instruction, frozen=True):
 
 
 class Bind(Instruction, frozen=True):
-    """Mark the pods in flight as committing, send the bindings, tell `Settled` for each."""
+    """Mark the pods in flight as committing, send the bindings, tell `Settled` for each.
+
+    All outcomes must be known *until* then: later kube-scheduler would not wait for the answer.
+    """
 
     orders: tuple[BindOrder, ...]
+    until: float
 
 
 class Seat(AtNode, frozen=True):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from operator import attrgetter
+from typing import TypeAlias
 
 from extender.holds.machine.assembly import Assembly, Hold, Seats
 from extender.holds.machine.messages import Facts
 from extender.model.gang import PodGroup
-from extender.model.pod import Pod, Status
+from extender.model.pod import Pod, PodUid, Status
 
 _PROMISE = attrgetter("uid", "min_member", "min_by_role", "problem")
 
@@ -38,6 +39,35 @@ def is_satisfied(group: PodGroup, seated: Seats) -> bool:
 def is_reached(group: PodGroup, holds: Collection[Hold], seated: Seats) -> bool:
     """Ask whether seated and held members together are enough; none of *holds* may be seated."""
     return _are_enough(group, [hold.role for hold in holds], seated)
+
+
+#: A PodGroup as somebody showed it, and who sits already by its roles.
+Demand: TypeAlias = tuple[PodGroup, Seats]
+
+
+def needed_first(
+    demands: Iterable[Demand], holds: Collection[Hold]
+) -> tuple[tuple[Hold, ...], tuple[Hold, ...]]:
+    """Part those who make the gang whole, by all of *demands*, from those who only follow."""
+    needed: dict[PodUid, Hold] = {}
+    for group, seated in demands:
+        needed |= {hold.uid: hold for hold in _needed(group, holds, seated)}
+    return tuple(needed.values()), tuple(hold for hold in holds if hold.uid not in needed)
+
+
+def _needed(group: PodGroup, holds: Iterable[Hold], seated: Seats) -> list[Hold]:
+    missing = {
+        role: max(0, least - seated.by_role[role]) for role, least in group.role_minima.items()
+    }
+    needed: list[Hold] = []
+    others: list[Hold] = []
+    for hold in holds:
+        is_missing = missing.get(hold.role, 0) > 0
+        if is_missing:
+            missing[hold.role] -= 1
+        (needed if is_missing else others).append(hold)
+    free = max(0, group.min_member - seated.total - len(needed))
+    return [*needed, *others[:free]]
 
 
 def is_complete(assembly: Assembly) -> bool:

@@ -133,12 +133,12 @@ class Table:
         self.move(hold, HoldState.HELD)
         yield Park(hold.uid, hold.node)
 
-    def commit(self, holds: tuple[Hold, ...]) -> Iterator[Instruction]:
+    def commit(self, holds: tuple[Hold, ...], until: float) -> Iterator[Instruction]:
         """Send the bindings of *holds*; from here there is no way back."""
         for hold in holds:
             self.holds[hold.uid] = hold
             self.move(hold, HoldState.COMMITTING)
-        yield Bind(tuple(hold.order for hold in holds))
+        yield Bind(tuple(hold.order for hold in holds), until)
 
     def release(self, hold: Hold, cause: Cause, now: float) -> Iterator[Instruction]:
         """Refuse a hold before anything was sent."""

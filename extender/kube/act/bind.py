@@ -5,6 +5,9 @@ another. So whenever an answer is missing or unclear, the pod itself is read, an
 decides. It would also take a node that does not exist, for ever: one that we do not know is asked
 for first. The API server copies a binding's annotations to its pod in the same step as the node: so
 the pod says for ever in which queue it was started.
+
+An outcome that is not known is not a failure: as long as kube-scheduler waits, we look and try
+again. Those who wait for a place under way stand in `line`.
 """
 
 from __future__ import annotations
@@ -13,12 +16,15 @@ import asyncio
 import logging
 import random
 import re
+import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import msgspec
 
+from extender.kube.act.line import Line, Party
 from extender.kube.api.client import is_terminating, message
 from extender.kube.api.connection import Exchange, Reply
 from extender.kube.api.pipeline import Pipeline, pod_path
@@ -69,7 +75,7 @@ _read_nodes = msgspec.json.Decoder(_Nodes).decode
 
 @dataclass(slots=True)
 class _Batch:
-    """Orders that went out together, and the alarm that ends their waiting."""
+    """Orders that belong together, and the alarm that ends their waiting."""
 
     open: int
     alarm: asyncio.TimerHandle
@@ -92,30 +98,23 @@ class _Errand:
     unsure: bool = False
     #: Its binding has not been written yet.
     is_new: bool = True
+    #: It has one of the places under way, since then.
+    has_place: bool = False
+    sent_at: float = 0.0
 
     def is_open(self) -> bool:
         """Ask whether somebody still waits for the outcome."""
         return self.batch is not None
 
-    def finish(self, outcome: BindOutcome) -> None:
-        """Tell the outcome, unless time ran out before."""
-        batch, self.batch = self.batch, None
-        if batch is None:
-            return
-        batch.open -= 1
-        if not batch.open:
-            batch.alarm.cancel()
-        self.settle(self.order, outcome)
-
 
 class PipelinedBinder:
-    """The `Binder` of the real cluster; every order has its outcome within *budget_s*."""
+    """The `Binder` of the real cluster."""
 
     def __init__(
         self,
         pipeline: Pipeline,
         *,
-        budget_s: float = 10.0,
+        now: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
         started_in: Callable[[PodUid], str] = lambda uid: "",
         mandate: Mandate | None = None,
@@ -132,32 +131,82 @@ class PipelinedBinder:
         self._mandate = mandate or OpenMandate()
         self._pipeline = pipeline
         self._started_in = started_in
-        self._budget_s = budget_s
+        self._now = now
         self._chance = chance
+        self._line: Line[_Errand] = Line(self._write, now)
+        self._is_moving_up = False
         self._seldom = Seldom(log)
 
-    def bind(self, orders: Sequence[BindOrder], settle: Settle) -> None:
-        """Send *orders* back to back; each is settled on the loop."""
+    def bind(self, orders: Sequence[BindOrder], settle: Settle, until: float) -> None:
+        """Send *orders* when it is their turn; each is settled on the loop."""
         term = self._mandate.current()
         errands = [_Errand(order, settle, term) for order in orders]
         if errands:
-            self._pipeline.run(lambda: self._start(errands))
+            self._pipeline.run(lambda: self._start(errands, until))
 
-    def _start(self, errands: list[_Errand]) -> None:
-        alarm = self._pipeline.loop.call_later(self._budget_s, lambda: _time_is_up(errands))
+    def _start(self, errands: list[_Errand], until: float) -> None:
+        left_s = max(0.0, until - self._now())
+        alarm = self._pipeline.loop.call_later(left_s, lambda: self._time_is_up(errands))
         batch = _Batch(len(errands), alarm)
         for errand in errands:
             errand.batch = batch
-        ready: list[_Errand] = []
+        ready: deque[_Errand] = deque()
         for errand in errands:
             if errand.order.whose is Whose.UNKNOWN:
                 self._look(errand)
             elif not self._knows_node(errand.order.node):
                 self._seek_node(errand)
+            elif errand.order.whose is Whose.SCHEDULERS:
+                self._repeat(errand)  # it asks nobody, and waits for nobody
             else:
                 ready.append(errand)
         if ready:
-            self._pipeline.send([self._binding(errand) for errand in ready])
+            self._line.join(Party(ready, until, lambda: self._too_late(errands)))
+
+    def _too_late(self, errands: list[_Errand]) -> None:
+        """Send nothing of a gang that would be torn by the end of its time."""
+        if waiting := [errand for errand in errands if errand.is_open()]:
+            event(log, logging.WARNING, "too late to bind a gang whole", pods=len(waiting))
+        for errand in waiting:
+            self._finish(errand, TIMED_OUT)
+
+    def _finish(self, errand: _Errand, outcome: BindOutcome) -> None:
+        """Tell the outcome, unless time ran out before."""
+        self._leave_place(errand)
+        batch, errand.batch = errand.batch, None
+        if batch is None:
+            return
+        batch.open -= 1
+        if not batch.open:
+            batch.alarm.cancel()
+        try:
+            errand.settle(errand.order, outcome)
+        except Exception:
+            # Whoever hears it badly must not cost the others of its batch their outcomes.
+            log.exception("outcome not taken", extra={"facts": {"pod": errand.order.name}})
+
+    def _leave_place(self, errand: _Errand) -> None:
+        """Let somebody else go, a moment later: many answers come at once."""
+        if not errand.has_place:
+            return
+        errand.has_place = False
+        self._line.give_up_place()
+        if not self._is_moving_up:
+            self._is_moving_up = True
+            self._pipeline.loop.call_soon(self._move_up)
+
+    def _move_up(self) -> None:
+        self._is_moving_up = False
+        self._line.move_up()
+
+    def _write(self, errands: list[_Errand]) -> None:
+        sent_at = self._now()
+        for errand in errands:
+            errand.has_place, errand.sent_at = True, sent_at
+            if not errand.is_open():
+                self._leave_place(errand)  # its time was up while it stood in line
+        if wanted := [errand for errand in errands if errand.is_open()]:
+            self._pipeline.send([self._binding(errand) for errand in wanted])
 
     def _binding(self, errand: _Errand) -> Exchange:
         order = errand.order
@@ -171,17 +220,19 @@ class PipelinedBinder:
             "apiVersion": "v1",
         }
         path = pod_path(order.namespace, order.name, "/binding")
-        errand.asking, errand.is_new = True, False
         request = self._pipeline.frame(b"POST", path, _encode(binding))
-        return Exchange(request, partial(self._answered, errand), partial(self._may_go, errand))
+        return Exchange(request, partial(self._answered, errand), partial(self._goes_out, errand))
 
-    def _may_go(self, errand: _Errand) -> bool:
-        """Ask at the last moment whether a binding may still go out.
+    def _goes_out(self, errand: _Errand) -> bool:
+        """Say at the last moment whether a binding may still go out, and note that it does.
 
         Once its time is up, kube-scheduler was told "no"; and in another term somebody else may
         have given its room away. What kube-scheduler decided for itself we only pass on.
         """
-        return errand.is_open() and self._is_licensed(errand)
+        if not errand.is_open() or not self._is_licensed(errand):
+            return False
+        errand.asking, errand.is_new = True, False
+        return True
 
     def _is_licensed(self, errand: _Errand) -> bool:
         return errand.order.whose is not Whose.OURS or self._mandate.holds(errand.term)
@@ -190,8 +241,12 @@ class PipelinedBinder:
         order, status = errand.order, reply.status
         errand.asking = False
         errand.unsure = errand.unsure or status >= 500 or (status == 0 and reply.sent)
+        if status:
+            # Whoever is refused for now makes way; who has no answer keeps its place.
+            self._line.answered(errand.sent_at)
+            self._leave_place(errand)
         if status in (200, 201):
-            errand.finish(BOUND)
+            self._finish(errand, BOUND)
         elif not reply.sent and not self._is_licensed(errand):
             self._give_up(errand)
         elif status in (404, 409) or (status == 0 and reply.sent):
@@ -199,20 +254,26 @@ class PipelinedBinder:
         elif reply.may_pass:
             self._again(errand, reply, self._repeat)
         elif is_terminating(status, reply.body):
-            errand.finish(NAMESPACE_GOES)
+            self._finish(errand, NAMESPACE_GOES)
         else:
             facts = {"pod": f"{order.namespace}/{order.name}", "node": order.node, **reply.facts()}
             event(log, logging.WARNING, "binding refused", **facts)
             right = missing_right(message(reply.body)) if status == 403 else None
-            errand.finish(BindOutcome(BindResult.FAILED, str(right)) if right else REFUSED)
+            self._finish(errand, BindOutcome(BindResult.FAILED, str(right)) if right else REFUSED)
 
     def _give_up(self, errand: _Errand) -> None:
         """Send nothing more: what was sent in our term may yet take effect, all else has not."""
-        errand.finish(UNKNOWN if errand.unsure else OUT_OF_TERM)
+        self._finish(errand, UNKNOWN if errand.unsure else OUT_OF_TERM)
 
     def _repeat(self, errand: _Errand) -> None:
-        if errand.is_open():
-            self._pipeline.send((self._binding(errand),))
+        if not errand.is_open():
+            return
+        if errand.has_place:
+            self._write([errand])
+        elif errand.is_new and errand.order.whose is Whose.OURS:
+            self._line.join(_alone(errand))  # its gang may stand in line, and goes before it
+        else:
+            self._line.first(errand)
 
     def _look(self, errand: _Errand) -> None:
         errand.asking = True
@@ -222,13 +283,13 @@ class PipelinedBinder:
     def _looked(self, errand: _Errand, reply: Reply) -> None:
         errand.asking = False
         if reply.status == 404:
-            errand.finish(GONE)
+            self._finish(errand, GONE)
         elif reply.status != 200:
             self._again(errand, reply, self._look)
         elif (outcome := _shown(errand.order, found := pods.pod(reply.body))) is not None:
-            errand.finish(outcome)
+            self._finish(errand, outcome)
         elif errand.order.whose is Whose.UNKNOWN and not self._is_exempt(found):
-            errand.finish(NOT_EXEMPT)
+            self._finish(errand, NOT_EXEMPT)
         elif errand.is_new and not self._knows_node(errand.order.node):
             self._seek_node(errand)
         elif errand.is_new:
@@ -262,7 +323,7 @@ class PipelinedBinder:
         order = errand.order
         pod, sentence = f"{order.namespace}/{order.name}", "refused to bind to a node that is none"
         self._seldom.event(logging.WARNING, sentence, pod=pod, node=order.node[:253])
-        errand.finish(NO_NODE)
+        self._finish(errand, NO_NODE)
 
     def _again(self, errand: _Errand, reply: Reply, step: Callable[[_Errand], None]) -> None:
         if reply.status == 401:
@@ -271,11 +332,14 @@ class PipelinedBinder:
         pause_s = _PAUSE.after(errand.failures, self._chance())
         self._pipeline.loop.call_later(pause_s, partial(step, errand))
 
+    def _time_is_up(self, errands: list[_Errand]) -> None:
+        for errand in errands:
+            is_open = errand.asking and not errand.is_new
+            self._finish(errand, UNKNOWN if errand.unsure or is_open else TIMED_OUT)
 
-def _time_is_up(errands: list[_Errand]) -> None:
-    for errand in errands:
-        is_open = errand.asking and not errand.is_new
-        errand.finish(UNKNOWN if errand.unsure or is_open else TIMED_OUT)
+
+def _alone(errand: _Errand) -> Party[_Errand]:
+    return Party(deque([errand]), float("inf"), lambda: None)
 
 
 def _shown(order: BindOrder, pod: RawPod) -> BindOutcome | None:

@@ -84,13 +84,13 @@ class ApiEvictor(PacedCalls):
                 content_type=_STRATEGIC,
             )
         except Gone:
-            return False
+            return self._is_there(order)
         except OutOfTerm:
             raise
         except ApiError as error:
             # Evicting by a uid that does not match would keep the API server busy for 10 s.
             if is_another(error):
-                return False
+                return error.status == 409 and self._is_there(order)
             # The mark is a courtesy; the eviction itself decides.
             event(log, logging.WARNING, "pod not marked", **_facts(order, str(error)))
         return True
@@ -120,8 +120,11 @@ class ApiEvictor(PacedCalls):
             self._access.request(
                 "POST", pod_path(order.namespace, order.name, "/eviction"), eviction
             )
-        except Gone:
-            return _GONE, True
+        except Gone as error:
+            if not self._is_there(order):
+                return _GONE, True
+            # Nobody would ask again, and its room would be awaited for ever.
+            return EvictOutcome(EvictResult.FAILED, _said(error)), False
         except Terminating:
             return _LEAVING, True  # like everybody in a namespace that is being deleted
         except OutOfTerm:

@@ -17,6 +17,8 @@ from extender.kube.api.client import MERGE, Asks, PacedCalls, is_another
 from extender.kube.api.pipeline import object_path
 from extender.ports import Subject
 
+#: Queues whose version is remembered, those last written the longest: more than there are.
+_REMEMBERED = 10_000
 _PLURALS = {"PodGroup": "podgroups", "Queue": "queues"}
 
 Status = Mapping[str, Any]
@@ -53,9 +55,10 @@ class ApiStatusWriter(PacedCalls):
         kind = (subject.dialect, subject.kind)
         # The uid makes the API server refuse if the object is another one by now.
         metadata = {"uid": subject.uid}
-        if "state" in status and subject.uid in self._versions:
+        version = self._versions.get(subject.uid)
+        if "state" in status and version is not None:
             # Administrators write it too, and theirs counts.
-            metadata["resourceVersion"] = self._versions[subject.uid]
+            metadata["resourceVersion"] = version
         patch = {"metadata": metadata, "status": status}
         if self._has_status.get(kind, True):
             try:
@@ -89,7 +92,11 @@ class ApiStatusWriter(PacedCalls):
         if about.get("uid") != subject.uid:
             return None
         if subject.kind == "Queue" and "resourceVersion" in about:
+            self._versions.pop(subject.uid, None)  # so that it is the last to be forgotten
             self._versions[subject.uid] = about["resourceVersion"]
+            if len(self._versions) > _REMEMBERED:  # of queues that are long gone
+                for uid in list(self._versions)[: _REMEMBERED // 2]:
+                    self._versions.pop(uid, None)
         status: Status = thing.get("status") or {}
         return status
 

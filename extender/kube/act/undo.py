@@ -7,7 +7,8 @@ asked, which makes new ones in their place; if one of them has none, all stay.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from extender.kube.api.connection import Reply
@@ -16,16 +17,28 @@ from extender.kube.decode import pods
 from extender.logs import event
 from extender.model.gang import GangKey
 from extender.ports import Evictor, EvictOrder
+from extender.timing.pause import Pause
 
 log = logging.getLogger(__name__)
+
+#: How often a pod is asked for before it counts as one that stays; some three seconds in all.
+ATTEMPTS = 5
+_PAUSE = Pause(0.2, 1.0)
 
 
 class CautiousUndo:
     """The barrier's `TakesBack` of the real cluster: asks the API server who owns the pods."""
 
-    def __init__(self, pipeline: Pipeline, evictor: Evictor) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        evictor: Evictor,
+        *,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
         self._pipeline = pipeline
         self._evictor = evictor
+        self._chance = chance
 
     def take_back(self, gang: GangKey, orders: Sequence[EvictOrder]) -> None:
         """Ask all of them to leave, or none when one of them would never come again."""
@@ -40,8 +53,20 @@ class CautiousUndo:
                 self._decide(gang, heard)
 
         for order in orders:
-            request = self._pipeline.frame(b"GET", pod_path(order.namespace, order.name))
-            self._pipeline.ask(request, partial(hear, order))
+            self._look(order, partial(hear, order))
+
+    def _look(self, order: EvictOrder, hear: Callable[[Reply], None], attempt: int = 1) -> None:
+        """Ask for a pod; again when that may pass: nobody would take the gang back later."""
+
+        def answered(reply: Reply) -> None:
+            if not reply.may_pass or attempt == ATTEMPTS:
+                hear(reply)
+                return
+            again = partial(self._look, order, hear, attempt + 1)
+            self._pipeline.loop.call_later(_PAUSE.after(attempt, self._chance()), again)
+
+        request = self._pipeline.frame(b"GET", pod_path(order.namespace, order.name))
+        self._pipeline.ask(request, answered)
 
     def _decide(self, gang: GangKey, heard: Sequence[tuple[EvictOrder, Reply]]) -> None:
         stays = [f"{each.namespace}/{each.name}" for each, said in heard if not _may_go(each, said)]

@@ -11,11 +11,14 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 import httptools
 
 log = logging.getLogger(__name__)
+
+#: How soon a silence is looked at again at the earliest.
+_LEAST_S = 0.01
 
 
 class Reply(NamedTuple):
@@ -61,6 +64,26 @@ class Exchange:
 Connector: TypeAlias = Callable[[asyncio.Protocol], Coroutine[Any, Any, object]]
 
 
+class Suspicious(Protocol):
+    """Looks after connections that are silent."""
+
+    @property
+    def patience_s(self) -> float:
+        """How long one may be."""
+
+    def suspect(self, silent: Connection) -> None:
+        """Hear that one has been, and perhaps break it off."""
+
+
+class _Trusting:
+    """Suspects nobody."""
+
+    patience_s = float("inf")
+
+    def suspect(self, silent: Connection) -> None:
+        """Never called."""
+
+
 class Connection(asyncio.Protocol):
     """Connects when there is something to send, and again after every loss."""
 
@@ -70,6 +93,7 @@ class Connection(asyncio.Protocol):
         connect: Connector,
         *,
         silence_s: float,
+        watchman: Suspicious | None = None,
         forbidden: Callable[[bytes], object] = lambda body: None,
         asked: Callable[[bytes, int, float], object] = lambda request, status, took_s: None,
     ) -> None:
@@ -77,6 +101,9 @@ class Connection(asyncio.Protocol):
         self._loop = loop
         self._connect = connect
         self._silence_s = silence_s
+        self._watchman = watchman or _Trusting()
+        self._is_suspected = False
+        self._is_broken_off = False
         self._forbidden = forbidden
         self._asked = asked
         self._transport: asyncio.WriteTransport | None = None
@@ -87,7 +114,8 @@ class Connection(asyncio.Protocol):
         self._written_at: deque[float] = deque()
         self._parser: Any = None
         self._body: list[bytes] = []
-        self._progress_at = 0.0
+        #: When something last came back, or began to be waited for.
+        self.progress_at = 0.0
         self._watch: asyncio.TimerHandle | None = None
 
     @property
@@ -98,7 +126,10 @@ class Connection(asyncio.Protocol):
 
     def send(self, exchanges: Iterable[Exchange]) -> None:
         """Write the requests in one go; only from the thread of the loop."""
+        if not self._unanswered and not self._unsent:
+            self._goes_on()
         self._unsent.extend(exchanges)
+        self._watch_over()
         if self._transport is not None:
             self._flush(self._transport)
         elif self._connecting is None:
@@ -119,13 +150,20 @@ class Connection(asyncio.Protocol):
             async with asyncio.timeout(self._silence_s):
                 await self._connect(self)
         except OSError:
-            # Cleared first: whoever is told may send again, and that must start a new attempt.
-            self._connecting = None
-            for exchange in self._unsent:
-                self._asked(exchange.request, 0, 0.0)
-            self._give_back(self._unsent, UNSENT)
+            self._not_opened()
+        except asyncio.CancelledError:
+            if not self._is_broken_off:
+                raise
+            self._not_opened()
         else:
             self._connecting = None
+
+    def _not_opened(self) -> None:
+        # Cleared first: whoever is told may send again, and that must start a new attempt.
+        self._connecting, self._is_broken_off = None, False
+        for exchange in self._unsent:
+            self._asked(exchange.request, 0, 0.0)
+        self._give_back(self._unsent, UNSENT)
 
     def _flush(self, transport: asyncio.WriteTransport) -> None:
         waited = tuple(self._unsent)
@@ -139,22 +177,44 @@ class Connection(asyncio.Protocol):
 
     def _write(self, transport: asyncio.WriteTransport, wanted: list[Exchange]) -> None:
         if not self._unanswered:
-            self._progress_at = self._loop.time()
+            self._goes_on()
         transport.write(b"".join([exchange.request for exchange in wanted]))
         self._unanswered.extend(wanted)
         self._written_at.extend([self._loop.time()] * len(wanted))
-        if self._watch is None:
-            self._watch = self._loop.call_later(self._silence_s, self._check_silence)
+
+    def _goes_on(self) -> None:
+        self.progress_at = self._loop.time()
+        self._is_suspected = False
+
+    def _watch_over(self) -> None:
+        """Look again when the silence would have lasted too long."""
+        if self._watch is None and (self._unanswered or self._unsent):
+            patience_s = self._silence_s
+            if not self._is_suspected:
+                patience_s = min(patience_s, self._watchman.patience_s)
+            left_s = self.progress_at + patience_s - self._loop.time()
+            self._watch = self._loop.call_later(max(_LEAST_S, left_s), self._check_silence)
 
     def _check_silence(self) -> None:
         self._watch = None
-        if not self._unanswered or self._transport is None:
+        silent_s = self._loop.time() - self.progress_at
+        if not self._unanswered and not self._unsent:
             return
-        silent_s = self._loop.time() - self._progress_at
-        if silent_s >= self._silence_s:
+        if silent_s >= self._silence_s and self._transport is not None:
+            self._transport.abort()  # one that never came about has a limit of its own
+            return
+        if silent_s >= self._watchman.patience_s and not self._is_suspected:
+            self._is_suspected = True
+            self._watchman.suspect(self)
+        self._watch_over()
+
+    def break_off(self) -> None:
+        """End this connection, or the attempt at one: what waits for it may go another way."""
+        if self._transport is not None:
             self._transport.abort()
-            return
-        self._watch = self._loop.call_later(self._silence_s - silent_s, self._check_silence)
+        elif self._connecting is not None:
+            self._is_broken_off = True
+            self._connecting.cancel()
 
     def _give_back(self, exchanges: deque[Exchange], reply: Reply) -> None:
         # Whoever is told may send again at once, into the very queue that is being emptied.
@@ -203,12 +263,12 @@ class Connection(asyncio.Protocol):
         parser = self._parser
         body = b"".join(self._body)
         self._body.clear()
-        self._progress_at = self._loop.time()
+        self._goes_on()
         if not self._unanswered:
             # Nobody asked: Go's server says "408 Request Timeout" before it closes an idle one.
             return
         exchange = self._unanswered.popleft()
-        took_s = self._progress_at - self._written_at.popleft()
+        took_s = self.progress_at - self._written_at.popleft()
         if not parser.should_keep_alive() and self._transport is not None:
             self._transport.close()
         status = parser.get_status_code()

@@ -16,6 +16,7 @@ from urllib.parse import quote
 from extender.kube.api.client import MERGE, Access
 from extender.kube.api.connection import Connection, Exchange, Reply
 from extender.kube.api.tally import call_of
+from extender.kube.api.watchman import HUSH_S, Watchman
 from extender.logs import event
 from extender.model.dialect import VERSIONS
 
@@ -43,14 +44,23 @@ class Pipeline:
         *,
         size: int = 16,
         silence_s: float = _SILENCE_S,
+        hush_s: float = HUSH_S,
     ) -> None:
         self.loop = loop
         self._access = access
+        self._watchman = Watchman(
+            loop,
+            self._connect,
+            lambda: self.frame(b"GET", "/version"),
+            silence_s=silence_s,
+            hush_s=hush_s,
+        )
         self._connections = [
             Connection(
                 loop,
                 self._connect,
                 silence_s=silence_s,
+                watchman=self._watchman,
                 forbidden=access.forbidden,
                 asked=self._asked,
             )
@@ -109,7 +119,8 @@ class Pipeline:
 
     async def aclose(self) -> None:
         """Break all connections."""
-        await asyncio.gather(*(connection.aclose() for connection in self._connections))
+        ways = (connection.aclose() for connection in self._connections)
+        await asyncio.gather(self._watchman.aclose(), *ways)
 
     async def _connect(self, protocol: asyncio.Protocol) -> None:
         access = self._access

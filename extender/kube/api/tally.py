@@ -5,11 +5,15 @@ Labels come from closed lists, whatever the paths are: what is on none of them i
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from functools import cache
 from typing import Protocol
 
+from extender.logs import Seldom
 from extender.metrics import Metrics, expect
+
+log = logging.getLogger(__name__)
 
 #: What every account may ask: the API server, whether it is there.
 PULSE = ("get", "readyz")
@@ -38,6 +42,10 @@ ENDS = ("ended", "expired", "broken", "failed")
 _KNOWN = frozenset(resource for _, resource in CALLS)
 _VERBS = {"POST": "create", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}
 OTHER = "other"
+#: An answer that takes so long is told, once in a while: gangs start no quicker than that.
+SLOW_S = 1.0
+#: These may take long to begin where there is much to tell.
+_LONG = ("list", "watch")
 
 
 class Tallies(Protocol):
@@ -71,6 +79,7 @@ class ApiTally:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
+        self._seldom = Seldom(log)
         # Looking a series up costs more than counting, and there are few.
         self._requests = cache(metrics.api_requests.labels)
         self._seconds = cache(metrics.api_seconds.labels)
@@ -82,6 +91,14 @@ class ApiTally:
         self._requests(verb, resource, code).inc()
         if status:
             self._seconds(verb, resource).observe(took_s)
+        if took_s >= SLOW_S and verb not in _LONG:
+            self._seldom.event(
+                logging.WARNING,
+                "the API server takes its time",
+                verb=verb,
+                resource=resource,
+                took_s=round(took_s, 1),
+            )
 
     def listed(self, resource: str) -> None:
         """Count a list, and let the ends of the watch that follows be there from the start."""

@@ -22,7 +22,7 @@ from extender.kube.api.client import Access
 from extender.kube.decode.watched import Resource, resources
 from extender.kube.watch.progress import Heard, Mode, Progress, Request, Signal, Step, lines
 from extender.kube.watch.pulse import EVERY_S, Pulse
-from extender.logs import event
+from extender.logs import Seldom, event
 from extender.ports import Clock
 from extender.timing.pause import Pause, spread
 
@@ -40,7 +40,7 @@ ABSENT_S = 10.0
 _PAUSE = Pause(0.1, 15.0)
 #: A watch that ends sooner than this is followed by a pause.
 _HASTE_S = 1.0
-#: Refused so often in a row for want of a right, it is no API server that just began.
+#: Not let in so often in a row, it is no API server that just began, or does not begin well.
 _FORBIDDEN = 3
 _CHUNK = 1 << 16
 
@@ -115,6 +115,7 @@ class Follower:
         self._silence_s = silence_s
         self._progress = Progress(resource.codec, streaming=streaming)
         self._chance = random.random
+        self._seldom = Seldom(log)
         #: In a row; a watch that ended at once counts as one.
         self._failures = 0
         #: In a row, and a list in between does not count.
@@ -266,6 +267,8 @@ class Follower:
                 event(log, logging.INFO, each.value, resource=self._resource.name)
                 self._watch_ended("expired" if each is Signal.EXPIRED else "broken")
                 break
+            elif each is Signal.OVERTAKEN:
+                self._seldom.event(logging.WARNING, each.value, resource=self._resource.name)
             self._failures = 0
         else:
             self._watch_ended("ended")
@@ -291,7 +294,7 @@ class Follower:
             return
         if step is Step.RENEW:
             self._renew()
-        self._forbidden = self._forbidden + 1 if error.status == 403 else 0
+        self._forbidden = self._forbidden + 1 if error.status in (401, 403) else 0
         self._complain(str(error))
 
     def _can_do_without(self) -> bool:
@@ -321,6 +324,9 @@ class Follower:
         codec, name = self._resource.codec, self._resource.name
         self._cluster.replace(codec.kind, (), codec.dialect)
         self._cluster.freshness.listed(name, self._clock.monotonic())
+        # What is not there cannot be forbidden, though it was said before anybody knew that.
+        self._forbidden = 0
+        self._cluster.freshness.followed(name)
         event(log, logging.DEBUG, "done without", resource=name, error=str(error))
         self._pause(spread(self._absent_s, self._chance()))
 

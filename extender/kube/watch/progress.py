@@ -15,10 +15,11 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from extender.cache.changes import Change, Item
+from extender.cache.changes import Change, Delete, Item, key_of
 from extender.errors import Unreachable
 from extender.kube.decode.codec import Codec
 from extender.kube.decode.shallow import shallow
+from extender.kube.watch.order import Order, number
 
 #: Objects per page. Small, because a page is scanned in one go while other threads wait.
 PAGE_SIZE = 250
@@ -50,6 +51,7 @@ class Signal(Enum):
     EXPIRED = "our resourceVersion is too old: list again"
     BROKEN = "the rest of this stream is worth nothing"
     SKIPPED = "an object nobody can use"
+    OVERTAKEN = "a line came late: newer ones were heard before"
 
 
 Heard: TypeAlias = Change | Signal
@@ -92,6 +94,7 @@ class Progress:
         self._continue = ""
         self._refusals = 0
         self._mode = Mode.PAGE
+        self._order = Order()
 
     @property
     def is_listed(self) -> bool:
@@ -102,6 +105,7 @@ class Progress:
         """List again; nothing heard so far is relied upon."""
         self._version = self._continue = ""
         self._refusals = 0
+        self._order = Order()
 
     def next_request(self, timeout_s: int) -> Request:
         """Say what to ask now; a watch ends by itself after *timeout_s*."""
@@ -110,7 +114,8 @@ class Progress:
             self._mode = Mode.WATCH
             return Request(self._mode, watch | {"resourceVersion": self._version})
         if self._streaming:
-            self._mode = Mode.STREAM
+            # One that broke off has told of objects that the next one tells of again.
+            self._mode, self._order = Mode.STREAM, Order()
             whole = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
             return Request(self._mode, watch | whole)
         self._mode = Mode.PAGE
@@ -128,6 +133,7 @@ class Progress:
         self._continue = page.metadata.more or ""
         if not self._continue:
             self._version = page.metadata.version
+            self._order.listed(self._version)
 
     def line(self, line: bytes) -> Heard:
         """Read one line of a stream or a watch."""
@@ -141,12 +147,26 @@ class Progress:
         if heard.is_end_of_list and self._mode is Mode.STREAM:
             self._mode = Mode.WATCH
             self._version = heard.version
+            self._order.listed(self._version)
             return Signal.LISTED
         if self._mode is Mode.WATCH and heard.version:
-            self._version = heard.version
+            self._go_on_from(heard.version)
         if heard.type == "BOOKMARK":
             return Signal.ALIVE
-        return heard.change or Signal.SKIPPED
+        if heard.change is None:
+            return Signal.SKIPPED
+        return heard.change if self._is_news(heard.change, heard.version) else Signal.OVERTAKEN
+
+    def _go_on_from(self, version: str) -> None:
+        """Remember how far we are; a line that came late brings us nowhere."""
+        before, now = number(self._version), number(version)
+        if before is None or now is None or now > before:
+            self._version = version
+
+    def _is_news(self, change: Change, version: str) -> bool:
+        is_gone = isinstance(change, Delete)
+        key = change.key if isinstance(change, Delete) else key_of(change.item)
+        return self._order.is_news(key, version, is_gone=is_gone)
 
     def refused(self, status: int) -> Step:
         """Take an HTTP status other than 200; say what to do."""

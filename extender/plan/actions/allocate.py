@@ -27,12 +27,31 @@ QUEUE_HAS_ENOUGH = Problem(Reason.QUEUE_OVER_DESERVED, "")
 
 def allocate(session: Session) -> None:
     """Hand out idle room: first to everybody within their due, then what is left."""
+    _complete_cut_short(session)
     rounds = (Round.DUE, Round.REST) if session.rules.may_overshoot else (Round.DUE,)
     for session.round in rounds:
         contenders = _contenders(session, session.census.contenders.values())
         held = _serve_starving(session, contenders)
         _hand_out(session, [gang for gang in contenders if gang.queue.name not in held])
     session.round = Round.CLAIMS
+
+
+def _complete_cut_short(session: Session) -> None:
+    """Let gangs go first that were begun to be bound: up to their minimum, and to the ceilings.
+
+    Neither the order nor the due of their queue keeps them waiting: what they have is of no use
+    without the rest, and it was not they who stopped.
+    """
+    if not session.snapshot.cut_short or not session.rules.torn_gangs_are_first:
+        return
+    contenders = session.census.contenders
+    cut_short = [contenders[key] for key in session.snapshot.cut_short if key in contenders]
+    for gang in cut_short:
+        gang.let_in()
+    session.round = Round.LENT
+    for gang in sorted(_contenders(session, cut_short), key=session.gang_key):
+        if session.opinions.lacking(gang):
+            _take_turn(session, gang, alone=False)
 
 
 def lend(session: Session) -> None:

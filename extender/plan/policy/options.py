@@ -42,8 +42,8 @@ class Rules:
     #: Without the enqueue action no gang is kept out of its queue; in Volcano only allocate sees
     #: it that way.
     only_enqueue_keeps_out: bool = True
-    #: Of a queue's gangs, one that runs with too few members is first in line for room and the
-    #: last to give any: what it has is of no use without the rest.
+    #: A gang of which only a part could be bound is first in line for room: what it has is of no
+    #: use without the rest.
     torn_gangs_are_first: bool = True
     #: A gang without any pod on a node does not run, not even one that needs none.
     running_takes_a_node: bool = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -11,6 +12,7 @@ import uvloop
 
 from extender.kube.act import bind
 from extender.kube.act.bind import PipelinedBinder
+from extender.kube.act.line import WIDEST
 from extender.model.pod import PodUid
 from extender.ports import BindOrder, BindOutcome, BindResult
 from tests.kube.loopback import (
@@ -33,7 +35,6 @@ def run(
     *,
     size: int = 4,
     silence_s: float = 5.0,
-    budget_s: float = 10.0,
     new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop,
 ) -> None:
     async def scene() -> None:
@@ -41,15 +42,18 @@ def run(
             loopback_server() as server,
             connected(server, size=size, silence_s=silence_s) as pipeline,
         ):
-            binder = PipelinedBinder(pipeline, budget_s=budget_s, chance=lambda: 0.0)
+            binder = PipelinedBinder(pipeline, chance=lambda: 0.0)
             await story(server, binder)
 
     play(scene(), new_loop)
 
 
-async def outcomes(binder: PipelinedBinder, *orders: BindOrder) -> list[BindOutcome]:
+async def outcomes(
+    binder: PipelinedBinder, *orders: BindOrder, within_s: float = 10.0
+) -> list[BindOutcome]:
     waiting = {order.uid: asyncio.get_running_loop().create_future() for order in orders}
-    binder.bind(orders, lambda order, outcome: waiting[order.uid].set_result(outcome))
+    until = time.monotonic() + within_s
+    binder.bind(orders, lambda order, outcome: waiting[order.uid].set_result(outcome), until)
     return list(await asyncio.gather(*waiting.values()))
 
 
@@ -246,9 +250,9 @@ def test_a_server_that_hangs_up_every_time_ends_as_unknown():
         server.add_pod("w-0")
         server.script.extend([HANG_UP] * 1000)
 
-        assert await outcomes(binder, order("w-0")) == [bind.UNKNOWN]
+        assert await outcomes(binder, order("w-0"), within_s=0.3) == [bind.UNKNOWN]
 
-    run(story, budget_s=0.3)
+    run(story)
 
 
 def test_a_silent_server_is_given_up_and_asked_again():
@@ -261,25 +265,25 @@ def test_a_silent_server_is_given_up_and_asked_again():
     run(story, silence_s=0.05)
 
 
-def test_silence_until_the_end_of_the_budget_is_unknown():
+def test_silence_until_the_end_of_its_time_is_unknown():
     async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
         server.add_pod("w-0")
         server.script.append(NEVER)
 
-        assert await outcomes(binder, order("w-0")) == [bind.UNKNOWN]
+        assert await outcomes(binder, order("w-0"), within_s=0.05) == [bind.UNKNOWN]
 
-    run(story, budget_s=0.05)
+    run(story)
 
 
-def test_overload_until_the_end_of_the_budget_is_a_certain_failure():
+def test_overload_until_the_end_of_its_time_is_a_certain_failure():
     async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
         server.add_pod("w-0")
         server.script.extend([429] * 1000)
 
-        assert await outcomes(binder, order("w-0")) == [bind.TIMED_OUT]
+        assert await outcomes(binder, order("w-0"), within_s=0.3) == [bind.TIMED_OUT]
         assert server.node_of("w-0") == ""
 
-    run(story, budget_s=0.3)
+    run(story)
 
 
 def test_an_unreachable_server_is_a_certain_failure():
@@ -287,9 +291,9 @@ def test_an_unreachable_server_is_a_certain_failure():
         async with loopback_server() as server:
             pass
         async with connected(server) as pipeline:
-            binder = PipelinedBinder(pipeline, budget_s=0.2, chance=lambda: 0.0)
+            binder = PipelinedBinder(pipeline, chance=lambda: 0.0)
 
-            assert await outcomes(binder, order("w-0")) == [bind.TIMED_OUT]
+            assert await outcomes(binder, order("w-0"), within_s=0.2) == [bind.TIMED_OUT]
 
     play(scene())
 
@@ -301,7 +305,8 @@ def test_binds_may_be_ordered_from_another_thread():
 
         def elsewhere() -> None:
             settled = threading.Event()
-            binder.bind([order("w-0")], lambda _, it: (results.append(it), settled.set()))
+            until = time.monotonic() + 10
+            binder.bind([order("w-0")], lambda _, it: (results.append(it), settled.set()), until)
             settled.wait(timeout=5)
 
         thread = threading.Thread(target=elsewhere)
@@ -311,6 +316,118 @@ def test_binds_may_be_ordered_from_another_thread():
         assert results == [bind.BOUND]
 
     run(story)
+
+
+def test_a_gang_that_would_be_torn_by_the_end_of_its_time_is_not_sent_at_all():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        gang = [order(f"w-{index}") for index in range(300)]
+        for each in gang:
+            server.add_pod(each.name)
+
+        assert await outcomes(binder, *gang, within_s=1.0) == [bind.TIMED_OUT] * 300
+        assert not server.requests
+
+    run(story)
+
+
+def test_only_so_many_bindings_are_under_way_and_the_rest_follows_in_order():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        gang = [order(f"w-{index}") for index in range(3 * WIDEST)]
+        for each in gang:
+            server.add_pod(each.name)
+        server.script.append(NEVER)  # its connection is silent from the first request on
+        bound = asyncio.ensure_future(outcomes(binder, *gang))
+        await server.has_heard(WIDEST // 4)
+        assert len(server.requests) <= WIDEST
+
+        assert await bound == [bind.BOUND] * len(gang)
+
+    run(story, silence_s=0.2)
+
+
+def test_places_come_back_when_time_is_up_or_nobody_waits_any_more():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.script.extend([NEVER] * 4)
+        stuck = [order(f"w-{index}") for index in range(2 * WIDEST)]
+        for each in [*stuck, order("next-0"), order("next-1")]:
+            server.add_pod(each.name)
+        results = await outcomes(binder, *stuck, within_s=0.6)
+        assert set(results) == {bind.UNKNOWN, bind.TIMED_OUT}
+        assert binder._line.under_way == 0
+
+        assert await outcomes(binder, order("next-0"), order("next-1")) == [bind.BOUND] * 2
+        assert binder._line.under_way == 0
+
+    run(story, silence_s=1.0)
+
+
+@pytest.mark.parametrize("status", [429, 500])
+def test_whoever_is_refused_for_now_keeps_nobody_else_waiting(status):
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.refused = {f"w-{index}": status for index in range(WIDEST)}
+        for index in range(WIDEST):
+            server.add_pod(f"w-{index}")
+        server.add_pod("other")
+        crowd = (order(f"w-{index}") for index in range(WIDEST))
+        waiting = asyncio.ensure_future(outcomes(binder, *crowd))
+
+        assert await outcomes(binder, order("other"), within_s=2.0) == [bind.BOUND]
+        server.refused = {}
+        assert await waiting == [bind.BOUND] * WIDEST
+
+    run(story)
+
+
+def test_whoever_takes_its_outcome_badly_costs_the_others_nothing(caplog):
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        heard: list[str] = []
+        all_heard = asyncio.Event()
+
+        def settle(order: BindOrder, outcome: BindOutcome) -> None:
+            heard.append(order.name)
+            if len(heard) == 3:
+                all_heard.set()
+            if order.name == "w-0":
+                raise RuntimeError("stumbled")
+
+        server.script.extend([NEVER] * 3)
+        gang = [order(f"w-{index}") for index in range(3)]
+        binder.bind(gang, settle, time.monotonic() + 0.1)
+        await all_heard.wait()
+
+        assert heard == ["w-0", "w-1", "w-2"]
+
+    run(story)
+    assert "stumbled" in caplog.text
+
+
+def test_a_binding_is_looked_after_for_as_long_as_somebody_waits():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        for name in ("w-0", "w-1"):
+            server.add_pod(name)
+        server.script.extend([DO_AND_HANG_UP, HANG_UP, *[503] * 6])
+
+        assert await outcomes(binder, order("w-0"), order("w-1")) == [bind.BOUND] * 2
+
+    run(story, size=1)
+
+
+def test_gangs_outlast_a_server_that_stands_still_longer_than_a_connection_may_be_silent():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        gangs = [[order(f"g{gang}-{index}") for index in range(20)] for gang in range(10)]
+        for each in (each for gang in gangs for each in gang):
+            server.add_pod(each.name)
+        server.goes_on.clear()
+        waiting = [asyncio.ensure_future(outcomes(binder, *gang)) for gang in gangs]
+        # Every connection is given up once, and those under way are looked up on new ones.
+        await server.has_heard(2 * 4 + 1)
+        server.goes_on.set()
+
+        assert await asyncio.gather(*waiting) == [[bind.BOUND] * 20] * 10
+        assert all(server.node_of(each.name) for gang in gangs for each in gang)
+        assert binder._line.under_way == 0
+
+    run(story, silence_s=0.3)
 
 
 def test_no_message_has_counters_or_percent_signs():
@@ -334,5 +451,21 @@ def test_a_binding_says_in_which_queue_its_pod_is_started():
             marks = said["w-0"]["annotations"]
             assert marks == {"gang-extender.io/started-in": "gold"}
             assert "annotations" not in said["stranger"]
+
+    play(scene())
+
+
+def test_a_binding_that_still_waits_for_a_connection_has_certainly_failed():
+    async def scene() -> None:
+        async with loopback_server() as server, connected(server) as pipeline:
+
+            async def never(protocol: asyncio.Protocol) -> None:
+                await asyncio.Event().wait()
+
+            for each in pipeline._connections:
+                each._connect = never
+            binder = PipelinedBinder(pipeline)
+
+            assert await outcomes(binder, order("w-0"), within_s=0.1) == [bind.TIMED_OUT]
 
     play(scene())

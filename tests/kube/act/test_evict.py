@@ -69,10 +69,32 @@ def test_a_budget_that_does_not_give_in_blocks_the_pod_and_the_mark_is_taken_bac
 
 @pytest.mark.parametrize("word", ["mark", "evict"])
 def test_a_pod_that_is_gone_is_no_trouble(word: str) -> None:
-    outcome, _, waits = evict(**{word: [(404, {"message": "not found"})]})
+    gone: Answer = (404, {"message": "not found"})
+    outcome, _, waits = evict(**{word: [gone], "look": [gone]})
 
     assert outcome.result is EvictResult.GONE
     assert waits == []
+
+
+THERE: Answer = (200, {"metadata": {"uid": "uid-0"}})
+
+
+@pytest.mark.parametrize("status", [404, 409])
+def test_a_pod_that_is_still_there_is_evicted_although_its_mark_was_called_lost(
+    status: int,
+) -> None:
+    outcome, api, _ = evict(mark=[(status, {"message": "not found"})], look=[THERE])
+
+    assert outcome.result is EvictResult.LEAVING
+    assert api.requests()[-1] == f"POST {POD}/eviction"
+
+
+def test_an_eviction_of_a_pod_that_is_called_gone_and_shown_is_asked_again() -> None:
+    outcome, api, waits = evict(evict=[(404, {"message": "not found"}), (201, {})], look=[THERE])
+
+    assert outcome.result is EvictResult.LEAVING
+    assert api.requests().count(f"POST {POD}/eviction") == 2
+    assert waits == [0.25]
 
 
 def test_another_pod_of_the_same_name_is_left_alone() -> None:

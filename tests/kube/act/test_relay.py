@@ -20,14 +20,13 @@ def whose(whose: Whose, name: str = "w-0") -> BindOrder:
     return msgspec.structs.replace(order(name), whose=whose)
 
 
-def run(story: Story, exempt: str = "uid-w-0", budget_s: float = 10.0) -> None:
+def run(story: Story, exempt: str = "uid-w-0") -> None:
     """Play *story* with a binder that never had a term."""
 
     async def scene() -> None:
         async with loopback_server() as server, connected(server, size=1) as pipeline:
             binder = PipelinedBinder(
                 pipeline,
-                budget_s=budget_s,
                 chance=lambda: 0.0,
                 mandate=Term(lambda: 0.0),
                 is_exempt=lambda pod: pod.metadata.uid == exempt,
@@ -102,6 +101,6 @@ def test_one_that_was_only_looked_up_when_its_time_was_up_is_certainly_not_bound
         server.add_pod("w-0")
         server.script.append(NEVER)
 
-        assert await outcomes(binder, whose(Whose.UNKNOWN)) == [bind.TIMED_OUT]
+        assert await outcomes(binder, whose(Whose.UNKNOWN), within_s=0.05) == [bind.TIMED_OUT]
 
-    run(story, budget_s=0.05)
+    run(story)

@@ -8,11 +8,11 @@ from concurrent.futures import Future
 
 import pytest
 
-from extender.kube.act.undo import CautiousUndo
+from extender.kube.act.undo import ATTEMPTS, CautiousUndo
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
 from extender.ports import EvictOrder, EvictOutcome
-from tests.kube.loopback import LoopbackServer, connected, loopback_server, play
+from tests.kube.loopback import HANG_UP, LoopbackServer, connected, loopback_server, play
 
 GANG = GangKey("team/train")
 JOB = {"kind": "Job", "name": "train", "uid": "j-1", "controller": True}
@@ -88,3 +88,40 @@ def test_in_doubt_all_stay(caplog):
         server.script.append(500)
 
     assert taken_back(prepare, "w-0") == []
+
+
+@pytest.mark.parametrize("trouble", [500, 429, HANG_UP])
+def test_a_question_without_an_answer_is_asked_again_and_keeps_nobody(trouble: int | str):
+    evictions = Evictions()
+
+    async def scene() -> None:
+        async with loopback_server() as server, connected(server, size=1) as pipeline:
+            has_pod(server, "w-0", JOB)
+            server.script.append(trouble)
+            CautiousUndo(pipeline, evictions).take_back(GANG, [order("w-0")])
+            await server.has_heard(2)
+            answered = asyncio.Event()
+            pipeline.ask(pipeline.frame(b"GET", "/last"), lambda _: answered.set())
+            await answered.wait()
+
+    play(scene())
+    assert evictions.asked == ["w-0"]
+
+
+def test_an_api_server_that_never_answers_well_keeps_them_all(caplog):
+    evictions = Evictions()
+
+    async def scene() -> None:
+        async with loopback_server() as server, connected(server, size=1) as pipeline:
+            has_pod(server, "w-0", JOB)
+            server.script.extend([500] * 10)
+            undo = CautiousUndo(pipeline, evictions, chance=lambda: 0.0)
+            undo.take_back(GANG, [order("w-0")])
+            await server.has_heard(ATTEMPTS)
+            answered = asyncio.Event()
+            pipeline.ask(pipeline.frame(b"GET", "/last"), lambda _: answered.set())
+            await answered.wait()
+
+    play(scene())
+    assert evictions.asked == []
+    assert "stays" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 
 from extender.kube.act import bind
 from extender.kube.act.bind import PipelinedBinder
+from extender.kube.act.line import WIDEST
 from extender.ports import BindOrder, Whose
 from tests.kube.act.test_bind import order, outcomes
 from tests.kube.loopback import NEVER, LoopbackServer, connected, loopback_server, play
@@ -17,7 +19,7 @@ Story = Callable[[LoopbackServer, PipelinedBinder], Awaitable[None]]
 EVERY_KIND = pytest.mark.parametrize("whose", list(Whose))
 
 
-def run(story: Story, budget_s: float = 10.0) -> None:
+def run(story: Story) -> None:
     """Play *story* with a binder that knows no node but n-0."""
 
     async def scene() -> None:
@@ -25,7 +27,6 @@ def run(story: Story, budget_s: float = 10.0) -> None:
             server.add_pod("w-0")
             binder = PipelinedBinder(
                 pipeline,
-                budget_s=budget_s,
                 chance=lambda: 0.0,
                 is_exempt=lambda pod: True,
                 knows_node=lambda name: name == "n-0",
@@ -102,9 +103,9 @@ def test_while_the_node_was_only_asked_for_nothing_can_have_been_bound() -> None
     async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
         server.script.append(NEVER)
 
-        assert await outcomes(binder, bound_for(Whose.OURS)) == [bind.TIMED_OUT]
+        assert await outcomes(binder, bound_for(Whose.OURS), within_s=0.05) == [bind.TIMED_OUT]
 
-    run(story, budget_s=0.05)
+    run(story)
 
 
 def test_the_others_of_a_gang_do_not_wait_for_the_question() -> None:
@@ -114,5 +115,27 @@ def test_the_others_of_a_gang_do_not_wait_for_the_question() -> None:
 
         found = await outcomes(binder, bound_for(Whose.OURS), other)
         assert found == [bind.NO_NODE, bind.BOUND]
+
+    run(story)
+
+
+def test_one_whose_node_was_asked_for_does_not_overtake_those_who_stand_in_line() -> None:
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.nodes.append("n-1")
+        binder._line._under_way = WIDEST  # the line stands still
+        gang = [replace(order(f"g-{index}"), node="n-0") for index in range(2)]
+        for each in gang:
+            server.add_pod(each.name)
+        waiting = asyncio.ensure_future(outcomes(binder, *gang))
+        late = asyncio.ensure_future(outcomes(binder, bound_for(Whose.OURS)))
+        await server.has_heard(1)
+        while len(binder._line._parties) < 2:
+            await asyncio.sleep(0)
+        binder._line._under_way = 0
+        binder._line.move_up()
+
+        assert await late + await waiting == [bind.BOUND] * 3
+        posts = [each.path.split("/")[6] for each in server.asked("POST")]
+        assert posts == ["g-0", "g-1", "w-0"]
 
     run(story)

@@ -108,3 +108,17 @@ def test_requests_of_the_pipeline_are_counted_behind_a_prefix_too() -> None:
     assert counted(metrics, "get", "pods", "5xx") == 1
     seconds = {"verb": "create", "resource": "pods/binding"}
     assert metrics.registry.get_sample_value("gang_extender_api_seconds_sum", seconds) == 0.03
+
+
+def test_a_slow_answer_is_told_once_in_a_while_with_what_was_asked(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tally = ApiTally(Metrics())
+    for took_s in (0.9, 2.04, 2.1):
+        tally.asked("create", "pods/binding", 201, took_s)
+    tally.asked("list", "pods", 200, 9.0)  # there may be much to list
+
+    (record,) = caplog.records
+    assert record.getMessage() == "the API server takes its time"
+    facts = {"verb": "create", "resource": "pods/binding", "took_s": 2.0}
+    assert vars(record)["facts"] == facts

@@ -11,13 +11,14 @@ import pytest
 
 from extender.cache.cluster import Cluster
 from extender.kube.api.kubeconfig import Endpoint
+from extender.kube.decode.watched import Resource, resources
 from extender.kube.watch import follow
 from extender.kube.watch.follow import Watches
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
 from extender.timing.clock import SystemClock
 from tests.kube import json_objects as make
-from tests.kube.watched_api import ABYSS, GROUPS, NODES, PODS, QUEUES, QUOTAS, WatchedApi
+from tests.kube.watched_api import ABYSS, BUILT_IN, GROUPS, NODES, PODS, QUEUES, QUOTAS, WatchedApi
 
 SCHEDULERS = frozenset({"gang-scheduler"})
 LONG_S = 20.0
@@ -309,6 +310,50 @@ def test_a_silent_watch_is_taken_for_dead_and_begun_anew(api: WatchedApi) -> Non
         watched.until(lambda: len(api.asked(NODES)) > 3)
 
         assert watched.cluster.readiness() == []
+
+
+EVERYTHING = resources(SCHEDULERS)
+
+
+@pytest.mark.parametrize("resource", EVERYTHING, ids=lambda each: each.name)
+def test_a_watch_that_falls_silent_without_closing_is_begun_anew(
+    api: WatchedApi, resource: Resource
+) -> None:
+    api.installed.update(each.path for each in EVERYTHING)
+    kind, dialect = resource.codec.kind, resource.codec.dialect
+    with watching(api, silence_s=0.3) as watched:
+        watched.ready()
+        api.mute(resource.path)
+        meanwhile = {"name": "meanwhile", "namespace": "a", "uid": "uid-meanwhile"}
+        api.put(resource.path, {"metadata": meanwhile})
+        told = watched.cluster._stores[kind].told
+        watched.until(lambda: told(dialect))
+
+        assert watched.cluster.readiness() == []
+
+
+@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize("are_installed", [True, False], ids=["with CRDs", "without CRDs"])
+def test_an_api_server_that_lets_nobody_in_for_a_while_is_named_and_asked_again(
+    api: WatchedApi, status: int, streams: bool, are_installed: bool
+) -> None:
+    """It has begun anew, and its authorizer does not know yet what anybody may do."""
+    api.streams_lists = streams
+    if are_installed:
+        api.installed.update(each.path for each in EVERYTHING)
+    with watching(api) as watched:
+        watched.ready()
+        with api.changed:
+            api.refuses_all = status
+            api.hang_up()
+        watched.until(lambda: len(watched.cluster.readiness()) >= len(BUILT_IN))
+        assert all(f"{status}" in each for each in watched.cluster.readiness())
+
+        api.refuses_all = 0
+        api.put(PODS, make.pod("p"))
+        watched.ready()
+        watched.until(lambda: watched.has_pod("p"))
 
 
 def test_our_own_mistake_is_mended_by_a_new_list(

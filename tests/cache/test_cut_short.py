@@ -1,0 +1,160 @@
+"""Who was cut short, and who only looks like it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from extender.cache.begun.cut_short import ARRIVES_S, SPARED_S
+from extender.cache.changes import Delete, Kind, Upsert
+from extender.cache.cluster import Cluster
+from extender.model.gang import Phase
+from extender.model.pod import Status
+
+from .building import GANG, NOW, StoppedClock, cluster, group, node, pod, uid
+
+INQUEUE = {"uid": "u1", "phase": Phase.INQUEUE, "dialect": "scheduling.volcano.sh"}
+CUT_SHORT = frozenset({GANG})
+NOBODY = frozenset[str]()
+
+
+class Mirror:
+    """A cluster with a gang of three, of which one has a node."""
+
+    def __init__(self, **facts: Any) -> None:
+        self.clock = StoppedClock()
+        self.cluster: Cluster = cluster(
+            node("n"), group(min_member=3, **(INQUEUE | facts)), clock=self.clock
+        )
+        self.cluster.cut_short.forget()
+        self.see("w-0", on="n")
+        self.see("w-1")
+        self.see("w-2")
+
+    def see(self, name: str, **facts: Any) -> None:
+        self.cluster.apply(Upsert(pod(name, **facts)))
+
+    def cut_short(self, after_s: float = 0.0) -> frozenset[str]:
+        self.clock.time += after_s
+        return self.cluster.snapshot(NOW).cut_short
+
+    def settled(self) -> Mirror:
+        """Have led for a while, when nothing was wrong."""
+        self.see("w-1", on="n")
+        self.see("w-2", on="n")
+        assert self.cut_short() == NOBODY
+        self.clock.time += ARRIVES_S + 1
+        return self
+
+    def fail(self) -> None:
+        """Hear from the barrier that a commit has ended with too few."""
+        written = self.cluster.group(GANG)
+        assert written is not None
+        self.cluster.cut_short.failed(written, self.cluster.pods_of(GANG), self.clock.time)
+
+
+def test_who_has_too_few_members_when_we_begin_was_cut_short() -> None:
+    assert Mirror().cut_short() == CUT_SHORT
+
+
+def test_where_nobody_ever_led_nobody_was_cut_short() -> None:
+    saved = cluster(node("n"), group(min_member=3, **INQUEUE))
+    saved.apply(Upsert(pod("w-0", on="n")))
+
+    assert saved.snapshot(NOW).cut_short == NOBODY
+    assert saved.snapshot(NOW).protected == {}
+
+
+def test_it_stays_so_until_it_is_whole() -> None:
+    mirror = Mirror()
+    mirror.cut_short()
+    assert mirror.cut_short(after_s=3600.0) == CUT_SHORT
+    mirror.see("w-1", on="n")
+    assert mirror.cut_short() == CUT_SHORT
+    mirror.see("w-2", on="n")
+
+    assert mirror.cut_short() == NOBODY
+    mirror.see("w-2", on="n", status=Status.FAILED)
+    assert mirror.cut_short() == NOBODY, "it has run whole since"
+
+
+def test_a_binding_that_was_sent_before_us_may_arrive_after_we_began() -> None:
+    mirror = Mirror()
+    mirror.see("w-0")
+    assert mirror.cut_short() == NOBODY
+    mirror.see("w-0", on="n")
+
+    assert mirror.cut_short(after_s=ARRIVES_S - 1) == CUT_SHORT
+
+
+def test_who_loses_a_member_while_we_watch_was_not_cut_short() -> None:
+    mirror = Mirror().settled()
+    mirror.cluster.apply(Delete(Kind.POD, uid("w-2")))
+    mirror.see("w-3")
+
+    assert mirror.cut_short() == NOBODY
+
+
+def test_who_asks_for_more_members_than_it_was_started_with_was_not_cut_short() -> None:
+    mirror = Mirror().settled()
+    for number in range(3, 9):
+        mirror.see(f"w-{number}")
+    mirror.cluster.apply(Upsert(group(min_member=9, **INQUEUE)))
+
+    assert mirror.cut_short() == NOBODY
+
+
+@pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.UNKNOWN])
+def test_who_was_told_to_run_before_us_was_not_cut_short(phase: Phase) -> None:
+    """It waits with too few members for somebody to begin anew."""
+    assert Mirror(phase=phase).cut_short() == NOBODY
+
+
+def test_a_commit_of_ours_that_ended_with_too_few_cuts_short() -> None:
+    mirror = Mirror().settled()
+    mirror.see("w-1")
+    mirror.see("w-2")
+    assert mirror.cut_short() == NOBODY
+    mirror.fail()
+
+    assert mirror.cut_short() == CUT_SHORT
+
+
+def test_what_it_has_is_not_taken_back_for_a_while() -> None:
+    mirror = Mirror()
+    assert set(mirror.cluster.snapshot(NOW).protected) == {uid("w-0")}
+    mirror.clock.time += SPARED_S
+
+    assert not mirror.cluster.snapshot(NOW).protected
+    assert mirror.cut_short() == CUT_SHORT
+
+
+CHEATS = ["another PodGroup", "a larger minimum", "other members"]
+
+
+@pytest.mark.parametrize("cheat", CHEATS)
+def test_nothing_else_goes_first_in_the_name_of_what_was_cut_short(cheat: str) -> None:
+    mirror = Mirror()
+    assert mirror.cut_short() == CUT_SHORT
+    mirror.clock.time += ARRIVES_S
+    if cheat == CHEATS[0]:
+        mirror.cluster.apply(Upsert(group(min_member=3, **(INQUEUE | {"uid": "u2"}))))
+    elif cheat == CHEATS[1]:
+        mirror.see("w-3")
+        mirror.cluster.apply(Upsert(group(min_member=4, **INQUEUE)))
+    else:
+        mirror.cluster.apply(Delete(Kind.POD, uid("w-2")))
+        mirror.see("w-3")
+
+    assert mirror.cut_short(after_s=1.0) == NOBODY
+
+
+def test_with_a_new_term_everything_is_judged_anew() -> None:
+    mirror = Mirror().settled()
+    mirror.fail()
+    mirror.cluster.cut_short.forget()
+    assert mirror.cut_short() == NOBODY
+    mirror.see("w-2")
+
+    assert mirror.cut_short() == CUT_SHORT

@@ -1,0 +1,50 @@
+"""What is gone is not kept: names come from others, and there is no end to them."""
+
+from __future__ import annotations
+
+from extender.cache.budget_gangs import BudgetGangs
+from extender.cache.changes import Delete, Kind, Upsert
+from extender.model.pod import Requirement, Status
+from extender.model.snapshot import DisruptionBudget, ResourceQuota
+
+from .building import GANG, bare_pod, cluster, group, node, pod, uid
+
+
+def test_a_node_that_went_before_its_pods_is_forgotten_with_the_last_of_them() -> None:
+    made = cluster(node("n"), group(), pod("w-0", on="n"))
+    made.inflight.reserve(bare_pod("w-1"), GANG, "n", 0.0)
+    made.apply(Delete(Kind.NODE, "n"))
+    made.apply(Delete(Kind.POD, uid("w-0")))
+    made.inflight.release(uid("w-1"))
+
+    assert made.versions == {}
+
+
+def test_a_namespace_without_quotas_any_more_is_forgotten() -> None:
+    made = cluster()
+    made.apply(Upsert(ResourceQuota(namespace="a", name="q")))
+    made.apply(Delete(Kind.QUOTA, "a/q"))
+
+    assert made._quotas_in == {}
+
+
+def test_a_namespace_without_budgets_any_more_is_forgotten() -> None:
+    budgets = BudgetGangs()
+    need = Requirement("app", "In", ("x",))
+    budget = DisruptionBudget(namespace="a", name="b", selector=(need,), least=2)
+    budgets.change(None, budget)
+    budgets.change(budget, None)
+
+    assert budgets._budgets == {}
+
+
+def test_roles_that_a_gang_has_no_more_are_forgotten() -> None:
+    made = cluster(node("n"), group())
+    for number in range(5):
+        seat = {"on": "n", "status": Status.RUNNING, "started_in": f"q{number}"}
+        made.apply(Upsert(pod("w-0", role=f"role-{number}", **seat)))
+
+    roster = made._pods.roster(GANG)
+    assert roster is not None
+    assert (roster._by_role, roster._started) == ({"role-4": 1}, {"q4": 1})
+    assert roster.started_in == "q4"

@@ -1,0 +1,91 @@
+"""Gangs of thousands: they start whole or are refused whole, never half.
+
+Fifty members at two and a half a second are to the book what 5,000 at 250 are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from extender.holds.machine.cause import Cause
+from extender.holds.machine.limits import Limits
+from extender.holds.machine.messages import Bind
+
+from .world import BOUND, FAILED, GANG, Desk, World, a_gang_of, bound_uids, the
+
+
+@pytest.mark.parametrize("members", [2_501, 5_000, 10_000])
+def test_a_gang_that_is_too_large_for_the_timeout_is_refused_at_its_first_call(members):
+    desk = a_gang_of(1, min_member=members)
+    desk.arrives("w-0")
+
+    assert desk.cause_of(1) is Cause.TOO_LARGE
+    assert desk.book.holds == 0
+
+
+@pytest.mark.parametrize(("members", "timeout_s"), [(25, 45), (50, 60), (100, 90)])
+def test_with_the_timeout_it_needs_a_large_gang_is_sent_whole_with_time_for_all_of_it(
+    members, timeout_s
+):
+    limits = replace(Limits.within(hold_s=30, bind_timeout_s=timeout_s), binds_per_s=2.5)
+    desk = a_gang_of(members, limits=limits)
+    for index in range(members):
+        desk.now = 100.0 + 30 * index / members  # the last one comes just before the deadline
+        out = desk.arrives(f"w-{index}")
+    bind = the(Bind, desk.commits(out))
+
+    assert len(bind.orders) == members
+    assert bind.until - desk.now >= limits.commit_needs_s(members)
+    assert bind.until == pytest.approx(100.0 + timeout_s - limits.margin_s)
+
+
+def test_a_gang_that_assembles_early_has_all_the_time_that_kube_scheduler_gives():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    desk.passes(1)
+    bind = the(Bind, desk.commits(desk.arrives("w-1")))
+
+    assert bind.until - desk.now == desk.limits.bind_timeout_s - desk.limits.margin_s - 1
+
+
+def test_those_who_make_the_gang_whole_are_sent_before_those_who_only_follow():
+    desk = a_gang_of(4, min_member=2)
+    desk.world.add_group(3, roles={"chief": 1})
+    desk.world.add_pod("chief", role="chief")
+    for index in range(3):
+        out = desk.arrives(f"w-{index}")
+    assert not out[1:], "its chief is not here"
+    verify = desk.arrives("chief")
+    desk.arrives("w-3")
+    first, second = (each for each in desk.commits(verify) if isinstance(each, Bind))
+
+    assert [order.uid for order in first.orders] == ["chief", "w-0", "w-1"]
+    assert [order.uid for order in second.orders] == ["w-2", "w-3"]
+
+
+def test_a_gang_is_whole_although_those_who_only_follow_came_too_late():
+    desk = a_gang_of(3, min_member=2)
+    desk.arrives("w-0")
+    verify = desk.arrives("w-1")
+    desk.arrives("w-2")
+    assert bound_uids(desk.commits(verify)) == ["w-0", "w-1", "w-2"]
+    desk.settled("w-2", FAILED)
+    desk.settled("w-0", BOUND)
+    assert not desk.settled("w-1", BOUND)[2:]
+
+    assert desk.book.state_of(GANG) is None
+
+
+def test_members_that_run_by_now_are_not_waited_for_by_those_who_follow():
+    world: World = a_gang_of(0).world
+    world.add_group(1, roles={"chief": 1})
+    desk = Desk(world)
+    for name in ("w-0", "w-1"):
+        world.add_pod(name)
+        desk.arrives(name)
+    world.add_pod("chief", role="chief")
+    out = desk.commits(desk.arrives("chief"))
+
+    assert bound_uids(out) == ["chief", "w-0", "w-1"]

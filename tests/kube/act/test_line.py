@@ -1,0 +1,153 @@
+"""Who is sent when: gang after gang, not too many at once, and nobody whom time would tear."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from extender.kube.act.line import FRESH_S, NARROWEST, SLOW_S, WIDEST, Line, Party
+
+
+class Counter:
+    """An API server that takes what it is sent, in order, when a test says so."""
+
+    def __init__(self) -> None:
+        self.time = 100.0
+        self.sent: deque[tuple[str, float]] = deque()
+        self.late: list[str] = []
+        self.line: Line[str] = Line(self._send, lambda: self.time)
+
+    def _send(self, names: list[str]) -> None:
+        self.sent.extend((name, self.time) for name in names)
+
+    def join(self, gang: str, size: int, within_s: float = 42.0) -> None:
+        names = deque(f"{gang}-{index}" for index in range(size))
+        until = self.time + within_s
+        self.line.join(Party(names, until, lambda: self.late.append(gang)))
+
+    def answer(self, count: int = 1) -> list[str]:
+        answered = []
+        for _ in range(count):
+            name, at = self.sent.popleft()
+            answered.append(name)
+            self.line.answered(at)
+            self.line.give_up_place()
+        self.line.move_up()
+        return answered
+
+    def works(self, per_s: float) -> dict[str, tuple[float, float]]:
+        """Answer at a steady pace until nobody is left; when each gang's first and last were."""
+        spans: dict[str, tuple[float, float]] = {}
+        while self.sent:
+            self.time += 1 / per_s
+            (name,) = self.answer()
+            gang = name.partition("-")[0]
+            spans[gang] = (spans.get(gang, (self.time, 0.0))[0], self.time)
+        return spans
+
+
+def under_way(counter: Counter) -> set[str]:
+    return {name.partition("-")[0] for name, _ in counter.sent}
+
+
+def test_a_gang_is_sent_at_once_while_there_is_room():
+    counter = Counter()
+    counter.join("a", 20)
+
+    assert [name for name, _ in counter.sent] == [f"a-{index}" for index in range(20)]
+
+
+def test_never_more_are_under_way_than_the_line_is_wide_and_gang_comes_after_gang():
+    counter = Counter()
+    for gang in "abcdefgh":
+        counter.join(gang, 20)
+
+    assert len(counter.sent) == WIDEST == counter.line.under_way
+    assert under_way(counter) == set("abcd")
+    counter.answer(20)
+    assert under_way(counter) == set("bcde")
+
+
+def test_whoever_is_sent_again_goes_before_all_who_have_not_begun():
+    counter = Counter()
+    counter.join("a", WIDEST)
+    counter.join("b", 5)
+    counter.line.first("again")
+    counter.answer()
+
+    assert counter.sent[-1][0] == "again"
+
+
+def test_of_sixty_gangs_before_a_slow_api_server_hardly_any_is_bound_in_part_for_long():
+    counter = Counter()
+    for gang in range(60):
+        counter.join(f"g{gang}", 20, within_s=200)
+    spans = counter.works(per_s=15)
+
+    assert len(spans) == 60
+    assert max(last - first for first, last in spans.values()) < 5
+
+
+def test_the_line_gets_narrow_while_answers_take_long_and_wide_again_when_they_do_not():
+    counter = Counter()
+    counter.join("a", 2 * WIDEST, within_s=1000)
+    counter.time += 2 * SLOW_S
+    counter.answer()
+    assert counter.line.width == WIDEST // 2
+    counter.answer()
+    assert counter.line.width == WIDEST // 2, "those were sent before it got narrow"
+    counter.works(per_s=8)
+    assert counter.line.width == NARROWEST
+
+    counter.join("b", WIDEST)
+    counter.works(per_s=1000)
+    assert counter.line.width == WIDEST
+
+
+def test_a_gang_whose_time_would_be_over_before_its_last_binding_is_not_begun():
+    counter = Counter()
+    counter.join("large", 2_500, within_s=9.9)
+
+    assert counter.late == ["large"]
+    assert not counter.sent
+    assert counter.line.under_way == 0
+
+
+def test_a_gang_that_waited_too_long_in_line_is_not_begun_and_the_next_one_is():
+    counter = Counter()
+    counter.join("a", WIDEST)
+    counter.join("b", 20, within_s=1.0)
+    counter.join("c", 20)
+    counter.time += 0.99
+    counter.answer(WIDEST)
+
+    assert counter.late == ["b"]
+    assert under_way(counter) == {"c"}
+
+
+def test_a_slow_api_server_is_not_begun_upon_with_a_gang_that_is_large():
+    counter = Counter()
+    counter.join("a", WIDEST, within_s=100)
+    counter.works(per_s=20)
+    counter.join("large", 1_000, within_s=20)
+    assert counter.late == ["large"]
+
+    counter.time += FRESH_S + 0.1
+    counter.join("again", 1_000, within_s=20)
+    assert counter.late == ["large"], "nobody knows how slow it is by now"
+
+
+def test_a_gang_that_was_begun_is_sent_to_its_end():
+    counter = Counter()
+    counter.join("a", 500, within_s=2.5)
+    counter.time += 2.4
+    counter.answer(WIDEST)
+
+    assert not counter.late
+    assert under_way(counter) == {"a"}
+
+
+def test_one_alone_cannot_be_torn_and_is_always_sent():
+    counter = Counter()
+    counter.join("a", 1, within_s=0.0)
+
+    assert len(counter.sent) == 1

@@ -1,0 +1,103 @@
+"""An API server that stands still, or creeps: gangs come late, and none is torn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from extender.model.pod import Status
+from extender.sim.world.api_server import Read
+
+from .world import World, worlds
+
+MakeWorld = Callable[..., World]
+GANGS = [f"g{number}" for number in range(10)]
+SIZE = 4
+#: How long a gang may be bound in part, once the API server answers.
+WHOLE_S = 5.0
+
+
+@pytest.fixture
+def make_world() -> Iterator[MakeWorld]:
+    with worlds() as make:
+        yield make
+
+
+def torn(world: World) -> set[str]:
+    running = Counter(name.partition("-")[0] for name in world.running())
+    return {gang for gang, count in running.items() if count < SIZE}
+
+
+def gangs_at_the_moment_of_binding(make_world: MakeWorld) -> World:
+    """Give ten gangs whose bindings were sent to an API server that answers nothing any more."""
+    world = make_world(**{f"n{number}": SIZE for number in range(len(GANGS))})
+    world.api.prompt = False
+    for gang in GANGS:
+        world.create_gang(gang, SIZE)
+    world.all_hear()
+    world.make_pass()
+    world.all_hear()
+    world.schedule_all()
+    world.send_binds()
+    for read in [each for each in world.api.under_way if isinstance(each, Read)]:
+        world.api.answer(read)
+    assert len(world.api.bindings) == len(GANGS) * SIZE
+    world.api.stalled = True
+    return world
+
+
+def take_effect(world: World, count: int) -> None:
+    """Let bindings take effect that nobody hears of while the API server stands still."""
+    for order in world.api.bindings[:count]:
+        world.api.patch(order.uid, status_only=False, node=order.node, status=Status.RUNNING)
+        world.referee.hurt(world.api.pods[order.uid].membership.key)
+
+
+@pytest.mark.parametrize("seconds", [10, 30])
+@pytest.mark.parametrize("applied", [0, 7], ids=["nothing was bound", "some were bound unheard"])
+def test_gangs_outlast_an_api_server_that_stands_still(
+    make_world: MakeWorld, seconds: int, applied: int
+) -> None:
+    world = gangs_at_the_moment_of_binding(make_world)
+    told: list[str] = []
+    world.scheduler.told = told.append
+    take_effect(world, applied)
+    world.pass_by(seconds)
+    assert not told, "nobody is told that a bind failed of which nothing is known"
+
+    world.api.stalled, world.api.prompt = False, True
+    world.pass_by(WHOLE_S)
+
+    assert len(world.running()) == len(GANGS) * SIZE
+    assert not torn(world)
+    assert not any(told), "every bind that happened was told as such"
+
+
+def test_gangs_that_an_api_server_outlasts_start_whole_when_it_is_back(
+    make_world: MakeWorld,
+) -> None:
+    world = gangs_at_the_moment_of_binding(make_world)
+    world.pass_by(60)
+    assert not world.running()
+
+    world.api.stalled, world.api.prompt = False, True
+    for _ in range(120):
+        world.pass_by(1)
+        assert not torn(world)
+
+    assert len(world.running()) == len(GANGS) * SIZE
+
+
+def test_members_bound_unheard_by_an_api_server_that_was_outlasted_are_joined_by_the_rest(
+    make_world: MakeWorld,
+) -> None:
+    world = gangs_at_the_moment_of_binding(make_world)
+    take_effect(world, 2)
+    world.pass_by(60)
+
+    world.api.stalled, world.api.prompt = False, True
+    world.pass_by(30)
+
+    assert not torn(world)
