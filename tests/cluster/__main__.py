@@ -1,8 +1,10 @@
-"""`python -m tests.cluster`: build binaries, run a cluster, try minors, fell leaders, attack."""
+"""`python -m tests.cluster`: build, run a cluster, try minors, fell leaders, attack, chaos."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import secrets
 import shutil
 import signal
 import sys
@@ -14,7 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from . import objects, rivals, siege, takeovers
+from tests.faults.planted import PLANTS
+from tests.faults.record import Record
+from tests.faults.stepped_clock import PLANTED
+
+from . import chaos, objects, rivals, siege, takeovers
 from .api import ApiError
 from .binaries import NEEDED_BY_TESTS, ControlPlaneUnavailable, ensure
 from .control_plane import MANIFESTS, ControlPlane
@@ -25,7 +31,8 @@ from .processes import NeverReady
 Among: TypeAlias = Callable[[ControlPlane], AbstractContextManager[rivals.Rivals]]
 
 
-def main() -> int:
+def arguments() -> argparse.ArgumentParser:
+    """What may be typed."""
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     build = commands.add_parser("build", help="build what the tests need, ahead of time")
@@ -42,8 +49,18 @@ def main() -> int:
     over.add_argument("--retry-period", default=rivals.RETRY_PERIOD, help="of kube-scheduler")
     laid = commands.add_parser("siege", help="attack beside arriving gangs, and measure those")
     laid.add_argument("--seconds", type=float, default=60, help="of each attack")
-    laid.add_argument("--attack", action="append", default=[], help="whose name contains this")
+    laid.add_argument("--attack", action="append", default=[], help="whose name has this; or load")
     laid.add_argument("--without-us", action="store_true", help="on kube-scheduler alone")
+    wild = commands.add_parser("chaos", help="everything at once, by chance, judged from outside")
+    wild.add_argument("--seconds", type=float, default=600, help="before everything is mended")
+    wild.add_argument("--seed", type=int, default=None, help="of an earlier run, to play it again")
+    wild.add_argument("--planted", choices=PLANTS, help="a check of ours to take out")
+    wild.add_argument("--record", type=Path, default=Path("build/chaos"), help="folder to keep it")
+    return parser
+
+
+def main() -> int:
+    parser = arguments()
     wanted = parser.parse_args()
     try:
         if wanted.command == "build":
@@ -51,7 +68,7 @@ def main() -> int:
                 print(path)
             return 0
         if wanted.command == "matrix":
-            return try_out(chosen(wanted.minors, tried), rights_alone=wanted.rights)
+            return try_out(chosen(wanted.minors, parser), rights_alone=wanted.rights)
         if wanted.command == "takeovers":
             among = (
                 rivals.behind_a_service
@@ -59,9 +76,14 @@ def main() -> int:
                 else partial(rivals.in_pairs, retry_period=wanted.retry_period)
             )
             return take_over(among, tuple(wanted.kinds), wanted.rounds)
+        if wanted.command == "chaos":
+            seed = secrets.randbelow(10**6) if wanted.seed is None else wanted.seed
+            if wanted.planted:
+                os.environ[PLANTED] = wanted.planted
+            return run_wild(seed, wanted.seconds, wanted.record)
         if wanted.command == "siege":
             tried_on = partial(siege.besieged, without_us=wanted.without_us)
-            return besiege(named(wanted.attack, laid), wanted.seconds, tried_on)
+            return besiege(named(wanted.attack, parser), wanted.seconds, tried_on)
         return play(wanted.nodes)
     except (ControlPlaneUnavailable, NeverReady) as why:
         print(f"no control plane: {why}", file=sys.stderr)
@@ -109,10 +131,9 @@ def take_over(among: Among, kinds: tuple[str, ...], count: int) -> int:
 
 def named(parts: list[str], parser: argparse.ArgumentParser) -> list[siege.Attack]:
     """The attacks whose names contain one of these, all where there are none."""
-    known = siege.attacks()
-    found = [each for each in known if not parts or any(part in each.name for part in parts)]
+    found = siege.chosen(parts)
     if not found:
-        parser.error("there are only: " + "; ".join(each.name for each in known))
+        parser.error("there are only: " + "; ".join(each.name for each in siege.attacks()))
     return found
 
 
@@ -141,6 +162,20 @@ def besiege(
     complaints = [*siege.complaints(minutes), *failed]
     print("\n".join(complaints) or "all held")
     return int(bool(complaints))
+
+
+def run_wild(seed: int, seconds: float, folder: Path) -> int:
+    """Play the script of a seed, keep its record and logs, and tell it; 1 when something broke."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    ensure(*chaos.PROGRAMS)
+    print(f"seed {seed}", flush=True)
+    kept = folder.resolve() / f"seed-{seed}-{int(time.time())}"
+    record = Record()
+    with chaos.staged(kept / "cluster", record) as rivals:
+        played = chaos.play(rivals, record, seed, seconds)
+    record.save(kept / "record.jsonl")
+    print(f"{chaos.told(played)}\nkept in {kept}")
+    return int(bool(played.broken or played.slow))
 
 
 def play(node_count: int) -> int:

@@ -37,21 +37,28 @@ class ApiError(Exception):
 class Api:
     """Requests to one API server as one user."""
 
-    def __init__(self, url: str, token: str, certificate_authority: Path) -> None:
+    def __init__(
+        self, url: str, token: str, certificate_authority: Path, answer_s: float = _ANSWER_S
+    ) -> None:
         self.url = url
         self._token = token
         self._certificate_authority = certificate_authority
+        self._answer_s = answer_s
         # No retries: a test that stops the API server wants to see that it is gone.
         self._http = urllib3.PoolManager(
             maxsize=8,
             ca_certs=str(certificate_authority),
             retries=False,
-            timeout=urllib3.Timeout(connect=5, read=_ANSWER_S),
+            timeout=urllib3.Timeout(connect=5, read=answer_s),
         )
 
     def as_another(self, token: str) -> Api:
         """A client of the same API server for whoever has *token*."""
         return Api(self.url, token, self._certificate_authority)
+
+    def impatient(self, answer_s: float) -> Api:
+        """A client of the same user that waits no longer than this for an answer."""
+        return Api(self.url, self._token, self._certificate_authority, answer_s)
 
     def close(self) -> None:
         self._http.clear()
@@ -222,7 +229,7 @@ class Api:
                 headers={"Authorization": f"Bearer {self._token}", "Content-Type": media_type},
                 preload_content=not stream,
                 # A watch is silent for as long as nothing happens.
-                timeout=urllib3.Timeout(connect=5, read=None if stream else _ANSWER_S),
+                timeout=urllib3.Timeout(connect=5, read=None if stream else self._answer_s),
             )
         except urllib3.exceptions.HTTPError as error:
             raise ApiError(0, f"{method} {target}", str(error)) from error

@@ -198,6 +198,12 @@ class AppliedPod:
         with ThreadPoolExecutor() as all_at_once:
             [*all_at_once.map(Container.terminate, self.containers)]
 
+    def reach(self, server: str) -> None:
+        """Have whatever starts from now on reach the API server at *server*."""
+        config = yaml.safe_load(self._kubeconfig.read_text())
+        config["clusters"][0]["cluster"]["server"] = server
+        self._kubeconfig.write_text(yaml.safe_dump(config))
+
     def is_ready(self) -> bool:
         return all(container.probe("readinessProbe") for container in self.containers)
 

@@ -26,6 +26,9 @@ from .nobody import Nobody
 #: Of each attack on a port so many at once; of snapshots as many as once starved the probes.
 _TIMES = {"snapshots": 20}
 _SEVERAL = 4
+#: How much longer than in a quiet minute the 99th percentile may be, of gangs and of ordinary pods.
+SLOWER = 2.0
+SLOWER_PODS = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,8 @@ class Stage:
     ground: Ground
     #: Whatever is not in the namespace and has to be taken away afterwards.
     left: list[Object] = field(default_factory=list)
+    #: Whatever else has to be undone.
+    afterwards: list[Callable[[], None]] = field(default_factory=list)
 
     @property
     def api(self) -> Api:
@@ -63,7 +68,9 @@ class Stage:
             self.api.create(thing)
 
     def clear(self) -> None:
-        """Take away all that is not in the namespace."""
+        """Take away all that is not in the namespace, and undo the rest."""
+        while self.afterwards:
+            self.afterwards.pop()()
         for thing in reversed(self.left):
             with suppress(ApiError):
                 self.api.delete(resource_of(thing), thing["metadata"]["name"])
@@ -74,6 +81,11 @@ class Attack:
     """Nothing at all: a quiet minute."""
 
     name = "quiet"
+    #: Whether ordinary pods arrive beside it, in place of gangs.
+    beside_pods = False
+    #: How much longer than in a quiet minute the 99th percentile may be, or in seconds how long.
+    slower = SLOWER
+    at_most_s: float | None = None
 
     def prepare(self, stage: Stage) -> None:
         """Have what must be there first."""
@@ -126,7 +138,7 @@ class OnPort(Attack):
 class Written(Attack):
     """Something a tenant or an administrator writes again and again, from another process.
 
-    *step* names the function of `tenants.py` that does it once.
+    *step* names the function of *module* that does it once.
     """
 
     def __init__(
@@ -136,8 +148,13 @@ class Written(Attack):
         *,
         every_s: float,
         prepare: Callable[[Stage], None] | None = None,
+        module: str = "tests.cluster.tenants",
+        beside_pods: bool = False,
     ) -> None:
         self.name = name
+        self.beside_pods = beside_pods
+        self.slower = SLOWER_PODS if beside_pods else SLOWER
+        self._module = module
         self._step = step
         self._every_s = every_s
         self._prepare = prepare
@@ -150,7 +167,7 @@ class Written(Attack):
 
     @contextmanager
     def going_on(self, stage: Stage) -> Iterator[None]:
-        command = [sys.executable, "-m", "tests.cluster.tenants", self._step, f"{self._every_s}"]
+        command = [sys.executable, "-m", self._module, self._step, f"{self._every_s}"]
         writer = subprocess.Popen(
             [*command, json.dumps(asdict(stage.ground))],
             cwd=REPOSITORY,

@@ -64,6 +64,8 @@ class Garrison:
         self.policy = plane.folder / "policy.yaml"
         self._ends = threading.Event()
         self._watch = threading.Thread(target=self._keep_watch, name="kubelet", daemon=True)
+        #: Somebody looks after the containers.
+        self._care = threading.Lock()
         self._failures = 0
         self._workers: set[int] = set()
         self._peak_mb = 0.0
@@ -89,6 +91,26 @@ class Garrison:
         self._ends.set()
         self._watch.join()
         self._pod.end()
+
+    def reach(self, server: str) -> None:
+        """Have the extender reach the API server at *server*: it starts anew, by our will."""
+        with self._care:
+            self._pod.reach(server)
+            self.extender.restart()
+            wait_for(lambda: self.extender.answers("/readyz"), 120, "the extender leads again")
+            self._workers = set(_children(self.extender.pid))
+
+    def slowest_calls(self) -> str:
+        """Say which of its calls to the API server took longest so far, on an average."""
+        text, name = self._read("/metrics"), "gang_extender_api_seconds"
+        sums, counts = _samples(text, f"{name}_sum"), _samples(text, f"{name}_count")
+        means = {
+            f"{each.labels['verb']} {each.labels['resource']}": each.value / count.value
+            for each, count in zip(sums, counts, strict=True)
+            if count.value
+        }
+        slowest = sorted(means.items(), key=lambda pair: -pair[1])[:3]
+        return ", ".join(f"{what} {took:.1f} s" for what, took in slowest)
 
     @property
     def worker(self) -> int:
@@ -206,7 +228,8 @@ class Garrison:
             retries=False, timeout=liveness.get("timeoutSeconds", 1), maxsize=1
         ) as http:
             while not self._ends.wait(_LOOK_S):
-                self._restart_what_ended()
+                with self._care:
+                    self._restart_what_ended()
                 self._look_at_memory()
                 if time.monotonic() >= asked_at + liveness["periodSeconds"]:
                     asked_at = time.monotonic()

@@ -49,6 +49,12 @@ class Nobody:
     def forget_peak(self) -> None:
         """There is none."""
 
+    def reach(self, server: str) -> None:
+        """Nobody reaches anything."""
+
+    def slowest_calls(self) -> str:
+        return ""
+
     def scheduler_s(self) -> float:
         return 0.0
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
-from .api import Api, ApiError, Object, Watch
+from .api import Api, Object
+from .following import Following
 from .objects import phase
 from .waiting import wait_for
 
@@ -31,32 +31,27 @@ class BindObserver:
     """Notes every pod that is bound while the block runs, in the order of sighting, and its end.
 
     A watch tells of the pods in the order in which they changed, so what was in use at a moment
-    is exact, however late we hear of it. It survives a restart of the API server; pods bound
-    meanwhile are seen late, and pods deleted meanwhile count on.
+    is exact, however late we hear of it. It survives a restart of the API server; only pods that
+    were deleted before a compaction, unheard, count on.
     """
 
     def __init__(self, api: Api, namespace: str | None = None) -> None:
-        self._api = api
-        self._namespace = namespace
         self._binds: list[Bind] = []
         self._seen: set[str] = set()
         #: Each pod with 1 when it took its room, and with -1 when it gave it back.
         self._turns: list[tuple[int, Object]] = []
         self._ended: set[str] = set()
-        self._watch: Watch | None = None
-        self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._observe, name="bind observer", daemon=True)
+        self._is_first = True
+        self._following = Following(
+            api, "pods", namespace, hear=self._hear, look=self._look, fields="spec.nodeName!="
+        )
 
     def __enter__(self) -> Self:
-        self._version = self._look(note=False)
-        self._thread.start()
+        self._following.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._ends.set()
-        if self._watch is not None:
-            self._watch.stop()
-        self._thread.join(timeout=10)
+        self._following.__exit__(*error)
 
     @property
     def binds(self) -> list[Bind]:
@@ -95,36 +90,17 @@ class BindObserver:
         """The pods that gave their room back while the block ran."""
         return [pod["metadata"]["name"] for sign, pod in tuple(self._turns) if sign < 0]
 
-    def _observe(self) -> None:
-        while not self._ends.is_set():
-            try:
-                self._follow()
-                if not self._ends.is_set():
-                    self._version = self._look(note=True)
-            except ApiError:
-                self._ends.wait(0.1)
+    def _hear(self, kind: str, pod: Object) -> None:
+        self._note(pod)
+        self._note_end(pod, is_gone=kind == "DELETED")
 
-    def _follow(self) -> None:
-        with self._api.watch(
-            "pods", self._namespace, fields="spec.nodeName!=", resource_version=self._version
-        ) as self._watch:
-            if self._ends.is_set():
-                return
-            for kind, pod in self._watch:
-                if kind == "ERROR":
-                    return
-                self._note(pod)
-                self._note_end(pod, is_gone=kind == "DELETED")
-
-    def _look(self, *, note: bool) -> str:
-        listed = self._api.listing("pods", self._namespace, fields="spec.nodeName!=")
+    def _look(self, listed: Object) -> None:
         for pod in listed["items"]:
-            if note:
-                self._note(pod)
-            else:
+            if self._is_first:
                 self._see(pod)
-        version: str = listed["metadata"]["resourceVersion"]
-        return version
+            else:
+                self._note(pod)
+        self._is_first = False
 
     def _note(self, pod: Object) -> None:
         uid = pod["metadata"]["uid"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import yaml
 
@@ -103,11 +104,25 @@ class Rivals:
         return [name for name in names if name in {side.pod for side in self.sides}]
 
 
+class HasUrl(Protocol):
+    """Where kube-scheduler asks."""
+
+    @property
+    def url(self) -> str: ...
+
+
 @contextmanager
 def behind_a_service(
-    plane: ControlPlane, name: str = "ha", *, kind: type[Replica] = Replica
+    plane: ControlPlane,
+    name: str = "ha",
+    *,
+    kind: type[Replica] = Replica,
+    before: Callable[[Service], AbstractContextManager[HasUrl]] = nullcontext,
 ) -> Iterator[Rivals]:
-    """Run two extenders with a lease of their own; a Service follows the leader's label."""
+    """Run two extenders with a lease of their own; a Service follows the leader's label.
+
+    *before* puts something between kube-scheduler and it.
+    """
     scheduler_name, lease = f"{name}-scheduler", f"{EXTENDER_NAMESPACE}/{name}"
     plane.api.create(
         *_rights(name, ["get", "patch"], list(_pods(name))), *map(_pod, _pods(name).values())
@@ -138,7 +153,8 @@ def behind_a_service(
         service = running.enter_context(
             Service({side.pod: side.extender for side in sides}, rivals.labelled)
         )
-        config = plane.scheduler_config(service, f"--scheduler-name={scheduler_name}")  # type: ignore[arg-type]
+        asked: Any = running.enter_context(before(service))
+        config = plane.scheduler_config(asked, f"--scheduler-name={scheduler_name}")
         running.enter_context(plane.scheduler(config))
         yield rivals
         for pod in _pods(name).values():

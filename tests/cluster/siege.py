@@ -20,16 +20,14 @@ from extender.model.queue import HOME_QUEUE
 
 from . import objects
 from .api import Api, ApiError
-from .besiegers import Attack, Ground, Stage, on_ports
+from .besiegers import SLOWER, Attack, Ground, Stage, on_ports
 from .control_plane import ControlPlane
 from .garrison import Garrison, memory_limit_mb
 from .nobody import Nobody
-from .stream import Started, Stream
+from .overload import of_load
+from .stream import SIZE, Started, Stream
 from .tenants import of_tenants
 from .waiting import wait_for
-
-#: How much longer than in a quiet minute the 99th percentile may be.
-SLOWER = 2.0
 
 _POOL = "gang-extender.test/siege"
 #: Where gangs arrive, where tenants wait, and a cluster around both.
@@ -43,11 +41,41 @@ _BETWEEN_QUIET = 5
 _SETTLE_S = 240.0
 
 QUIET = Attack()
+#: Attacks that have a name together: how much of everything is borne.
+LOAD = "load"
+_ALSO_LOAD = (
+    "hooks: endless headers",
+    "hooks: endless body",
+    "hooks: a crowd",
+    "operations: endless headers",
+    "operations: a crowd",
+    "operations: snapshots",
+    "tenant: 10,000 gangs of one",
+)
+
+
+class QuietPods(Attack):
+    """Nothing at all, beside ordinary pods."""
+
+    name = "quiet, ordinary pods"
+    beside_pods = True
+
+
+QUIET_PODS = QuietPods()
 
 
 def attacks() -> list[Attack]:
     """All there are, those first whose traces are gone at once."""
-    return [*on_ports(), *of_tenants()]
+    return [*on_ports(), *of_tenants(), *of_load()]
+
+
+def chosen(parts: Sequence[str]) -> list[Attack]:
+    """Give the attacks whose names contain one of *parts*, or all of a group; all without any."""
+
+    def is_meant(attack: Attack, part: str) -> bool:
+        return part in attack.name or (part == LOAD and attack.name in _ALSO_LOAD)
+
+    return [each for each in attacks() if not parts or any(is_meant(each, part) for part in parts)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +92,9 @@ class Minute:
     seconds: float = 60.0
     restarts: Sequence[str] = field(default_factory=tuple)
     told: str = ""
+    #: What was asked of it.
+    slower: float = SLOWER
+    at_most_s: float | None = None
 
     @property
     def parts(self) -> tuple[float, ...]:
@@ -80,7 +111,10 @@ def broken(minute: Minute, quiet_p99_s: float, limit_mb: float) -> list[str]:
     said = list(minute.restarts)
     if minute.gangs.missing:
         said.append(f"{minute.gangs.missing} of {minute.gangs.arrived} gangs did not start")
-    if minute.p99_s > SLOWER * quiet_p99_s:
+    if minute.at_most_s is not None:
+        if minute.p99_s > minute.at_most_s:
+            said.append(f"p99 {minute.p99_s:.2f} s is over {minute.at_most_s:g} s")
+    elif minute.p99_s > minute.slower * quiet_p99_s:
         said.append(
             f"p99 {minute.p99_s:.2f} s is {minute.p99_s / quiet_p99_s:.1f} times the quiet"
             f" {quiet_p99_s:.2f} s"
@@ -90,22 +124,27 @@ def broken(minute: Minute, quiet_p99_s: float, limit_mb: float) -> list[str]:
     return said
 
 
-def quiet_p99_s(minutes: Sequence[Minute]) -> float:
-    """The 99th percentile of all gangs of the quiet minutes together."""
-    quiet = [each.gangs for each in minutes if each.attack == QUIET.name]
+def quiet_p99_s(minutes: Sequence[Minute], size: int = SIZE) -> float:
+    """The 99th percentile of all gangs of that size of the quiet minutes together."""
+    names = (QUIET.name, QUIET_PODS.name)
+    quiet = [each.gangs for each in minutes if each.attack in names and each.gangs.size == size]
     together = Started([s for each in quiet for s in each.seconds], sum(e.arrived for e in quiet))
     return together.quantile(0.99)
 
 
 def complaints(minutes: Sequence[Minute]) -> list[str]:
     """What did not hold in all of them."""
-    quiet, limit = quiet_p99_s(minutes), memory_limit_mb()
-    return [f"{each.attack}: {why}" for each in minutes for why in broken(each, quiet, limit)]
+    limit = memory_limit_mb()
+    return [
+        f"{each.attack}: {why}"
+        for each in minutes
+        for why in broken(each, quiet_p99_s(minutes, each.gangs.size), limit)
+    ]
 
 
 def table(minutes: Sequence[Minute]) -> str:
     """The figures as Markdown."""
-    quiet, limit = quiet_p99_s(minutes), memory_limit_mb()
+    limit = memory_limit_mb()
     rows = [
         "| attack | pods started | gang p50 / p99 | to quiet"
         " | of a core: kube-scheduler's loop / that of our hooks / all of the extender"
@@ -114,9 +153,10 @@ def table(minutes: Sequence[Minute]) -> str:
     ]
     for each in minutes:
         times = f"{each.gangs.quantile(0.5):.2f} / {each.p99_s:.2f} s"
+        to_quiet = each.p99_s / quiet_p99_s(minutes, each.gangs.size)
         rows.append(
             f"| {each.attack} | {each.gangs.pods:,} of {each.gangs.arrived_pods:,} | {times}"
-            f" | {each.p99_s / quiet:.2f} | {' / '.join(f'{part:.0%}' for part in each.parts)}"
+            f" | {to_quiet:.2f} | {' / '.join(f'{part:.0%}' for part in each.parts)}"
             f" | {each.peak_mb:.0f} MB | {len(each.restarts)}"
             f" | {each.told} |"
         )
@@ -145,7 +185,8 @@ class Siege:
             own, loop, whole = self.garrison.scheduler_s(), *self.garrison.cpu_s()
             began = time.monotonic()
             with attack.going_on(stage):
-                gangs = Stream(self.plane, ours, _of("gangs")).run(seconds)
+                size = 1 if attack.beside_pods else SIZE
+                gangs = Stream(self.plane, ours, _of("gangs"), size=size).run(seconds)
             took, (loop_after, whole_after) = time.monotonic() - began, self.garrison.cpu_s()
             return Minute(
                 attack=attack.name,
@@ -156,6 +197,8 @@ class Siege:
                 seconds=took,
                 restarts=tuple(self.garrison.restarts[before:]),
                 told=attack.told(stage),
+                slower=attack.slower,
+                at_most_s=attack.at_most_s,
             )
 
     def _ground(self, namespace: str) -> Ground:
@@ -241,9 +284,17 @@ def besieged(
 
 
 def in_order(wanted: Sequence[Attack]) -> Iterator[Attack]:
-    """A quiet minute first, last, and after every few: a machine has moods of its own."""
+    """A quiet minute first, last, and after every few: a machine has moods of its own.
+
+    Beside whom ordinary pods arrive has a quiet minute of such pods before it, and all together one
+    at the end.
+    """
     for number, attack in enumerate(wanted):
         if number % _BETWEEN_QUIET == 0:
             yield QUIET
+        if attack.beside_pods:
+            yield QUIET_PODS
         yield attack
+    if any(attack.beside_pods for attack in wanted):
+        yield QUIET_PODS
     yield QUIET

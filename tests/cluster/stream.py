@@ -1,4 +1,7 @@
-"""Gangs that arrive at a steady pace, whatever becomes of those before; each ends after a while."""
+"""Gangs that arrive at a steady pace, whatever becomes of those before; each ends after a while.
+
+Or ordinary pods, one at a time: who belongs to no gang must not wait for those who do.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +35,16 @@ class Started:
     #: How long each took that started whole: from the answer to its last pod to its last bind.
     seconds: list[float] = field(default_factory=list)
     arrived: int = 0
+    #: Pods of each; one is no gang.
+    size: int = SIZE
 
     @property
     def pods(self) -> int:
-        return SIZE * len(self.seconds)
+        return self.size * len(self.seconds)
 
     @property
     def arrived_pods(self) -> int:
-        return SIZE * self.arrived
+        return self.size * self.arrived
 
     @property
     def missing(self) -> int:
@@ -53,7 +58,7 @@ class Started:
 
 
 class Stream:
-    """Gangs of four in a namespace of their own; one `run` at a time."""
+    """Gangs of *size* in a namespace of their own, ordinary pods if that is one; one `run`."""
 
     def __init__(
         self,
@@ -61,12 +66,14 @@ class Stream:
         namespace: str,
         selector: Mapping[str, str],
         pods_per_s: float = PODS_PER_S,
+        size: int = SIZE,
     ) -> None:
         self._api = plane.api
         self._observer: BindObserver = plane.binds(namespace)
         self._namespace = namespace
         self._selector = selector
-        self._every_s = SIZE / pods_per_s
+        self._size = size
+        self._every_s = size / pods_per_s
         #: When the last pod of each gang was there.
         self._complete_at: dict[str, float] = {}
         self._gone: set[str] = set()
@@ -94,17 +101,19 @@ class Stream:
                 leaving.join()
             whole = self._whole()
         took = [max(0.0, at - self._complete_at[name]) for name, at in whole.items()]
-        return Started(took, count)
+        return Started(took, count, self._size)
 
     def _hand_in(self, name: str) -> None:
+        is_gang = self._size > 1
         pods = objects.pods(
-            SIZE,
+            self._size,
             name,
             self._namespace,
-            gang=name,
+            gang=name if is_gang else None,
             node_selector=self._selector,
         )
-        self._api.create(objects.pod_group(name, self._namespace, SIZE), *pods)
+        groups = [objects.pod_group(name, self._namespace, self._size)] if is_gang else []
+        self._api.create(*groups, *pods)
         self._complete_at[name] = time.monotonic()
 
     def _whole(self) -> dict[str, float]:
@@ -112,7 +121,7 @@ class Stream:
         seen: dict[str, list[float]] = defaultdict(list)
         for bind in self._observer.binds:
             seen[bind.pod.rpartition("-")[0]].append(bind.at)
-        return {name: max(at) for name, at in seen.items() if len(at) == SIZE}
+        return {name: max(at) for name, at in seen.items() if len(at) == self._size}
 
     def _let_go(self, ends: threading.Event) -> None:
         """Delete whoever has run long enough."""
@@ -126,8 +135,10 @@ class Stream:
                     clerks.submit(self._end, name)
 
     def _end(self, name: str) -> None:
-        for number in range(SIZE):
+        for number in range(self._size):
             with suppress(ApiError):
                 self._api.delete("pods", f"{name}-{number}", self._namespace, grace_seconds=0)
+        if self._size == 1:
+            return
         with suppress(ApiError):
             self._api.delete(objects.POD_GROUPS, name, self._namespace)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeAlias
@@ -38,12 +38,13 @@ _ESCAPES = "[/]\x1b[2J[link=http://evil.example]\u202e\x9b31m"
 _NO_CLAIM = [{"name": "v", "persistentVolumeClaim": {"claimName": "none"}}]
 
 
-def _write(stage: Stage, things: Iterable[Object], *, at_once: int = 8) -> None:
+def write(stage: Stage, things: Iterable[Object], *, at_once: int = 8) -> None:
+    """Create *things*, some at a time."""
     with ThreadPoolExecutor(at_once) as clerks:
         list(clerks.map(stage.api.create, things))
 
 
-def _again(api: Api, *things: Object) -> None:
+def again(api: Api, *things: Object) -> None:
     """Create these anew in place of those of the same names."""
     for thing in things:
         about = thing["metadata"]
@@ -66,11 +67,11 @@ def _with_ports(ground: Ground, number: int) -> Object:
 
 
 def _ports_first(stage: Stage) -> None:
-    _write(stage, (_with_ports(stage.ground, number) for number in range(52)))
+    write(stage, (_with_ports(stage.ground, number) for number in range(52)))
 
 
 def ports(api: Api, ground: Ground, turn: int) -> None:
-    _again(api, _with_ports(ground, turn % 52))
+    again(api, _with_ports(ground, turn % 52))
 
 
 # budgets
@@ -96,7 +97,7 @@ def _budgets_first(stage: Stage) -> None:
     for name in nodes:
         stage.create(objects.node(name, labels=pool, **room))  # type: ignore[arg-type]
     stage.plane.wait_until_nodes_are_ready(nodes, 60)
-    _write(
+    write(
         stage,
         (
             objects.pod(
@@ -110,7 +111,7 @@ def _budgets_first(stage: Stage) -> None:
             for number in range(_BUDGETS)
         ),
     )
-    _write(stage, (_budget(stage.ground, number) for number in range(_BUDGETS)))
+    write(stage, (_budget(stage.ground, number) for number in range(_BUDGETS)))
 
 
 def budgets(api: Api, ground: Ground, turn: int) -> None:
@@ -132,7 +133,7 @@ def budgets(api: Api, ground: Ground, turn: int) -> None:
         node_selector=pool,
         volumes=_NO_CLAIM,
     )
-    _again(api, group, *pods)
+    again(api, group, *pods)
 
 
 # affinities
@@ -153,7 +154,7 @@ def _with_affinity(ground: Ground, number: int, terms: int) -> Object:
 
 
 def affinities(api: Api, ground: Ground, turn: int) -> None:
-    _again(api, _with_affinity(ground, turn % 40, 5000 if turn % 4 == 0 else 400))
+    again(api, _with_affinity(ground, turn % 40, 5000 if turn % 4 == 0 else 400))
 
 
 # labels
@@ -163,7 +164,7 @@ def labels(api: Api, ground: Ground, turn: int) -> None:
     name = f"labelled-{turn % 4}"
     labels = {f"{turn % 7}{number:x}": "" for number in range(60_000)}
     pod = objects.pod(name, ground.namespace, labels=labels, node_selector=ground.tenants)
-    _again(api, pod)
+    again(api, pod)
 
 
 # names of resources
@@ -177,11 +178,11 @@ def _with_names(ground: Ground, number: int, count: int = 60) -> Object:
 
 
 def _names_first(stage: Stage) -> None:
-    _write(stage, (_with_names(stage.ground, number) for number in range(134)))
+    write(stage, (_with_names(stage.ground, number) for number in range(134)))
 
 
 def names(api: Api, ground: Ground, turn: int) -> None:
-    _again(api, _with_names(ground, turn % 134, 2000 if turn % 4 == 0 else 60))
+    again(api, _with_names(ground, turn % 134, 2000 if turn % 4 == 0 else 60))
 
 
 # gangs of one pod
@@ -203,11 +204,11 @@ def _one_pod(ground: Ground, number: int) -> tuple[Object, Object]:
 
 
 def _one_pods_first(stage: Stage, count: int = 10_000) -> None:
-    _write(stage, (thing for number in range(count) for thing in _one_pod(stage.ground, number)))
+    write(stage, (thing for number in range(count) for thing in _one_pod(stage.ground, number)))
 
 
 def one_pods(api: Api, ground: Ground, turn: int) -> None:
-    _again(api, *_one_pod(ground, turn % 100))
+    again(api, *_one_pod(ground, turn % 100))
 
 
 # depth
@@ -270,7 +271,7 @@ def _wants_all(api: Api, ground: Ground, turn: int, **spec: str) -> None:
     name = f"all-{turn % 2}"
     group = objects.pod_group(name, ground.namespace, 40, **spec)
     pods = objects.pods(40, name, ground.namespace, gang=name, cpu="16", node_selector=ground.gangs)
-    _again(api, group, *pods)
+    again(api, group, *pods)
 
 
 # names that are no names
@@ -286,7 +287,7 @@ def hostile_names(api: Api, ground: Ground, turn: int) -> None:
         node_selector=ground.tenants,
         annotations={"volcano.sh/task-spec": _ESCAPES},
     )
-    _again(api, group, pod)
+    again(api, group, pod)
     if turn % 10 == 0:
         _look(ground, ("gangs", "queues", "doctor --offline")[turn // 10 % 3])
 
@@ -380,7 +381,7 @@ STEPS: dict[str, Step] = {
 }
 
 
-def main(step: str, every_s: str, told: str) -> None:
+def main(step: str, every_s: str, told: str, steps: Mapping[str, Step] = STEPS) -> None:
     """Do it again and again until the input ends; then say what the API server refused."""
     leave_the_cores_to_others()
     ground = Ground(**json.loads(told))
@@ -391,7 +392,7 @@ def main(step: str, every_s: str, told: str) -> None:
     turn = 0
     while not ends.is_set():
         try:
-            STEPS[step](api, ground, turn)
+            steps[step](api, ground, turn)
         except ApiError as refusal:
             refusals[refusal.status] += 1
         turn += 1

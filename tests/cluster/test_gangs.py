@@ -82,10 +82,12 @@ def test_members_that_come_one_by_one_and_late_start_together(
     wait_until_known(gang_scheduler, namespace, "slow")
     members = objects.pods(3, "slow", namespace, gang="slow", node_selector=pool.selector)
     with plane.binds(namespace) as binds:
-        for member in members[:2]:
-            before = given_back(gang_scheduler)
-            api.create(member)
-            wait_for(lambda: given_back(gang_scheduler) > before, 20, "its place is given back")  # noqa: B023
+        before = given_back(gang_scheduler)
+        api.create(members[0])
+        wait_for(lambda: given_back(gang_scheduler) > before, 20, "its place is given back")
+        api.create(members[1])
+        second = members[1]["metadata"]["name"]
+        wait_for(lambda: refusals(api, namespace, second), 20, "none is kept again for so few")
         assert bound(api, namespace) == []
 
         api.create(members[2])

@@ -160,6 +160,42 @@ def test_quiet_minutes_come_first_and_last_and_between() -> None:
     assert len(names) == 10
 
 
+def test_beside_ordinary_pods_a_quiet_minute_of_such_pods_comes_before_and_after() -> None:
+    (beside_pods,) = (each for each in siege.attacks() if each.beside_pods)
+
+    names = [attack.name for attack in siege.in_order([beside_pods])]
+
+    pods = siege.QUIET_PODS.name
+    assert names == [QUIET.name, pods, beside_pods.name, pods, QUIET.name]
+
+
+def test_ordinary_pods_are_judged_by_quiet_minutes_of_ordinary_pods_and_more_strictly() -> None:
+    quiet = replace(GOOD, attack=QUIET.name)
+    pods = replace(GOOD, attack=siege.QUIET_PODS.name, gangs=Started([0.01] * 100, 100, 1))
+    (beside_pods,) = (each for each in siege.attacks() if each.beside_pods)
+    slow = replace(GOOD, gangs=Started([0.016] * 100, 100, 1), slower=beside_pods.slower)
+
+    assert siege.complaints([quiet, pods, slow]) == [
+        "any: p99 0.02 s is 1.6 times the quiet 0.01 s"
+    ]
+
+
+def test_who_may_take_some_seconds_is_not_compared_with_the_quiet() -> None:
+    slow = replace(GOOD, gangs=Started([4.0] * 100, 100), at_most_s=5.0)
+    slower = replace(slow, gangs=Started([5.5] * 100, 100))
+
+    assert broken(slow, 0.1, LIMIT_MB) == []
+    assert broken(slower, 0.1, LIMIT_MB) == ["p99 5.50 s is over 5 s"]
+
+
+def test_load_is_the_name_of_many_and_any_other_word_of_those_that_contain_it() -> None:
+    load = {attack.name for attack in siege.chosen(["load"])}
+
+    assert {name.partition(":")[0] for name in load} == {"hooks", "operations", "tenant", "load"}
+    assert [each.name for each in siege.chosen(["60,000"])] == ["tenant: 60,000 labels"]
+    assert len(siege.chosen([])) == len(siege.attacks())
+
+
 def test_every_attack_has_a_name_of_its_own() -> None:
     names = [attack.name for attack in siege.attacks()]
 

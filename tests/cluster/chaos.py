@@ -1,0 +1,275 @@
+"""Everything at once, by chance, on the real thing: what survives is judged from outside.
+
+`python -m tests.cluster chaos` plays a script drawn from a seed (see `chaos_script.py`) on a
+control plane of its own, with two extenders and a lease. Then it mends everything, waits until all
+is quiet, and lets the verdict of `tests/faults` read the record; the tests play half a minute.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from tests.faults.breaches import Bounds
+from tests.faults.observer import Observer
+from tests.faults.proxy import Proxy, Switchboard
+from tests.faults.record import Change, Line, Promised, Record
+from tests.faults.sightings import amounts
+from tests.faults.spans import Spans
+from tests.faults.verdict import Verdict, judge
+from tests.faults.waits import waiting
+from tests.faults.witness import HookWitness, name_hook
+from tests.faults.world import World, added
+
+from .api import Object
+from .chaos_administrators import Administrators
+from .chaos_lane import Playing
+from .chaos_machines import Machines, SteppedReplica
+from .chaos_script import LANES, NAMESPACES, NODES, Turn
+from .chaos_tenants import Gang, Tenants
+from .components import http_json
+from .control_plane import API_SERVER, SCHEDULER, ControlPlane
+from .replicas import Service
+from .rivals import Rivals, behind_a_service
+from .waiting import wait_for
+
+PROGRAMS = ("etcd", API_SERVER, "kwok", "kubectl", SCHEDULER)
+#: What must hold of an extender that was killed, at this size.
+READY_S = 5.0
+#: How long the end may take, and how long nothing may have happened by then.
+_END_S = 180.0
+_QUIET_S = 5.0
+_BOUNDS = Bounds(patience_s=30.0)
+#: Nobody's turn before a breach is older than this when it is told.
+_BEFORE_S = 10.0
+_LAST = Gang(NAMESPACES[0], "last", 3, 3, 1, "default", "", 3600.0)
+
+
+@dataclass
+class Run:
+    """What one run was like."""
+
+    seed: int
+    seconds: float
+    record: Record
+    verdict: Verdict
+    played: list[Turn] = field(default_factory=list)
+    takeovers_s: list[float] = field(default_factory=list)
+    #: What did not hold besides the verdict.
+    complaints: list[str] = field(default_factory=list)
+
+    @property
+    def broken(self) -> list[str]:
+        """What did not hold on any machine."""
+        return [*map(str, self.verdict.breaches), *self.complaints]
+
+    @property
+    def slow(self) -> list[str]:
+        """What a busy machine may be the reason for."""
+        return [
+            f"{who} was ready again after {took:.1f} s"
+            for who, took in self.verdict.ready_again_s
+            if took > READY_S
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Where kube-scheduler asks, and is heard."""
+
+    url: str
+
+
+@contextmanager
+def overheard(service: Service, record: Record) -> Iterator[Asked]:
+    """A proxy before the Service that notes every call of a hook, and what came of it."""
+    with Switchboard() as board:
+        # Whom it reached it cannot say: the leader of that moment.
+        witness = HookWitness(record, who="")
+        proxy = Proxy(name_hook, lambda: service.choose() or 1, witness=witness)
+        board.run(proxy.listen())
+        yield Asked(f"http://127.0.0.1:{proxy.port}")
+        board.run(proxy.close())
+
+
+@contextmanager
+def staged(folder: Path, record: Record) -> Iterator[Rivals]:
+    """A control plane with two extenders whose clocks can be set, and nodes for them."""
+    with ControlPlane(folder) as plane:
+        plane.install()
+        Administrators(plane.api, plane.etcd, lambda *_: None).set_up(NAMESPACES)
+        plane.wait_until_nodes_are_ready(list(NODES), 60)
+        before = partial(overheard, record=record)
+        with behind_a_service(plane, kind=SteppedReplica, before=before) as rivals:
+            yield rivals
+
+
+def play(rivals: Rivals, record: Record, seed: int, seconds: float) -> Run:
+    """Play the script of *seed*, calm everything down, and judge."""
+    since = datetime.now(UTC)
+    plane = rivals.plane
+    rivals.leader()
+    with Observer(plane.api, record, rivals.scheduler_name):
+        tenants, administrators, machines = (Playing(lane.name, record) for lane in LANES)
+        lanes = (tenants, administrators, machines)
+        actors = (
+            Tenants(plane.api, rivals.scheduler_name, tenants.later),
+            Administrators(plane.api, plane.etcd, administrators.later),
+            Machines(rivals, record),
+        )
+        acts = (each.acts for each in actors)
+        for lane, playing, each in zip(LANES, lanes, acts, strict=True):
+            playing.start(lane.script(seed, seconds), each, seconds)
+        for playing in lanes:
+            playing.join()
+        record.line("calm")
+        complaints = list(_calm(rivals, record, *actors))
+    for playing in lanes:
+        if playing.error is not None:
+            raise playing.error
+    strays = [f"without leading: {stray}" for stray in rivals.referee.strays(since)]
+    return Run(
+        seed,
+        seconds,
+        record,
+        judge(record, _BOUNDS),
+        [turn for playing in lanes for turn in playing.played],
+        actors[2].takeovers_s,
+        [*actors[2].complaints, *complaints, *strays, *_tracebacks(plane)],
+    )
+
+
+def _calm(
+    rivals: Rivals,
+    record: Record,
+    tenants: Tenants,
+    administrators: Administrators,
+    machines: Machines,
+) -> Iterator[str]:
+    """Mend everything, and tell what is not as it should be then."""
+    machines.calm()
+    wait_for(administrators.calm, 60, "nodes and queues are as they were")
+    tenants.start_last(_LAST)
+    last = f"{_LAST.namespace}/{_LAST.name}"
+    try:
+        wait_for(lambda: _standing(record, last) == _LAST.size, 60, "the last gang starts")
+    except AssertionError as why:
+        yield str(why)
+    leader = rivals.leader()
+    try:
+        wait_for(lambda: leader.extender.held == 0, 60, "no bind is held", every_s=0.5)
+    except AssertionError as why:
+        yield str(why)
+    _let_everybody_end(record)
+    _see_promises(leader.pod, leader.extender.ops_url, record)
+    record.line("over")
+
+
+def _let_everybody_end(record: Record) -> None:
+    """Wait until nobody waits who could start, and nothing has happened for a while."""
+
+    def is_quiet() -> bool:
+        latest = max((change.at for change in record.of(Change)), default=0.0)
+        idle_s = record.now() - latest
+        return idle_s > (_QUIET_S if not waiting(_world(record)) else _BOUNDS.patience_s)
+
+    with suppress(AssertionError):
+        wait_for(is_quiet, _END_S, "all is quiet", every_s=1.0)
+
+
+def _see_promises(who: str, ops_url: str, record: Record) -> None:
+    """Note what it believes to be taken, once that is what there is or it had time enough."""
+
+    def agrees() -> bool:
+        listed = http_json("GET", f"{ops_url}/api/v1/snapshot")
+        if listed is None:
+            return False
+        taken = taken_by_node(listed["items"])
+        record.note(Promised(at=record.now(), who=who, taken=taken))
+        world = _world(record)
+        return all(_cpu(taken.get(node, {})) == _cpu(world.taken_on(node)) for node in NODES)
+
+    with suppress(AssertionError):
+        wait_for(agrees, 30, "what is promised is what is taken", every_s=1.0)
+
+
+def taken_by_node(items: list[Object]) -> dict[str, dict[str, int]]:
+    """Add up what the pods of a snapshot take of each node."""
+    taken: dict[str, dict[str, int]] = {}
+    for pod in items:
+        node = pod["spec"].get("nodeName") if pod["kind"] == "Pod" else None
+        if node and pod["status"]["phase"] not in ("Succeeded", "Failed"):
+            requests = [
+                amounts(each["resources"]["requests"]) for each in pod["spec"]["containers"]
+            ]
+            taken[node] = added([taken.get(node, {}), *requests])
+    return taken
+
+
+def _cpu(taken: dict[str, int]) -> int:
+    return taken.get("cpu", 0)
+
+
+def _world(record: Record) -> World:
+    world = World()
+    for change in record.changes():
+        world.take(change)
+    return world
+
+
+def _standing(record: Record, gang: str) -> int:
+    return sum(pod.stands for pod in _world(record).gangs[gang])
+
+
+def _tracebacks(plane: ControlPlane) -> Iterator[str]:
+    for program in plane.programs:
+        if isinstance(program, SteppedReplica):
+            found = re.findall(r"^.*Traceback \(most recent.*$", program.log(), re.M)
+            yield from (f"{program.name} wrote: {line[:300]}" for line in found)
+
+
+def told(run: Run) -> str:
+    """Tell a run so that somebody who was not there can read it."""
+    verdict, record = run.verdict, run.record
+    kinds = Counter(turn.kind for turn in run.played)
+    again = [took for _, took in verdict.ready_again_s]
+    lines = [
+        f"seed {run.seed}, {run.seconds:g} s: {len(run.played)} turns; {verdict.figures()}",
+        "turns: " + ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())),
+        f"the API server was away for {Spans.of(record).total_s:.1f} s",
+        f"ready again after SIGKILL: {_times(again)}",
+        f"another leads after the leader's fall: {_times(run.takeovers_s)}",
+        "",
+        verdict.table(),
+    ]
+    for breach in verdict.breaches:
+        lines += ["", f"before {breach}:", *_turns_before(record, breach.at)]
+    broken = [*run.broken, *run.slow]
+    lines += ["", *(broken or ["all held"])]
+    if broken:
+        lines.append(
+            f"again: python -m tests.cluster chaos --seconds {run.seconds:g} --seed {run.seed}"
+        )
+    return "\n".join(lines)
+
+
+def _times(seconds: list[float]) -> str:
+    if not seconds:
+        return "not seen"
+    middle = statistics.median(seconds)
+    return f"{len(seconds)} times, median {middle:.1f} s, longest {max(seconds):.1f} s"
+
+
+def _turns_before(record: Record, at: float) -> list[str]:
+    return [
+        f"  {line.at - at:+6.1f} s {line.text}"
+        for line in record.of(Line)
+        if -_BEFORE_S <= line.at - at <= 1.0
+    ]

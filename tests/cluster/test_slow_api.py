@@ -1,0 +1,123 @@
+"""An API server that stands still, or creeps, just when gangs are being bound.
+
+It is stopped as a machine does that swaps: connections stay open, and nothing is answered. Stopped
+nine moments of ten it has a tenth of its pace, for everybody.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from . import objects
+from .control_plane import ControlPlane
+from .extender_process import Extender
+from .observer import WHOLE_S, BindObserver
+
+NAMESPACE = "slow"
+NODES, GANGS, SIZE = 10, 20, 8
+STALL_S = 10.0
+#: A tenth: it runs for 10 ms of every 100.
+RUNS_S, STANDS_S = 0.01, 0.09
+CREEPS_S = 40.0
+LONG_S = 120.0
+
+
+@pytest.fixture
+def plane(new_plane: Callable[..., ControlPlane]) -> ControlPlane:
+    """A control plane of our own, to be stopped and continued, with gangs that all fit."""
+    plane = new_plane(audit=False)
+    names = [f"node-{index}" for index in range(NODES)]
+    plane.api.create(*(objects.node(name, cpu="64") for name in names))
+    plane.wait_until_nodes_are_ready(names)
+    plane.api.create(objects.namespace(NAMESPACE))
+    for gang in (f"g{index}" for index in range(GANGS)):
+        plane.api.create(
+            objects.pod_group(gang, NAMESPACE, SIZE),
+            *(objects.pod(f"{gang}-{index}", NAMESPACE, gang=gang) for index in range(SIZE)),
+        )
+    return plane
+
+
+@contextmanager
+def binding(plane: ControlPlane) -> Iterator[tuple[Extender, BindObserver]]:
+    """Let a pair loose on the gangs; the block begins when the first pod is bound."""
+    with (
+        plane.binds(NAMESPACE) as binds,
+        plane.extender() as extender,
+        plane.scheduler(plane.scheduler_config(extender)),
+    ):
+        binds.wait_for(1, LONG_S)
+        yield extender, binds
+
+
+def stand_still(plane: ControlPlane, seconds: float) -> None:
+    os.kill(plane.apiserver.pid, signal.SIGSTOP)
+    try:
+        threading.Event().wait(seconds)
+    finally:
+        os.kill(plane.apiserver.pid, signal.SIGCONT)
+
+
+@contextmanager
+def creeping(plane: ControlPlane, seconds: float) -> Iterator[None]:
+    """Give the API server a tenth of its pace for so long, or until the block is left."""
+    over = threading.Event()
+
+    def creep() -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and not over.wait(RUNS_S):
+            stand_still(plane, STANDS_S)
+
+    thread = threading.Thread(target=creep, name="creeping", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def judge(extender: Extender, binds: BindObserver, well_since: float) -> None:
+    """Nobody was in part for long once the API server answered, and nobody heard what is untrue."""
+    moments: defaultdict[str, list[float]] = defaultdict(list)
+    for bind in binds.binds:
+        moments[bind.pod.partition("-")[0]].append(bind.at)
+    assert {len(each) for each in moments.values()} == {SIZE}
+    in_part_s = {
+        gang: max(each) - max(min(each), min(well_since, max(each)))
+        for gang, each in moments.items()
+    }
+    print("longest in part:", round(max(in_part_s.values()), 2), "s")
+    assert max(in_part_s.values()) < WHOLE_S, in_part_s
+    assert extender.metric("gang_extender_partial_commits_total") == 0
+    failed = extender.metric("gang_extender_hold_seconds_count", cause="bind_failed")
+    assert failed == 0, "kube-scheduler was told that a bind failed"
+
+
+def test_a_stall_of_ten_seconds_while_gangs_are_bound_tears_none_of_them(
+    plane: ControlPlane,
+) -> None:
+    with binding(plane) as (extender, binds):
+        before = len(binds.binds)
+        stand_still(plane, STALL_S)
+        well_since = time.monotonic()
+        binds.wait_for(GANGS * SIZE, LONG_S)
+        print(f"{before} of {GANGS * SIZE} were bound when it stood still")
+
+        judge(extender, binds, well_since)
+
+
+def test_at_a_tenth_of_its_pace_the_api_server_binds_gang_after_gang(plane: ControlPlane) -> None:
+    with binding(plane) as (extender, binds):
+        with creeping(plane, CREEPS_S):
+            binds.wait_for(GANGS * SIZE, LONG_S)
+
+        judge(extender, binds, well_since=0.0)

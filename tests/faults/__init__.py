@@ -1,0 +1,1 @@
+"""Faults made on purpose, what was seen from outside meanwhile, and the verdict on it."""

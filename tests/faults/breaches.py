@@ -1,0 +1,39 @@
+"""What a breach is, and the bounds by which it is one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .record import API_SERVER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What we promise, and what nobody can."""
+
+    #: As long as a gang may be bound in part.
+    whole_s: float = 5.0
+    #: And as much longer for each of its members, by the pace at which bindings were measured.
+    each_binding_s: float = 0.0
+    #: How old news may be that a scheduler has not heard yet.
+    lag_s: float = 3.0
+    #: A hook is answered within this: the longest time that kube-scheduler is told to wait.
+    answer_s: float = 60.0
+    #: What fits and still waits after so long a quiet waits for ever.
+    patience_s: float = 30.0
+    #: Who, while away, stops the clock for all; and for how long after.
+    excusing: tuple[str, ...] = (API_SERVER,)
+    settle_s: float = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breach:
+    """A promise that did not hold: which, of whom, and when it was seen."""
+
+    rule: str
+    whose: str
+    words: str
+    at: float
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.whose}: {self.words}"

@@ -1,0 +1,92 @@
+"""Every hook is answered, and truthfully: told yes is bound, told no is not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .breaches import Bounds, Breach
+from .record import Answered, Asked, CutOff, Killed, Moment, PodBound, Record
+from .spans import Spans
+
+UNANSWERED = "hold without an answer"
+LOST = "bind that was lost"
+UNTRUE = "bind that was told as failed"
+
+#: A kill is noted about when it happens: calls may still reach who dies, or be seen to end first.
+_DYING_S = 1.0
+
+
+@dataclass
+class Calls:
+    """Looks at every call of a hook."""
+
+    bounds: Bounds
+    spans: Spans
+    breaches: list[Breach] = field(default_factory=list)
+    longest_s: float = 0.0
+
+    def judge(self, record: Record) -> None:
+        ends: dict[int, Moment] = {}
+        for moment in record:
+            if isinstance(moment, Answered | CutOff):
+                ends.setdefault(moment.call, moment)
+        bound = {moment.uid: moment for moment in reversed(record.of(PodBound))}
+        asked = record.of(Asked)
+        binds = [each for each in asked if each.hook == "bind"]
+        killed = record.of(Killed)
+        for call in asked:
+            end = ends.get(call.call)
+            self._judge_end(call, end, killed, record.ended_at)
+            if isinstance(end, Answered) and call.hook == "bind":
+                others = [each for each in binds if each.uid == call.uid and each is not call]
+                self._judge_truth(call, end, bound.get(call.uid), others, record.ended_at)
+
+    def _judge_end(
+        self, call: Asked, end: Moment | None, killed: list[Killed], record_ends: float
+    ) -> None:
+        until = end.at if end else record_ends
+        waited = self.spans.counted_s(call.at, until)
+        self.longest_s = max(self.longest_s, waited if isinstance(end, Answered) else 0.0)
+        # Whoever does not say whom it asked may have asked any of them.
+        died = any(
+            each.who == (call.to or each.who) and call.at - _DYING_S <= each.at <= until + _DYING_S
+            for each in killed
+        )
+        if died or (isinstance(end, CutOff) and end.by_caller):
+            return
+        if isinstance(end, CutOff):
+            self._breach(
+                UNANSWERED, call, f"{call.to or 'the extender'} hung up after {waited:.1f} s"
+            )
+        elif waited > self.bounds.answer_s:
+            what = "answered" if end else "not answered"
+            self._breach(UNANSWERED, call, f"{what} after {waited:.1f} s")
+
+    def _judge_truth(
+        self,
+        call: Asked,
+        end: Answered,
+        bound: PodBound | None,
+        others: list[Asked],
+        record_ends: float,
+    ) -> None:
+        is_there = bound is not None and bound.node == call.node
+        said_yes = end.status == 200 and not end.error
+        if said_yes and not is_there and record_ends - end.at > self.bounds.lag_s:
+            self._breach(LOST, call, f"told as bound to {call.node}, seen {_where(bound)}")
+        if said_yes or bound is None or not is_there:
+            return
+        # Where several asked for it in the same time, another call may have bound it.
+        is_ours = call.at <= bound.at <= end.at + 1.0
+        beside = any(abs(each.at - call.at) < self.bounds.answer_s for each in others)
+        is_excused = self.spans.counted_s(call.at, end.at) < end.at - call.at
+        if is_ours and not beside and not is_excused:
+            self._breach(UNTRUE, call, f"bound to {call.node}, told: {end.error or end.status}")
+
+    def _breach(self, rule: str, call: Asked, words: str) -> None:
+        whose = f"{call.hook} of {call.uid or 'call ' + str(call.call)}"
+        self.breaches.append(Breach(rule=rule, whose=whose, words=words, at=call.at))
+
+
+def _where(bound: PodBound | None) -> str:
+    return f"on {bound.node}" if bound else "nowhere"

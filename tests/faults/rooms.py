@@ -1,0 +1,145 @@
+"""No pod on two nodes, on a full, closed or unknown one, or over its queue's ceiling; no leak.
+
+Judged at each binding, by what stood at that moment. Nobody is guilty of what they could not have
+heard yet: a node or a queue counts with the best that it was within the last moments. What was too
+much before (a node that shrank, a ceiling that was lowered) breaks no rule until more is put there.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from .breaches import Bounds, Breach
+from .record import Amounts, BindingAnswered, PodBound, Promised, Record
+from .spans import Spans
+from .world import Pod, World
+
+TWICE = "pod bound twice"
+FULL = "pod on a full node"
+UNKNOWN = "pod on a node that is not there"
+CLOSED = "pod on a closed node"
+CEILING = "queue over its ceiling"
+SHUT = "gang started in a closed queue"
+LEAK = "room leaked"
+
+
+@dataclass
+class Rooms:
+    """Looks at every binding."""
+
+    bounds: Bounds
+    spans: Spans
+    breaches: list[Breach] = field(default_factory=list)
+    bound: int = 0
+
+    def judge(self, record: Record) -> World:
+        """Give the world at the end."""
+        world = World()
+        for change in record.changes():
+            before = world.pods.get(change.uid) if isinstance(change, PodBound) else None
+            is_second = before is not None and bool(before.node)
+            world.take(change)
+            if isinstance(change, PodBound):
+                pod = world.pods[change.uid]
+                if not is_second:
+                    self.bound += 1
+                    self._judge_node(pod, change, world)
+                    self._judge_queue(pod, change, world)
+                elif pod.node != change.node:
+                    words = f"on {pod.node} and then on {change.node}"
+                    self._breach(TWICE, pod.name, words, change.at)
+        self._judge_bindings(record, world)
+        self._judge_leaks(record, world)
+        return world
+
+    def _judge_node(self, pod: Pod, change: PodBound, world: World) -> None:
+        heard = world.nodes[change.node].since(self.spans.back_from(change.at, self.bounds.lag_s))
+        there = [node for node in heard if node is not None]
+        if not there:
+            self._breach(UNKNOWN, pod.name, f"on {change.node}", change.at)
+            return
+        if pod.made.ours and all(node.closed for node in there):
+            self._breach(CLOSED, pod.name, f"on {change.node}", change.at)
+        taken = world.taken_on(change.node)
+        best = _best([node.room for node in there])
+        over = {
+            name: (amount, best.get(name, 0))
+            for name, amount in taken.items()
+            if pod.made.request.get(name) and amount > best.get(name, 0)
+        }
+        if over:
+            self._breach(FULL, pod.name, f"{change.node} has {_told(over)}", change.at)
+
+    def _judge_queue(self, pod: Pod, change: PodBound, world: World) -> None:
+        name = world.queue_of(pod.made)
+        if name is None or not pod.made.ours:
+            return
+        since = self.spans.back_from(change.at, self.bounds.lag_s)
+        heard = world.queues[name].since(since)
+        words = [queue for queue in heard if queue is not None]
+        if len(words) < len(heard) or self._has_moved(pod, since, world):
+            return  # it was not there, or not its queue, a moment ago
+        first = sum(each.stands for each in world.gangs[pod.made.gang]) == 1 or not pod.made.gang
+        if first and not any(queue.open for queue in words):
+            self._breach(SHUT, pod.name, f"in {name}", change.at)
+        taken = world.taken_in(name)
+        over = {}
+        for resource, amount in taken.items():
+            ceilings = [queue.ceiling.get(resource) for queue in words]
+            limits = [limit for limit in ceilings if limit is not None]
+            is_limited = len(limits) == len(words)
+            if is_limited and pod.made.request.get(resource) and amount > max(limits):
+                over[resource] = (amount, max(limits))
+        if over:
+            self._breach(CEILING, name, f"with {pod.name}: {_told(over)}", change.at)
+
+    def _has_moved(self, pod: Pod, since: float, world: World) -> bool:
+        if not pod.made.gang:
+            return False
+        groups = world.groups[pod.made.gang].since(since)
+        return len({group.queue for group in groups if group is not None}) > 1
+
+    def _judge_bindings(self, record: Record, world: World) -> None:
+        done: dict[str, list[BindingAnswered]] = defaultdict(list)
+        for answer in record.of(BindingAnswered):
+            if answer.status < 300:
+                done[answer.uid].append(answer)
+        for uid, answers in done.items():
+            if len(answers) > 1:
+                whose = world.pods[uid].name if uid in world.pods else uid
+                nodes = ", ".join(answer.node for answer in answers)
+                self._breach(TWICE, whose, f"two bindings succeeded: {nodes}", answers[-1].at)
+
+    def _judge_leaks(self, record: Record, world: World) -> None:
+        last = {promised.who: promised for promised in record.of(Promised)}
+        for who, promised in last.items():
+            for node in sorted({*promised.taken, *_standing_nodes(world)}):
+                real = world.taken_on(node)
+                kept = promised.taken.get(node, {})
+                names = {*real, *kept} - {"pods"}
+                wrong = {
+                    name: (kept.get(name, 0), real.get(name, 0))
+                    for name in names
+                    if kept.get(name, 0) != real.get(name, 0)
+                }
+                if wrong:
+                    words = f"{who} counts more or less than there is: {_told(wrong)}"
+                    self._breach(LEAK, node, words, promised.at)
+
+    def _breach(self, rule: str, whose: str, words: str, at: float) -> None:
+        self.breaches.append(Breach(rule=rule, whose=whose, words=words, at=at))
+
+
+def _standing_nodes(world: World) -> set[str]:
+    return {name for name, history in world.nodes.items() if history.now is not None}
+
+
+def _best(rooms: list[Amounts]) -> dict[str, int]:
+    return {name: max(room.get(name, 0) for room in rooms) for room in rooms for name in room}
+
+
+def _told(amounts: dict[str, tuple[int, int]]) -> str:
+    return ", ".join(
+        f"{name} {have / 1000:g} of {limit / 1000:g}" for name, (have, limit) in amounts.items()
+    )

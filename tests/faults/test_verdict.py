@@ -1,0 +1,361 @@
+"""The verdict, on stories that were made up: every rule is seen to fail, and to let pass."""
+
+from __future__ import annotations
+
+import pytest
+
+from . import calls, record as seen, rooms, waits, wholeness
+from .breaches import Bounds
+from .stories import Story
+from .verdict import RULES, judge
+
+QUICK = Bounds(patience_s=10)
+
+
+# ── a gang in part ────────────────────────────────────────────────────────────────────────
+
+
+def test_a_gang_that_starts_whole_breaks_nothing() -> None:
+    story = Story().gang("t", 3, 3).after(1).bind("t-0").after(4).bind("t-1", "t-2").after(60)
+
+    assert story.broken() == []
+    verdict = judge(story.record)
+    assert (verdict.gangs_started, verdict.pods_bound) == (1, 3)
+    assert verdict.longest_partial_s == 4
+
+
+def test_a_gang_that_stands_in_part_beyond_the_window_is_a_breach() -> None:
+    story = Story().gang("t", 3, 3).bind("t-0").after(5.5).bind("t-1", "t-2")
+
+    assert story.broken() == [wholeness.RULE]
+
+
+def test_a_gang_that_is_in_part_when_the_record_ends_is_a_breach() -> None:
+    assert Story().gang("t", 3, 3).bind("t-0", "t-1").after(30).broken() == [wholeness.RULE]
+
+
+def test_the_window_of_a_large_gang_grows_by_the_measured_pace() -> None:
+    story = Story().gang("t", 4, 4).bind("t-0").after(7).bind("t-1", "t-2", "t-3")
+
+    assert story.broken(Bounds(each_binding_s=0.6)) == []
+    assert story.broken(Bounds(each_binding_s=0.4)) == [wholeness.RULE]
+
+
+def test_time_without_the_api_server_does_not_count_against_a_gang() -> None:
+    story = Story().gang("t", 3, 3).bind("t-0").after(1).away(20).after(4)
+
+    assert story.bind("t-1", "t-2").broken() == []
+
+
+def test_a_gang_that_loses_members_to_others_is_told_apart() -> None:
+    story = Story().gang("t", 3, 3).bind("t-0", "t-1", "t-2").after(9).leave("t-1").end("t-1")
+
+    assert story.after(60).broken() == []
+    assert judge(story.record).apart == ["a/t"]
+
+
+def test_a_member_deleted_while_bindings_are_on_their_way_excuses_only_itself() -> None:
+    story = Story().gang("t", 3, 3).leave("t-2").end("t-2").after(0.5).bind("t-0")
+
+    assert story.after(30).broken() == [wholeness.RULE]
+    assert story.bind("t-1").after(30).broken() == [wholeness.RULE]
+    other = Story().gang("t", 3, 3).leave("t-2").end("t-2").after(0.5).bind("t-0", "t-1")
+    assert other.after(30).broken() == []
+
+
+def test_a_member_deleted_long_before_excuses_nothing() -> None:
+    story = Story().gang("t", 3, 3).end("t-2").after(10).bind("t-0", "t-1")
+
+    assert story.after(30).broken() == [wholeness.RULE]
+
+
+def test_members_whom_the_scheduler_sends_away_in_part_are_a_breach() -> None:
+    story = Story().gang("t", 3, 3).bind("t-0", "t-1", "t-2").after(9)
+
+    assert story.leave("t-1", by_scheduler=True).after(30).broken() == [wholeness.BY_US]
+
+
+def test_victims_that_leave_whole_are_none() -> None:
+    names = ("t-0", "t-1", "t-2")
+    story = Story().gang("t", 3, 3).bind(*names).after(9).leave(*names, by_scheduler=True)
+
+    assert story.after(30).broken() == []
+
+
+def test_a_gang_whose_minimum_is_raised_after_its_start_was_whole() -> None:
+    story = Story().gang("t", 3, 3).bind("t-0", "t-1", "t-2").after(9).group("t", 5)
+
+    assert story.after(60).broken() == []
+
+
+def test_a_minimum_that_is_raised_too_late_to_be_heard_excuses() -> None:
+    story = Story().gang("t", 3, 3).after(9).group("t", 5).after(0.1).bind("t-0", "t-1", "t-2")
+
+    assert story.after(60).broken() == []
+
+
+def test_a_minimum_that_was_raised_long_before_counts() -> None:
+    story = Story().gang("t", 3, 3).after(9).group("t", 5).after(9).bind("t-0", "t-1", "t-2")
+
+    assert story.after(60).broken() == [wholeness.RULE]
+
+
+def test_a_group_made_anew_under_the_same_name_counts_with_its_new_minimum() -> None:
+    story = Story().gang("t", 3, 2).lose_group("t").after(9).group("t", 3).after(9)
+
+    assert story.bind("t-0", "t-1").after(60).broken() == [wholeness.RULE]
+
+
+def test_a_second_life_of_the_same_gang_is_judged_by_itself() -> None:
+    story = Story().gang("t", 3, 3).bind("t-0", "t-1", "t-2").end("t-0", "t-1", "t-2").after(60)
+    story.pods("t-3", "t-4", "t-5", gang="t").bind("t-3").after(6)
+
+    assert story.broken() == [wholeness.RULE]
+
+
+def test_members_that_come_when_the_first_are_done_complete_the_gang() -> None:
+    first = ("t-0", "t-1", "t-2")
+    story = Story().gang("t", 4, 3).bind(*first).after(9).end(*first, how="Succeeded").after(60)
+
+    assert story.bind("t-3").after(60).broken() == []
+    assert story.end("t-3").end(*first).after(9).pods("t-4", gang="t").broken() == []
+    assert story.bind("t-4").after(60).broken() == [wholeness.RULE]
+
+
+# ── rooms ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_pod_on_two_nodes_is_bound_twice() -> None:
+    assert Story().pods("p").bind("p").after(1).bind("p", to="n2").broken() == [rooms.TWICE]
+
+
+def test_two_bindings_that_succeed_are_one_too_many() -> None:
+    story = Story().pods("p").bind("p")
+    done = [seen.BindingAnswered(at=1, uid="p", node="n1", status=status) for status in (201, 409)]
+
+    assert story.note(*done).broken() == []
+    assert story.note(done[0]).broken() == [rooms.TWICE]
+
+
+def test_a_pod_on_a_full_node_is_a_breach() -> None:
+    story = Story().pods("a", "b", cpu=2).bind("a", "b").pods("c").after(1)
+
+    assert story.broken() == []
+    assert story.bind("c").broken() == [rooms.FULL]
+
+
+def test_room_that_was_given_back_may_be_taken_again() -> None:
+    story = Story().pods("a", cpu=4).bind("a").end("a", how="Succeeded").pods("b", cpu=4)
+
+    assert story.bind("b").broken() == []
+
+
+def test_a_pod_that_is_asked_to_go_still_has_its_room() -> None:
+    story = Story().pods("a", cpu=4).bind("a").leave("a").pods("b", cpu=4).after(1)
+
+    assert story.bind("b").broken() == [rooms.FULL]
+
+
+def test_a_node_that_shrank_long_before_is_full_and_one_that_shrank_just_now_was_not() -> None:
+    now = Story().after(60).node("n1", cpu=2).after(1).pods("p", cpu=3).bind("p")
+    before = Story().after(60).node("n1", cpu=2).after(9).pods("p", cpu=3).bind("p")
+
+    assert now.broken() == []
+    assert before.broken() == [rooms.FULL]
+
+
+def test_a_node_that_shrinks_under_its_pods_makes_nobody_guilty() -> None:
+    assert Story().pods("p", cpu=3).bind("p").after(9).node("n1", cpu=1).after(9).broken() == []
+
+
+def test_a_pod_on_a_node_that_is_not_there_is_a_breach() -> None:
+    assert Story().pods("p").bind("p", to="n9").broken() == [rooms.UNKNOWN]
+    story = Story().after(9).lose_node("n1").after(9).pods("p").bind("p")
+    assert story.broken() == [rooms.UNKNOWN]
+
+
+def test_a_pod_on_a_node_that_was_closed_long_before_is_a_breach() -> None:
+    story = Story().after(9).node("n1", closed=True)
+
+    assert story.pods("p").after(1).bind("p").broken() == []
+    assert story.pods("q").after(9).bind("q").broken() == [rooms.CLOSED]
+
+
+def test_a_queue_over_its_ceiling_is_a_breach() -> None:
+    story = Story().queue("q", cpu=3).after(9).gang("t", 3, 3, queue="q").pods("p", queue="q")
+
+    assert story.bind("t-0", "t-1", "t-2").broken() == []
+    assert story.bind("p").broken() == [rooms.CEILING]
+
+
+def test_a_ceiling_that_was_lowered_just_now_makes_nobody_guilty() -> None:
+    story = Story().queue("q", cpu=3).after(9).queue("q", cpu=1).pods("p", cpu=3, queue="q")
+
+    assert story.after(1).bind("p").broken() == []
+    assert story.after(9).pods("r", queue="q").bind("r").broken() == [rooms.CEILING]
+
+
+def test_a_gang_that_moved_into_a_queue_just_now_is_not_counted_against_it() -> None:
+    story = Story().queue("q", cpu=1).after(9).gang("t", 2, 2).after(9).group("t", 2, queue="q")
+
+    assert story.after(1).bind("t-0", "t-1").broken() == []
+
+
+def test_a_gang_that_starts_in_a_closed_queue_is_a_breach() -> None:
+    story = Story().queue("q").after(9).gang("t", 2, 2, queue="q").after(9)
+    story.queue("q", is_open=False).after(9)
+
+    assert story.bind("t-0", "t-1").broken() == [rooms.SHUT]
+
+
+@pytest.mark.parametrize(("taken", "broken"), [(3, [rooms.LEAK]), (2, []), (1, [rooms.LEAK])])
+def test_room_that_is_counted_otherwise_than_it_is_has_leaked(
+    taken: int, broken: list[str]
+) -> None:
+    story = Story().pods("a", "b").bind("a", "b").after(9)
+    promised = {"n1": {"cpu": taken * 1000}}
+
+    assert story.note(seen.Promised(at=9, who="extender", taken=promised)).broken() == broken
+
+
+def test_only_the_last_word_on_promises_counts() -> None:
+    story = Story().pods("a").bind("a").after(9)
+    for cpu in (3000, 1000):
+        story.note(seen.Promised(at=9, who="extender", taken={"n1": {"cpu": cpu}}))
+
+    assert story.broken() == []
+
+
+# ── calls ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_call_that_nobody_answers_is_a_breach() -> None:
+    story = Story().pods("p")
+    story.ask("p")
+
+    assert story.after(30).broken() == []
+    assert story.after(61).broken() == [calls.UNANSWERED]
+
+
+def test_a_call_whose_caller_hung_up_needs_no_answer() -> None:
+    story = Story().pods("p")
+    call = story.ask("p")
+
+    story.after(30).note(seen.CutOff(at=story.at, call=call, by_caller=True))
+    assert story.after(61).broken() == []
+
+
+def test_an_extender_that_hangs_up_has_not_answered_unless_it_was_killed() -> None:
+    story = Story().pods("p")
+    call = story.ask("p")
+    story.after(3).note(seen.CutOff(at=story.at, call=call, by_caller=False))
+
+    assert story.broken() == [calls.UNANSWERED]
+    story.note(seen.Killed(at=3.0, who="extender"))
+    assert story.broken() == []
+
+
+def test_a_call_that_still_reached_whoever_was_just_killed_needs_no_answer() -> None:
+    story = Story().pods("p").note(seen.Killed(at=0, who="extender")).after(0.1)
+    call = story.ask("p")
+    story.note(seen.CutOff(at=0.2, call=call, by_caller=False)).after(3)
+
+    assert story.broken() == []
+
+
+def test_a_call_to_whomever_is_excused_by_whoever_was_killed() -> None:
+    story = Story().pods("p")
+    story.note(seen.Asked(at=1, call=9, hook="bind", uid="p", node="n1"))
+    story.note(seen.CutOff(at=2, call=9, by_caller=False)).after(3)
+
+    assert story.broken() == [calls.UNANSWERED]
+    assert story.note(seen.Killed(at=2.1, who="extender-b")).broken() == []
+
+
+def test_a_pod_that_is_told_as_bound_and_is_not_is_a_lost_bind() -> None:
+    story = Story().pods("p")
+    story.answer(story.ask("p")).after(9)
+
+    assert story.broken() == [calls.LOST]
+    assert story.bind("p").broken() == []
+
+
+def test_a_pod_that_is_told_as_failed_and_is_bound_by_that_very_call_is_a_breach() -> None:
+    story = Story().pods("p")
+    call = story.ask("p")
+    story.after(1).bind("p").after(1).answer(call, "timed out")
+
+    assert story.broken() == [calls.UNTRUE]
+    # That filter had been asked about it excuses nobody.
+    uid = story.record.of(seen.Asked)[0].uid
+    assert story.note(seen.Asked(at=0.1, call=99, hook="filter", uid=uid)).broken()
+
+
+def test_a_pod_that_is_told_as_failed_and_was_bound_before_is_none() -> None:
+    story = Story().pods("p").bind("p").after(1)
+
+    assert story.answer(story.ask("p", node="n1"), "it has a node").broken() == []
+
+
+# ── waits ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_complete_and_fits_waits_for_ever_once_all_is_quiet() -> None:
+    story = Story().gang("t", 3, 3)
+
+    assert story.after(5).broken(QUICK) == []
+    assert story.after(20).broken(QUICK) == [waits.RULE]
+
+
+def test_a_single_pod_that_fits_waits_for_ever_too() -> None:
+    assert Story().pods("p").after(20).broken(QUICK) == [waits.RULE]
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        Story().gang("t", 2, 3),
+        Story().gang("t", 9, 9),
+        Story().pods("a", "b", cpu=4).bind("a").bind("b", to="n2").gang("t", 1, 1),
+        Story().queue("q", cpu=2).gang("t", 3, 3, queue="q"),
+        Story().queue("q", is_open=False).gang("t", 3, 3, queue="q"),
+        Story().gang("t", 3, 3, queue="nowhere"),
+        Story().node("n1", closed=True).node("n2", closed=True).gang("t", 3, 3),
+        Story().pods("t-0", gang="t"),
+        Story().gang("t", 3, 3).gang("u", 6, 6),
+    ],
+    ids=[
+        "a member is missing", "too large", "no room", "over the ceiling", "queue closed",
+        "no such queue", "nodes closed", "no PodGroup", "somebody is in the way",
+    ],
+)  # fmt: skip
+def test_who_has_a_reason_to_wait_may(story: Story) -> None:
+    assert story.after(60).broken(QUICK) == []
+
+
+# ── the whole of it ───────────────────────────────────────────────────────────────────────
+
+
+def test_the_table_names_every_rule_and_then_each_breach() -> None:
+    story = Story().pods("p").bind("p", to="n9").after(1)
+    story.record.line("over")
+    told = judge(story.record).table()
+
+    assert all(f"| {rule} | " in told for rule in RULES)
+    assert "pod on a node that is not there: a/p: on n9" in told
+
+
+def test_a_rule_of_which_nothing_was_noted_is_told_as_not_judged() -> None:
+    story = Story().pods("p").bind("p")
+    silent = judge(story.record).table()
+    story.answer(story.ask("p")).note(seen.Promised(at=0, who="a", taken={"n1": {"cpu": 1000}}))
+
+    for rule in (calls.UNANSWERED, calls.LOST, calls.UNTRUE, rooms.LEAK):
+        assert f"| {rule} | not judged |" in silent
+    assert "not judged" not in judge(story.record).table()
+
+
+def test_the_time_from_a_kill_to_readiness_is_measured() -> None:
+    story = Story().note(seen.Killed(at=3, who="a"), seen.Ready(at=5.5, who="a"))
+
+    assert judge(story.record).ready_again_s == [("a", 2.5)]
