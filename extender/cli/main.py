@@ -23,6 +23,7 @@ _WORDS = {
     "serve": "extender.cli.serve",
     "demo": "extender.cli.demo",
     "plan": "extender.cli.plan",
+    "simulate": "extender.cli.foreseen.simulate",
     "explain": "extender.cli.explain",
     "gangs": "extender.cli.live.gangs",
     "queues": "extender.cli.live.queues",

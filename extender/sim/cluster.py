@@ -79,7 +79,7 @@ class SimCluster:
         """Give the very object, None when it is gone."""
         return next((each for each in self.all(kind) if each["metadata"]["uid"] == uid), None)
 
-    def bind(self, orders: Sequence[BindOrder], settle: Settle) -> None:
+    def bind(self, orders: Sequence[BindOrder], settle: Settle, until: float) -> None:
         """Bind this very pod, only once, and only to a node that there is."""
         for order in orders:
             settle(order, self._bind(order))

@@ -31,6 +31,7 @@ NEEDED: dict[str, list[str]] = {
     "serve": [],
     "demo": [],
     "plan": ["-f", WHAT_IF],
+    "simulate": ["-f", "deadlock"],
     "explain": ["a/train"],
     "gangs": [],
     "queues": [],

@@ -15,6 +15,7 @@ EXITS = {
     "serve": _FAILS,
     "demo": _FAILS,
     "plan": _FAILS,
+    "simulate": _FAILS,
     "explain": f"1 there is no such gang; {_NOBODY}",
     "gangs": _NOBODY,
     "queues": _NOBODY,

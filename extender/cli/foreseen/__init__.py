@@ -1,0 +1,1 @@
+"""What do people type to see what would happen?"""

@@ -1,0 +1,1 @@
+"""A whole cluster under virtual time: objects, kube-scheduler and the extender, one thread."""
