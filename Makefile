@@ -7,8 +7,8 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := words
-.PHONY: words demo test unit on-cluster check cluster cluster-matrix takeovers siege soak fuzz \
-	bench tables pythons lock clean image image-push pinned pins audit wheel sbom chart chart-push \
+.PHONY: words demo test unit on-cluster check cluster cluster-matrix takeovers siege chaos soak fuzz \
+	crash-points bench tables pythons lock clean image image-push pinned pins audit wheel sbom chart chart-push \
 	release-version publish
 
 words:
@@ -16,7 +16,9 @@ words:
 	@echo "make test      everything: checks, unit tests, tests on the real kube-scheduler"
 	@echo "make check     format, lint, types and layers only"
 	@echo "make cluster   a real control plane with the extender, to play with (Ctrl-C ends it)"
+	@echo "make chaos     everything at once, by chance, on the real thing (SECONDS= SEED=)"
 	@echo "make fuzz      strangers' bytes at every edge, for long (EDGES= SEED= COUNT= SECONDS=)"
+	@echo "make crash-points  a fault at every call, one after the other (SITES= FAULTS= LIMIT= SEED=)"
 	@echo "make bench     the budgets, measured"
 	@echo "make tables    the tables of the manual, written anew from the code"
 	@echo "make pythons   the unit tests on every Python from 3.11 to 3.14 that is here"
@@ -71,9 +73,16 @@ takeovers: $(READY)
 	@nice $(BIN)/python -m tests.cluster takeovers --lease own
 	@nice $(BIN)/python -m tests.cluster takeovers --lease scheduler
 
-# Every attack for a minute beside gangs that arrive at 20 pods a second (three quarters of an hour).
+# Every attack for a minute beside gangs that arrive at 20 pods a second (three quarters of an hour);
+# ATTACK=load is what is too much of everything, ATTACK=labels those with that in their names.
+ATTACK :=
 siege: $(READY)
-	@$(BIN)/python -m tests.cluster siege
+	@$(BIN)/python -m tests.cluster siege $(if $(ATTACK),--attack "$(ATTACK)") $(if $(SECONDS),--seconds $(SECONDS))
+
+# Gangs, nodes, queues, programs and clocks, all at once and by chance, for ten minutes; the verdict is read from
+# a record taken outside, and the exit code tells. SECONDS= is another length, SEED= the same turns again.
+chaos: $(READY)
+	@$(BIN)/python -m tests.cluster chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
 
 # The invariants of the holds in a hundred thousand stories (a quarter of an hour on two idle cores), and
 # those of the whole system in some thousand.
@@ -90,6 +99,21 @@ SECONDS :=
 fuzz: $(READY)
 	@nice $(BIN)/python -m tests.fuzz $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) \
 		$(if $(SECONDS),--seconds $(SECONDS)) $(EDGES)
+
+# Every call between us, kube-apiserver and kube-scheduler, spoilt in every way on real ones; the table
+# says which, and the exit code whether a promise broke. SITES="bind hook" and FAULTS="409 kill" are only
+# those whose names contain one of these, LIMIT= so many by chance, SEED= which; PLANTED=1 takes checks of
+# ours out, one after the other, and fails unless each is seen.
+SITES   :=
+FAULTS  :=
+LIMIT   :=
+LANES   :=
+PLANTED :=
+crash-points: $(READY)
+	@$(BIN)/python -m tests.cluster build
+	@$(BIN)/python -m tests.cluster.crash $(if $(SITES),--sites $(SITES)) \
+		$(if $(FAULTS),--faults $(FAULTS)) $(if $(LIMIT),--limit $(LIMIT)) \
+		$(if $(SEED),--seed $(SEED)) $(if $(LANES),--lanes $(LANES)) $(if $(PLANTED),--planted)
 
 bench: $(READY)
 	@$(BIN)/python -m tests.bench

@@ -129,11 +129,11 @@ class Runtime:
         )
         dispatch.on_objection(self._cycle.poke)
 
-        # What belongs to a term.
+        cluster.cut_short.forget()  # here begins a term, with a lease or without
         self._office = Office(
             leadership,
             barrier,
-            forgetting=(arrivals, ledger, published, cluster.hearing),
+            forgetting=(arrivals, ledger, published, cluster.hearing, cluster.cut_short),
             plan_soon=self._cycle.poke,
             commit_s=limits.commit_s,
         )
@@ -157,12 +157,12 @@ class Runtime:
             warmth=cluster.readiness,
             standby=leadership.readiness,
             notes=lambda: [
-                *news.notes(),
-                *callers.notes(),
+                *(*news.notes(), *callers.notes()),
                 *(each.problem for each in certificates if each.problem),
                 *ports.notes(),
             ],
             silence=lambda: cluster.freshness.silence(clock.monotonic()),
+            promises=lambda gang: (cluster.inflight.of_gang(gang), clock.monotonic()),
         )
 
     @property

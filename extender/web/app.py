@@ -3,42 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
-from importlib.resources import files
+from functools import partial
 from urllib.parse import unquote_to_bytes
 
 from flask import Flask, Response
 from flask.typing import ResponseReturnValue
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from werkzeug.exceptions import HTTPException
-from werkzeug.routing import RoutingException
+from werkzeug.routing import RoutingException, Rule
 
 from extender.audit.finding import Finding
 from extender.metrics import Metrics
 from extender.policyfile import PolicyFile
 from extender.reporting.journal import Journal
 from extender.web.ops import Ops
+from extender.web.pages.holds import Promises
+from extender.web.pages.sights import Sights
+from extender.web.pages.site import Site
 from extender.web.probes import Probes
 from extender.web.series import FindingSeries, PlanSeries, WatchSeries
 
-#: The page is complete in itself: it may ask only us, and nobody may frame it.
-_POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self';"
-    " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
 #: Prometheus has a right to it already, in many a cluster.
 _METRICS = "/metrics"
 #: What the names of all other pages begin with where rights name them.
 _RIGHTS = "/gang-extender"
+_LONGEST_QUERY = 2048
 
 
 class Pages(Flask):
     """The app, with what its port needs besides: the probes it answers by itself, the series."""
 
-    def __init__(self, probes: Probes, metrics: Metrics) -> None:
+    def __init__(self, probes: Probes, metrics: Metrics, pulse: Callable[[], bytes]) -> None:
         super().__init__(__name__, static_folder=None)
+        self.jinja_options = {"trim_blocks": True, "lstrip_blocks": True}
         self.probes = probes
         self.metrics = metrics
+        #: What is told to those who listen for news.
+        self.pulse = pulse
 
     def named(self, path: bytes) -> str:
         """Name the page that is at *path* as rights do: one name for all gangs, one for all pods.
@@ -47,13 +48,30 @@ class Pages(Flask):
         role system:discovery. What is nowhere is asked for like `/`: few names, so that nobody
         makes us ask for many.
         """
+        rule = self._rule(path)
+        if rule is None or rule.endpoint == "site.asset":
+            return _RIGHTS
+        name = rule.rule.partition("/<")[0]
+        return name if name == _METRICS else _RIGHTS + name.removeprefix("/api/v1").rstrip("/")
+
+    def heeded(self, path: bytes, query: bytes) -> bytes:
+        """Give what of *query* the page at *path* looks at: only those for people look at any.
+
+        So nobody can ask for what costs much, the same each time, in ever new ways.
+        """
+        if not query or len(query) > _LONGEST_QUERY:
+            return b""
+        rule = self._rule(path)
+        is_heeded = rule is not None and rule.endpoint.startswith("site.")
+        return query if is_heeded else b""
+
+    def _rule(self, path: bytes) -> Rule | None:
         text = unquote_to_bytes(path).decode("utf-8", "replace")
         try:
             rule, _ = self.url_map.bind("localhost").match(text, "GET", return_rule=True)
         except (HTTPException, RoutingException):
-            return _RIGHTS
-        name = rule.rule.partition("/<")[0]
-        return name if name == _METRICS else _RIGHTS + name.removeprefix("/api/v1").rstrip("/")
+            return None
+        return rule
 
 
 def create_app(
@@ -67,12 +85,14 @@ def create_app(
     standby: Callable[[], list[str]],
     notes: Callable[[], list[str]],
     silence: Callable[[], Mapping[str, float]],
+    promises: Promises = lambda _: ((), 0.0),
 ) -> Pages:
     """Mount the pages, and let *metrics* show what is read when somebody scrapes.
 
     *findings* says what makes no sense, None before anybody looked; *readiness* says what must
     be mended before we decide anything; *warmth* the same of the mirror alone; *standby* who leads
-    while it is not us; *notes* says what should be mended although we go on.
+    while it is not us; *notes* says what should be mended although we go on; *promises* what a gang
+    was promised and has not taken.
     """
     metrics.policy_refused.set_function(lambda: bool(policies.problem))
     # Asked at every scrape: probes may ask for /warmz alone.
@@ -87,10 +107,21 @@ def create_app(
         standby=standby,
         notes=lambda: [*policies.notes(), *notes()],
     )
-    app = Pages(probes, metrics)
+    sights = Sights(
+        journal=journal,
+        policies=policies,
+        metrics=metrics,
+        findings=findings,
+        readiness=readiness,
+        standby=standby,
+        notes=lambda: [*policies.notes(), *notes()],
+        silence=silence,
+        promises=promises,
+    )
+    app = Pages(probes, metrics, sights.pulse)
     ops = Ops(journal, policies.current, findings=findings, standby=standby)
     app.register_blueprint(ops.blueprint())
-    app.add_url_rule("/", view_func=dashboard)
+    app.register_blueprint(Site(sights).blueprint())
 
     for path in probes.PATHS:
         app.add_url_rule(path, path, partial(_probe, probes, path))
@@ -106,18 +137,3 @@ def create_app(
 def _probe(probes: Probes, path: str) -> ResponseReturnValue:
     status, text = probes.ask(path)
     return Response(text, status, mimetype="text/plain")
-
-
-def dashboard() -> ResponseReturnValue:
-    """Give the one page that draws what the API says; it has no state of its own."""
-    headers = {
-        "content-security-policy": _POLICY,
-        "x-content-type-options": "nosniff",
-        "referrer-policy": "no-referrer",
-    }
-    return Response(_page(), mimetype="text/html", headers=headers)
-
-
-@cache
-def _page() -> str:
-    return files("extender.web").joinpath("pages/dashboard.html").read_text("utf-8")

@@ -24,6 +24,7 @@ from extender.model.gang import Membership
 from extender.model.pod import Pod, PodUid
 from extender.model.reason import Reason
 from extender.ports import BindOrder, Clock, Whose
+from extender.reporting.burdens import Burdens
 from extender.web import wire
 
 log = logging.getLogger(__name__)
@@ -83,6 +84,7 @@ class Hooks:
         self._seldom = Seldom(log)
         # Looking a series up costs more than counting, and there are few.
         self._counter = cache(metrics.hook_answers.labels)
+        self._burdens = Burdens(metrics)
         expect(metrics.hook_answers, *OUTCOMES)
         expect(metrics.hold_seconds, *((cause.word,) for cause in Cause))
         self._seconds = {verb: metrics.hook_seconds.labels(verb) for verb in VERBS}
@@ -173,6 +175,8 @@ class Hooks:
             self._must_be_ready(self._asked_at)
         answer = self._gate.filter(pod, member, call.offered())
         self._count("filter", answer.outcome)
+        if not answer.nodes:
+            self._burdens.refused(pod.namespace, member.key, answer.outcome, self._asked_at)
         return wire.write_filter(call, answer.nodes, answer.refused)
 
     def _prioritize(self, body: bytes) -> bytes:

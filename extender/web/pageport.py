@@ -1,5 +1,6 @@
 """The operations port: a thread and an event loop of its own, so that nobody who looks delays
-anybody who schedules. Probes are answered on the loop, pages written by one other thread.
+anybody who schedules. Probes are answered on the loop, pages written by one other thread, and those
+who listen for news stay.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from email.utils import formatdate
 from functools import partial
 
@@ -21,14 +22,21 @@ from extender.web.app import Pages
 from extender.web.http.connection import BoundedConnection
 from extender.web.http.desk import Desk, Inquiry, Written, note
 from extender.web.http.port import BoundedPort, CallerLimits
-from extender.web.http.readers import Readers
+from extender.web.http.readers import GOOD_S, Readers
 from extender.web.http.refusals import Refusal
+from extender.web.http.streams import LIFE_S, Streams
 
 #: A page is larger than an answer to kube-scheduler, and its reader may be far away.
 LIMITS = CallerLimits(connections=128, answer_s=60.0)
 
 _STARTS_S = 30.0
 _PIECE = 64 * 1024
+_NEWS = b"/events"
+#: Its end is the end of the connection, so nobody has to know its length.
+_STREAM = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-store\r\n"
+    b"x-accel-buffering: no\r\nx-content-type-options: nosniff\r\nconnection: close\r\n\r\n"
+)
 
 
 class PagePort(BoundedPort):
@@ -45,8 +53,12 @@ class PagePort(BoundedPort):
         super().__init__("operations", uvloop.new_event_loop(), pages.metrics, limits, tls)
         self.probes = pages.probes
         self.named = pages.named
+        self.heeded = pages.heeded
         #: None where whoever comes may read.
         self.readers = Readers(reviewer, self.loop) if reviewer is not None else None
+        # Who has to say who they are says so again as soon as the answer is good no longer.
+        life_s = LIFE_S if reviewer is None else GOOD_S
+        self.streams = Streams(self.loop, pages.pulse, life_s=life_s)
         self.desk = Desk(pages.wsgi_app)
         self._thread = threading.Thread(
             target=self.loop.run_forever, name="operations", daemon=True
@@ -69,6 +81,11 @@ class PagePort(BoundedPort):
         self._thread.join()
         self.loop.close()
 
+    async def close(self, grace_s: float) -> None:
+        """End; nobody waits for those who only listen."""
+        self.streams.close()
+        await super().close(grace_s)
+
     def connection(self) -> asyncio.Protocol:
         """Make the protocol of a new connection."""
         return PageConnection(self)
@@ -82,10 +99,21 @@ class PageConnection(BoundedConnection):
     def __init__(self, port: PagePort) -> None:
         super().__init__(port)
         self._pieces: Iterator[memoryview] = iter(())
+        self._is_listening = False
+
+    def tell(self, event: bytes) -> None:
+        """Send an event to one who listens and has read those before."""
+        if not self._is_over and not self._is_unread:
+            self._transport.write(event)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        self._port.streams.discard(self)
+        super().connection_lost(exc)
 
     def eof_received(self) -> bool:
         """Answer those too who have said all they will say, where the transport allows it."""
-        if self._is_waiting and self._port.is_plain:
+        if self._is_waiting and self._port.is_plain and not self._is_listening:
             self._is_last = True
             return True
         return super().eof_received()
@@ -94,46 +122,62 @@ class PageConnection(BoundedConnection):
         """Go on with the page."""
         if self._is_waiting:
             self._is_unread = False
-            self._write_on()
+            if not self._is_listening:
+                self._write_on()
         else:
             super().resume_writing()
 
     def _called(self) -> None:
-        path, method = self._url.partition(b"?")[0], self._parser.get_method()
+        path, _, query = self._url.partition(b"?")
+        method = self._parser.get_method()
         asked, is_read = path.decode("latin-1"), method in (b"GET", b"HEAD")
         if is_read and asked in self._port.probes.PATHS:
             status, text = self._port.probes.ask(asked)
             self._say(status, text.removesuffix("\n"))
             return
         self._wait()
-        inquiry = Inquiry(
-            method=b"GET" if is_read else method,
-            path=path,
-            since=time.monotonic(),
-            is_wanted=lambda: not self._is_over,
-            take=self._take,
-        )
+        go_on = self._listen
+        if path != _NEWS or method != b"GET":
+            inquiry = Inquiry(
+                method=b"GET" if is_read else method,
+                path=path,
+                since=time.monotonic(),
+                is_wanted=lambda: not self._is_over,
+                take=self._take,
+                query=self._port.heeded(path, query),
+            )
+            go_on = partial(self._ask, inquiry)
         if self._port.readers is None:
-            self._port.desk.ask(inquiry)
+            go_on()
             return
         self._port.readers.ask(
             self._headers,
             self._port.named(path),
             self.caller,
-            inquiry.is_wanted,
-            partial(self._judged, inquiry),
+            lambda: not self._is_over,
+            partial(self._judged, go_on),
         )
         self._headers.clear()  # there is a token among them
 
-    def _judged(self, inquiry: Inquiry, refusal: Refusal | None) -> None:
+    def _judged(self, go_on: Callable[[], None], refusal: Refusal | None) -> None:
         if self._is_over:
             return
         if refusal is None:
             self._port.had_good_answer(self)
-            self._port.desk.ask(inquiry._replace(since=time.monotonic()))
+            go_on()
         else:
             self._port.refusals.tell(refusal.reason, self.caller)
             self._give(_refused(refusal))
+
+    def _ask(self, inquiry: Inquiry) -> None:
+        self._port.desk.ask(inquiry._replace(since=time.monotonic()))
+
+    def _listen(self) -> None:
+        """Stay, and be told what is new."""
+        self._is_listening = self._is_last = True
+        self._allow(self._port.streams.life_s + self._limits.answer_s, "unread")
+        self._transport.write(_STREAM)
+        self._port.streams.add(self)
 
     def _take(self, page: Written) -> None:
         """Take a page from the desk, in its thread."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,7 @@ class App:
         )
         self._held[gang].append(order)
         if len(self._held[gang]) == self._size:
-            self._binder.bind(self._held.pop(gang), self._settle)
+            self._binder.bind(self._held.pop(gang), self._settle, time.monotonic() + 10)
         await answer
 
     def _settle(self, order: BindOrder, outcome: BindOutcome) -> None:

@@ -121,9 +121,9 @@ class Stranger:
         self._bind = world.cluster.bind
         world.runtime._barrier._binder = self  # type: ignore[assignment]
 
-    def bind(self, orders: Any, settle: Any) -> None:
+    def bind(self, orders: Any, settle: Any, until: float) -> None:
         self.orders += orders
-        self._bind(orders, settle)
+        self._bind(orders, settle, until)
 
 
 def test_a_pod_a_standby_has_never_seen_is_looked_up_and_refused_in_our_words_unless_exempt(

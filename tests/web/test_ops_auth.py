@@ -21,7 +21,23 @@ from tests.web.test_hookport import Wire
 from tests.web.test_readers import Registrar
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["/", "/metrics", "/api/v1/plan", "/api/v1/findings", "/api/v1/gangs/a/b", "/nothing"]
+PAGES = [
+    "/",
+    "/gangs",
+    "/gangs/a/b",
+    "/nodes",
+    "/holds",
+    "/evictions",
+    "/policy",
+    "/health",
+    "/events",
+    "/assets/x/live.js",
+    "/metrics",
+    "/api/v1/plan",
+    "/api/v1/findings",
+    "/api/v1/gangs/a/b",
+    "/nothing",
+]
 PROBES = ["/healthz", "/readyz", "/warmz"]
 
 
@@ -232,7 +248,10 @@ def test_every_page_of_the_app_has_a_name_and_all_gangs_have_one(world: World) -
         "/gang-extender",
         *(
             f"/gang-extender/{each}"
-            for each in ("plan", "queues", "gangs", "pods", "findings", "snapshot")
+            for each in (
+                *("plan", "queues", "gangs", "pods", "findings", "snapshot", "events"),
+                *("nodes", "holds", "evictions", "policy", "health"),
+            )
         ),
     }
     gangs = {pages.named(f"/api/v1/gangs/a/{number}".encode()) for number in range(99)}

@@ -54,6 +54,13 @@ class Inquiry(NamedTuple):
     since: float
     is_wanted: Callable[[], bool]
     take: Callable[[Written], None]
+    #: Only what the page looks at.
+    query: bytes = b""
+
+    @property
+    def key(self) -> tuple[bytes, bytes, bytes]:
+        """Tell apart what is answered differently."""
+        return self.method, self.path, self.query
 
 
 def note(status: int, sentence: str) -> Written:
@@ -76,7 +83,7 @@ class Desk:
         self._app = app
         self._monotonic = monotonic
         self._inquiries: queue.Queue[Inquiry | None] = queue.Queue()
-        self._kept: dict[tuple[bytes, bytes], tuple[float, Written]] = {}
+        self._kept: dict[tuple[bytes, bytes, bytes], tuple[float, Written]] = {}
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pages", daemon=True)
 
@@ -107,7 +114,7 @@ class Desk:
             self._kept = {key: kept for key, kept in self._kept.items() if now < kept[0]}
             if inquiry is None or not inquiry.is_wanted():
                 continue
-            kept = self._kept.get((inquiry.method, inquiry.path))
+            kept = self._kept.get(inquiry.key)
             if kept is not None:
                 inquiry.take(kept[1])
             elif now - inquiry.since > _PATIENCE_S:
@@ -124,7 +131,7 @@ class Desk:
             return note(500, "the extender failed to answer; its log has the details")
         now = self._monotonic()
         if page.status == 200 and len(self._kept) < _MOST_KEPT:
-            self._kept[inquiry.method, inquiry.path] = (now + _GOOD_FOR * (now - began), page)
+            self._kept[inquiry.key] = (now + _GOOD_FOR * (now - began), page)
         return page
 
     def _ask_app(self, inquiry: Inquiry) -> Written:
@@ -145,12 +152,14 @@ class Desk:
 
 
 def _environment(inquiry: Inquiry) -> dict[str, Any]:
-    # No page looks at queries, bodies or headers; so nobody can ask for the same in many ways.
+    # No page looks at bodies or headers, and few at queries: nobody asks for the same in many ways.
     return {
         "REQUEST_METHOD": inquiry.method.decode("latin-1"),
         "SCRIPT_NAME": "",
         "PATH_INFO": unquote_to_bytes(inquiry.path).decode("latin-1"),
-        "QUERY_STRING": "",
+        "QUERY_STRING": inquiry.query.decode("latin-1"),
+        # As it was written: by it a browser reads the links of a page.
+        "REQUEST_URI": inquiry.path.decode("latin-1"),
         "SERVER_NAME": "localhost",
         "SERVER_PORT": "0",
         "SERVER_PROTOCOL": "HTTP/1.1",
