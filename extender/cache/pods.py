@@ -197,8 +197,11 @@ class Pods:
         if old is not None:
             self._leave(old)
         if pod.ours:
+            roster = self._rosters.get(membership.key) or Roster()
+            roster.put(pod, membership)
+            # In this order: whoever is told which gang a pod is in, must find that gang.
+            self._rosters[membership.key] = roster
             self._memberships[pod.uid] = membership
-            self._rosters.setdefault(membership.key, Roster()).put(pod, membership)
             self._gangs.touch((membership.key,))
 
     def _joined(

@@ -44,8 +44,8 @@ class MirrorFacts:
         if pod is None or pod.asks_nobody:
             return None
         passer = self._ledger.answers.passer(uid)
-        if self._cluster.pod(uid) is None and passer and not passer.membership.named:
-            return None  # an ordinary pod's shadow gang appears with its pod
+        if passer and not passer.membership.named and self._cluster.seen(uid) is None:
+            return None  # an ordinary pod's shadow gang appears after its pod
         return self._ledger.gang_of(uid)
 
     def reserved_node(self, uid: PodUid) -> str | None:

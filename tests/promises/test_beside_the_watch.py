@@ -13,9 +13,12 @@ import pytest
 
 from extender.cache.changes import Delete, Kind, SeenPod, Upsert
 from extender.cache.inflight import SOMEWHERE, Stage
+from extender.holds.machine.standing import BindNow, Entry, judge
+from extender.holds.mirror import MirrorFacts
 from extender.model.gang import GangKey
 from extender.model.memo import Memo
 from extender.model.pod import HostPort, Shape, Status
+from extender.ports import BindOrder
 from extender.promises.answers import Answers, Passer
 from extender.timing.freshness import Freshness
 from tests.cache.building import GANG, amounts, bare_pod, group, lone, member_of, node, pod, uid
@@ -192,3 +195,18 @@ def test_a_ticket_is_issued_while_the_watch_takes_its_node_and_brings_it_back() 
         world.tickets.propose(snapshot, plan)
 
     assert len(world.table.of_gang(GANG)) in (0, 2)
+
+
+def test_the_bind_of_an_ordinary_pod_is_judged_alike_at_every_step_of_the_watch_that_brings_it() -> (
+    None
+):
+    world = World(plan=OPEN)
+    facts = MirrorFacts(world.cluster, world.ledger)
+    order = BindOrder(uid=uid("me"), namespace="a", name="me", node="n1")
+    assert world.ask_lone("me").nodes
+    judged: list[Entry] = []
+
+    with between_steps(lambda: judged.append(judge(order, facts)), within="cache"):
+        world.see(lone("me"))
+
+    assert [each for each in judged if each != BindNow()] == []
