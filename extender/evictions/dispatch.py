@@ -4,7 +4,8 @@ Rule 1: a set goes out whole or not at all. If one victim may not go, none of th
 the objection is remembered, the pod gets a reprieve, and a next plan, at once, chooses otherwise.
 Rule 2: while a set is on its way, nothing more is asked for the same gang: plans made before the
 victims are seen to leave would ask for others in their place.
-Rule 3: `carry_out` and `protect` belong to the planning thread and never wait.
+Rule 3: what is left of a gang that lost members to a set is asked again, whatever plans say.
+Rule 4: `carry_out` and `protect` belong to the planning thread and never wait.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from functools import partial
 
 from extender.evictions import safety
 from extender.evictions.notices import Notices, reason_for
+from extender.evictions.remnants import Remnants
 from extender.evictions.reprieves import Reprieves
 from extender.evictions.safety import Victim
 from extender.evictions.sets import VictimSet
@@ -72,6 +74,7 @@ class Dispatch:
         self._reprieves = reprieves or Reprieves()
         self._dry_run = dry_run
         self._sets: dict[GangKey, VictimSet] = {}
+        self._remnants = Remnants()
         #: When the sets of a dry run were reported.
         self._reported: dict[GangKey, float] = {}
         # Outcomes come back in the evictor's threads.
@@ -96,6 +99,7 @@ class Dispatch:
         sets, objected = [], False
         with self._lock:
             self._look_who_left(snapshot)
+            stayed = self._remnants.due(snapshot, self._leaving(), self._clock.monotonic())
             for beneficiary, evictions in _by_beneficiary(plan.evictions).items():
                 if self._is_on_its_way(beneficiary, evictions):
                     continue
@@ -107,6 +111,7 @@ class Dispatch:
                 else:
                     objected = True
         # An outcome may be there at once, and noting it takes the lock again.
+        self._ask_again(stayed, snapshot)
         for each in sets:
             self._send(each)
         if objected:
@@ -183,6 +188,24 @@ class Dispatch:
                     one.sent(victim, outcome)
                 outcome.add_done_callback(partial(self._done, one, victim))
 
+    def _ask_again(self, stayed: Sequence[Victim], snapshot: Snapshot) -> None:
+        """Ask those whose gang was torn by what we did to follow the others."""
+        if not stayed:
+            return
+        orders = [_order_for(victim, snapshot) for victim in stayed]
+        for victim, outcome in zip(stayed, self._evictor.evict(orders), strict=True):
+            outcome.add_done_callback(partial(self._followed, victim))
+        gangs = sorted({victim.gang.key for victim in stayed})
+        sentence = "the rest of a torn gang is asked to leave again"
+        event(log, logging.WARNING, sentence, gangs=gangs[:50], pods=len(stayed))
+
+    def _followed(self, victim: Victim, future: Future[EvictOutcome]) -> None:
+        outcome = _outcome_of(future)
+        if outcome is None:
+            return
+        has_left = outcome.result in (EvictResult.LEAVING, EvictResult.GONE)
+        self._count(victim, "evicted" if has_left else outcome.result.value)
+
     def _next_wave(self, one: VictimSet) -> list[Victim]:
         with self._lock:
             return one.next_wave()
@@ -198,6 +221,7 @@ class Dispatch:
                 now = self._clock.monotonic()
                 if one.agreed(victim, now):
                     self._reprieves.made_to_leave(victim.gang.key, now)
+                    self._remnants.lost(victim.gang.key, one.members_of(victim.gang.key), now)
                 self._count(victim, "evicted")
             else:
                 stays = True

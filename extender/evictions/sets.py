@@ -48,6 +48,7 @@ class VictimSet:
     ) -> None:
         self.beneficiary = beneficiary
         self.snapshot = snapshot
+        self._all = tuple(victims.values())
         self._awaited = {uid: _Awaited(victim) for uid, victim in victims.items()}
         self._waves = deque(_waves(victims.values(), guarded))
         self._unanswered: set[PodUid] = set()
@@ -65,6 +66,10 @@ class VictimSet:
     def victims(self) -> list[Victim]:
         """List those who have not left."""
         return [each.victim for each in self._awaited.values()]
+
+    def members_of(self, gang: GangKey) -> list[Victim]:
+        """List all victims of one gang, whether they have left or not."""
+        return [victim for victim in self._all if victim.gang.key == gang]
 
     @property
     def is_over(self) -> bool:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from extender.evictions.dispatch import BLOCKED, REFUSED, UNSEEN_S
+from extender.evictions.remnants import AGAIN
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid, Status
 from extender.plan.decision import Plan
 from extender.ports import EvictOutcome, EvictResult
 from tests.evictions.bench import NEEDY, OLD, Bench
-from tests.evictions.scene import budget, evictions, gang, pod, snapshot, verdict
+from tests.evictions.scene import SlowEvictor, budget, evictions, gang, pod, snapshot, verdict
 
 
 def test_a_set_goes_out_once_although_every_plan_names_it() -> None:
@@ -128,6 +131,62 @@ def test_after_a_refusal_others_are_chosen_as_soon_as_the_rest_is_seen_to_leave(
     bench.carry_out(half, other, NEEDY, wanted=evictions(other))
 
     assert bench.evictor.names() == ["old-0", "old-1", "other-0", "other-1"]
+
+
+def torn(bench: Bench, outcome: EvictOutcome) -> None:
+    """Let one of two go, and *outcome* be said of the other."""
+    bench.evictor.outcomes["old-1"] = outcome
+    bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
+    bench.carry_out(gang("old", [pod("old-0", Status.RELEASING), pod("old-1")]), NEEDY, wanted=[])
+
+
+@pytest.mark.parametrize("result", [EvictResult.FAILED, EvictResult.BLOCKED])
+def test_who_stayed_of_a_gang_that_we_tore_is_asked_again_until_he_leaves(
+    result: EvictResult,
+) -> None:
+    bench, rest = Bench(), gang("old", [pod("old-1")], min_member=2)
+    torn(bench, EvictOutcome(result, "no answer"))
+    for _ in range(3):
+        bench.clock.pass_(AGAIN.longest_s)
+        bench.carry_out(rest, NEEDY, wanted=[])
+    assert bench.evictor.names()[2:] == ["old-1"] * 3
+    bench.carry_out(rest, NEEDY, wanted=[])
+    assert len(bench.evictor.names()) == 5, "not again at once"
+
+    bench.evictor.outcomes.clear()
+    bench.clock.pass_(AGAIN.longest_s)
+    bench.carry_out(rest, NEEDY, wanted=[])
+    bench.clock.pass_(AGAIN.longest_s)
+    bench.carry_out(NEEDY, wanted=[])
+    assert bench.evictor.names()[5:] == ["old-1"]
+    assert bench.counted("reclaim", "evicted") == 2
+
+
+def test_who_was_called_back_when_a_term_ended_follows_in_the_next() -> None:
+    bench = Bench(evictor=SlowEvictor())
+    bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
+    assert isinstance(bench.evictor, SlowEvictor)
+    bench.evictor.answer("old-0")
+    bench.evictor.futures["old-1"].cancel()
+    bench.clock.pass_(AGAIN.first_s)
+    rest = gang("old", [pod("old-1")], min_member=2)
+    bench.carry_out(rest, NEEDY, wanted=[])
+
+    assert bench.evictor.names() == ["old-0", "old-1", "old-1"]
+
+
+def test_a_gang_that_runs_without_those_who_left_is_left_alone() -> None:
+    bench = Bench()
+    large = gang("old", 3, min_member=2)
+    bench.evictor.outcomes["old-1"] = EvictOutcome(EvictResult.FAILED, "no answer")
+    bench.carry_out(large, NEEDY, wanted=evictions(large)[:2])
+    bench.clock.pass_(AGAIN.longest_s)
+    rest = gang("old", [pod("old-1"), pod("old-2")], min_member=2)
+    bench.carry_out(rest, NEEDY, wanted=[])
+    bench.clock.pass_(AGAIN.longest_s)
+    bench.carry_out(gang("old", [pod("old-1")], min_member=2), NEEDY, wanted=[])
+
+    assert "old-1" not in bench.evictor.names()[2:], "what its owner does later is his"
 
 
 def test_everybody_concerned_is_told_once_and_not_per_pod() -> None:

@@ -197,7 +197,7 @@ def test_a_ticket_is_issued_while_the_watch_takes_its_node_and_brings_it_back() 
     assert len(world.table.of_gang(GANG)) in (0, 2)
 
 
-def test_the_bind_of_an_ordinary_pod_is_judged_alike_at_every_step_of_the_watch_that_brings_it() -> (
+def test_a_bind_of_an_ordinary_pod_is_judged_alike_at_each_step_of_the_watch_that_brings_it() -> (
     None
 ):
     world = World(plan=OPEN)

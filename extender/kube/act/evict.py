@@ -139,7 +139,8 @@ class ApiEvictor(PacedCalls):
             return _GONE, True
         unheard = error.status in (0, 401)
         result = EvictResult.FAILED if unheard else EvictResult.BLOCKED
-        patient = unheard or error.status in (409, 429) or error.status >= 500
+        # 403 is a webhook's, or that of an API server that has not read the roles yet.
+        patient = unheard or error.status in (403, 409, 429) or error.status >= 500
         return EvictOutcome(result, _said(error)), not patient
 
     def _is_there(self, order: EvictOrder) -> bool:

@@ -124,10 +124,16 @@ def test_a_conflict_about_a_budget_is_tried_again() -> None:
 
 
 def test_a_refusal_for_good_is_not_asked_again() -> None:
-    outcome, _, waits = evict(evict=[(403, {"message": "you may not"})])
+    outcome, _, waits = evict(evict=[(422, {"message": "you may not"})])
 
     assert outcome == EvictOutcome(EvictResult.BLOCKED, "you may not")
     assert waits == []
+
+
+def test_an_api_server_that_has_not_read_its_roles_yet_is_asked_again() -> None:
+    outcome, _, _ = evict(evict=[(403, {"message": "you may not"}), (201, {})])
+
+    assert outcome.result is EvictResult.LEAVING
 
 
 def test_an_api_server_that_does_not_answer_is_a_failure_and_not_a_block() -> None:

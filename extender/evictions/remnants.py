@@ -1,0 +1,61 @@
+"""What is left of a gang that lost members to us: it is asked to leave again, until it does.
+
+A set goes out whole, but the API server may let some of a gang go, and then say no, or nothing, of
+the others. They hold room without being of use to anybody, and no later plan has to choose them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+from dataclasses import dataclass
+
+from extender.evictions.safety import Victim
+from extender.model.gang import GangKey
+from extender.model.pod import SEATED_SET, PodUid
+from extender.model.snapshot import Snapshot
+from extender.timing.pause import Pause
+
+#: Before they are asked again.
+AGAIN = Pause(1.0, 30.0)
+
+
+@dataclass(slots=True)
+class _Loser:
+    """A gang of which somebody was let go, and who was to go with him."""
+
+    victims: dict[PodUid, Victim]
+    ask_at: float
+    times: int = 0
+
+
+class Remnants:
+    """Whoever owns it sees to it that one thread is here at a time."""
+
+    def __init__(self) -> None:
+        self._losers: dict[GangKey, _Loser] = {}
+
+    def lost(self, gang: GangKey, victims: Iterable[Victim], now: float) -> None:
+        """Hear that the first of *victims*, all of *gang*, was let go."""
+        loser = self._losers.setdefault(gang, _Loser({}, now + AGAIN.first_s))
+        loser.victims.update((victim.pod.uid, victim) for victim in victims)
+
+    def due(self, snapshot: Snapshot, leaving: Set[PodUid], now: float) -> list[Victim]:
+        """Give those who stayed though their gang is torn, unless they were asked just now.
+
+        Whoever is *leaving* has been asked, and the answer, or its effect, is not seen yet.
+        """
+        due: list[Victim] = []
+        for key, loser in list(self._losers.items()):
+            if not leaving.isdisjoint(loser.victims):
+                continue
+            gang = snapshot.gangs.get(key)
+            pods = gang.pods if gang is not None and gang.is_torn else ()
+            there = {pod.uid for pod in pods if pod.status in SEATED_SET}
+            stayed = [victim for uid, victim in loser.victims.items() if uid in there]
+            if not stayed:
+                del self._losers[key]
+            elif now >= loser.ask_at:
+                loser.times += 1
+                loser.ask_at = now + AGAIN.after(loser.times)
+                due += stayed
+        return due
