@@ -140,9 +140,9 @@ class Metrics:
         )
         self.evictions = counter(
             "gang_extender_evictions_total",
-            "Victims by action (reclaim, preempt) and outcome: evicted, blocked (the API server"
-            " says no), failed (no answer, or it does not leave), refused (by a check of ours),"
-            " dry-run.",
+            "Victims by action (reclaim, preempt, follow: the rest of a gang of which others were"
+            " made to leave) and outcome: evicted, blocked (the API server says no), failed (no"
+            " answer, or it does not leave), refused (by a check of ours), dry-run.",
             ["action", "outcome"],
         )
         self.admission_seconds = histogram(

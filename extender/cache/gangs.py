@@ -177,6 +177,7 @@ def _promised(pod: Pod, promise: Promise, before: tuple[Pod, Pod] | None) -> tup
         exempt=pod.exempt,
         nominated=pod.nominated,
         started_in=pod.started_in,
+        doomed=pod.doomed,
         labels=pod.labels,
         refusal=pod.refusal,
     )

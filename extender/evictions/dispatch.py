@@ -26,7 +26,7 @@ from extender.evictions.sets import VictimSet
 from extender.logs import event
 from extender.metrics import Metrics, expect
 from extender.model.gang import GangKey
-from extender.model.pod import PodUid
+from extender.model.pod import Pod, PodUid
 from extender.model.reason import Happening
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Eviction, Plan
@@ -44,8 +44,10 @@ REFUSED = Pause(5.0, 300.0)
 #: A victim that was let go and is not seen to leave by then is taken for one that stays.
 UNSEEN_S = 60.0
 #: What `gang_extender_evictions_total` counts.
-ACTIONS = ("reclaim", "preempt")
+_FOLLOW = "follow"
+ACTIONS = ("reclaim", "preempt", _FOLLOW)
 OUTCOMES = ("evicted", "blocked", "failed", "refused", "dry-run")
+_FOLLOWS = "the rest of its gang was made to leave"
 #: Without asking anybody, the same set is reported again after this long.
 DRY_RUN_S = 3600.0
 
@@ -111,7 +113,7 @@ class Dispatch:
                 else:
                     objected = True
         # An outcome may be there at once, and noting it takes the lock again.
-        self._ask_again(stayed, snapshot)
+        self._ask_again(stayed)
         for each in sets:
             self._send(each)
         if objected:
@@ -188,23 +190,26 @@ class Dispatch:
                     one.sent(victim, outcome)
                 outcome.add_done_callback(partial(self._done, one, victim))
 
-    def _ask_again(self, stayed: Sequence[Victim], snapshot: Snapshot) -> None:
-        """Ask those whose gang was torn by what we did to follow the others."""
-        if not stayed:
+    def _ask_again(self, stayed: Sequence[Pod]) -> None:
+        """Ask those whose gang was torn, by us or whoever led before us, to follow the others."""
+        if not stayed or self._dry_run:
             return
-        orders = [_order_for(victim, snapshot) for victim in stayed]
-        for victim, outcome in zip(stayed, self._evictor.evict(orders), strict=True):
-            outcome.add_done_callback(partial(self._followed, victim))
-        gangs = sorted({victim.gang.key for victim in stayed})
+        orders = [
+            EvictOrder(uid=pod.uid, namespace=pod.namespace, name=pod.name, why=_FOLLOWS)
+            for pod in stayed
+        ]
+        for outcome in self._evictor.evict(orders):
+            outcome.add_done_callback(self._followed)
+        names = sorted(pod.key for pod in stayed)
         sentence = "the rest of a torn gang is asked to leave again"
-        event(log, logging.WARNING, sentence, gangs=gangs[:50], pods=len(stayed))
+        event(log, logging.WARNING, sentence, pods=names[:50], count=len(names))
 
-    def _followed(self, victim: Victim, future: Future[EvictOutcome]) -> None:
+    def _followed(self, future: Future[EvictOutcome]) -> None:
         outcome = _outcome_of(future)
-        if outcome is None:
-            return
-        has_left = outcome.result in (EvictResult.LEAVING, EvictResult.GONE)
-        self._count(victim, "evicted" if has_left else outcome.result.value)
+        if outcome is not None:
+            has_left = outcome.result in (EvictResult.LEAVING, EvictResult.GONE)
+            word = "evicted" if has_left else outcome.result.value
+            self._metrics.evictions.labels(_FOLLOW, word).inc()
 
     def _next_wave(self, one: VictimSet) -> list[Victim]:
         with self._lock:
@@ -221,7 +226,7 @@ class Dispatch:
                 now = self._clock.monotonic()
                 if one.agreed(victim, now):
                     self._reprieves.made_to_leave(victim.gang.key, now)
-                    self._remnants.lost(victim.gang.key, one.members_of(victim.gang.key), now)
+                    self._remnants.lost(victim.gang.key, one.members_of(victim.gang), now)
                 self._count(victim, "evicted")
             else:
                 stays = True

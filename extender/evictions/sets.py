@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from extender.evictions.safety import Victim
-from extender.model.gang import GangKey
+from extender.model.gang import Gang, GangKey
 from extender.model.pod import FINISHED_SET, SEATED_SET, Pod, PodUid, Status
 from extender.model.snapshot import Snapshot
 from extender.ports import EvictOutcome
@@ -67,9 +67,9 @@ class VictimSet:
         """List those who have not left."""
         return [each.victim for each in self._awaited.values()]
 
-    def members_of(self, gang: GangKey) -> list[Victim]:
-        """List all victims of one gang, whether they have left or not."""
-        return [victim for victim in self._all if victim.gang.key == gang]
+    def members_of(self, gang: Gang) -> set[PodUid]:
+        """Name all victims of one gang, whether they have left or not."""
+        return {victim.pod.uid for victim in self._all if victim.gang is gang}
 
     @property
     def is_over(self) -> bool:

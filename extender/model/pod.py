@@ -154,6 +154,8 @@ class Pod:
     nominated: str = ""
     #: The queue it was bound in, as its binding says; empty without a node, or when nobody knows.
     started_in: str = ""
+    #: A scheduler is about to make it leave its node, and has written so on it (DisruptionTarget).
+    doomed: bool = False
     labels: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)
     #: What kube-scheduler said when it last found no node (PodScheduled is False, Unschedulable).
     #: It decides nothing, so it is no part of equality.

@@ -159,7 +159,23 @@ def test_who_stayed_of_a_gang_that_we_tore_is_asked_again_until_he_leaves(
     bench.clock.pass_(AGAIN.longest_s)
     bench.carry_out(NEEDY, wanted=[])
     assert bench.evictor.names()[5:] == ["old-1"]
-    assert bench.counted("reclaim", "evicted") == 2
+    assert bench.counted("reclaim", "evicted") == 1
+    assert bench.counted("follow", "evicted") == 1
+
+
+def test_whoever_leads_next_sees_on_pods_of_a_torn_gang_that_they_were_to_leave() -> None:
+    bench = Bench()
+    marked = pod("old-1", doomed=True)
+    for members in ([pod("old-0", doomed=True), marked], [pod("old-1")]):
+        for _ in range(2):
+            bench.carry_out(gang("old", members, min_member=2), NEEDY, wanted=[])
+            bench.clock.pass_(AGAIN.first_s)
+    assert bench.evictor.names() == [], "it is whole, or its owner has torn it"
+
+    for _ in range(2):
+        bench.carry_out(gang("old", [marked], min_member=2), NEEDY, wanted=[])
+        bench.clock.pass_(AGAIN.first_s)
+    assert bench.evictor.names() == ["old-1"]
 
 
 def test_who_was_called_back_when_a_term_ended_follows_in_the_next() -> None:

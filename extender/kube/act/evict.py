@@ -1,4 +1,7 @@
-"""Evictions: a pod is told why, then asked to leave through the Eviction API.
+"""Evictions: pods are told why, all of them, and then asked to leave through the Eviction API.
+
+All are told before the first one leaves: should we fall in the middle, whoever leads next sees on
+those who are still there that they were to go (`evictions/remnants.py`).
 
 The API server checks the uid and the PodDisruptionBudgets. A budget that says no is asked again
 a few times, because budgets recover as pods come back; then the pod is reported as blocked and
@@ -9,8 +12,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass, field
+from functools import partial
+from threading import Semaphore
 
 from extender.errors import ApiError, Gone, OutOfTerm, Terminating
 from extender.kube.api.client import PacedCalls, is_another
@@ -32,6 +38,17 @@ _GONE = EvictOutcome(EvictResult.GONE, "the pod is gone, or another one by now")
 _STRATEGIC = "application/strategic-merge-patch+json"
 
 
+@dataclass(slots=True, eq=False)
+class _Departure:
+    """One order on its way, with the term in which it was given."""
+
+    order: EvictOrder
+    term: int
+    outcome: Future[EvictOutcome] = field(default_factory=Future)
+    is_there: bool = False
+    trouble: Exception | None = None
+
+
 class ApiEvictor(PacedCalls):
     """The `Evictor` of the real cluster."""
 
@@ -43,24 +60,63 @@ class ApiEvictor(PacedCalls):
         term = self._mandate.current()
         if self._stopping.is_set() or not term:
             return [_called_back() for _ in orders]
-        return [self._workers.submit(self._under, term, order) for order in orders]
+        departures = [_Departure(order, term) for order in orders]
+        others = Semaphore(max(0, len(departures) - 1))
+        for each in departures:
+            self._have_done(partial(self._tell, each, departures, others), departures)
+        return [each.outcome for each in departures]
 
-    def _under(self, term: int, order: EvictOrder) -> EvictOutcome:
+    def _have_done(self, step: Callable[[], None], whose: Sequence[_Departure]) -> None:
+        """Let a worker do *step*; if we stop before it is done, those orders are called back."""
+
+        def call_back(done: Future[None]) -> None:
+            for each in whose if done.cancelled() else ():
+                each.outcome.cancel()
+
         try:
-            return self._carry_out(order, term)
-        except OutOfTerm as why:
-            event(log, logging.WARNING, "eviction called back", **_facts(order, str(why)))
-            raise CancelledError from why
+            self._workers.submit(step).add_done_callback(call_back)
+        except RuntimeError:  # we have stopped
+            for each in whose:
+                each.outcome.cancel()
 
-    def _carry_out(self, order: EvictOrder, term: int) -> EvictOutcome:
-        self._wait(self._pace.turn())
-        self._must_hold(term)
-        if not self._mark(order, leaving=True):
+    def _tell(self, one: _Departure, together: Sequence[_Departure], others: Semaphore) -> None:
+        """Mark one of those who leave together; whoever is the last to do so lets them all go."""
+        try:
+            self._wait(self._pace.turn())
+            self._must_hold(one.term)
+            one.is_there = self._mark(one.order, leaving=True)
+        except Exception as why:
+            one.trouble = why
+        if not others.acquire(blocking=False):
+            for each in together:
+                self._have_done(partial(self._settle, each), [each])
+
+    def _settle(self, one: _Departure) -> None:
+        if not one.outcome.set_running_or_notify_cancel():
+            if one.is_there:
+                self._mark(one.order, leaving=False)
+            return
+        try:
+            one.outcome.set_result(self._carry_out(one))
+        except Exception as error:
+            if isinstance(error, OutOfTerm):
+                facts = _facts(one.order, str(error))
+                event(log, logging.WARNING, "eviction called back", **facts)
+                one.outcome.set_exception(CancelledError())
+            else:
+                one.outcome.set_exception(error)
+
+    def _carry_out(self, one: _Departure) -> EvictOutcome:
+        if one.trouble is not None:
+            raise one.trouble
+        if not one.is_there:
             return _GONE
-        outcome = self._ask_until_answered(order, term)
+        self._must_hold(one.term)
+        outcome = self._ask_until_answered(one.order, one.term)
         if outcome.result in (EvictResult.BLOCKED, EvictResult.FAILED):
-            event(log, logging.WARNING, "eviction did not happen", **_facts(order, outcome.message))
-            self._mark(order, leaving=False)
+            facts = _facts(one.order, outcome.message)
+            event(log, logging.WARNING, "eviction did not happen", **facts)
+            self._mark(one.order, leaving=False)
         return outcome
 
     def _mark(self, order: EvictOrder, *, leaving: bool) -> bool:

@@ -157,6 +157,7 @@ def to_pod(
             started_in=intern(short(marks.started_in))
             if marks.started_in and spec.node_name
             else "",
+            doomed=ours and bool(spec.node_name) and _is_doomed(status),
             labels=_labels(labels) if labels and ours else NO_LABELS,
             refusal=_refusal(status) if ours and not spec.node_name else "",
             woken_by=_waker(marks.woken) if ours and marks.woken else "",
@@ -201,6 +202,15 @@ def _refusal(status: RawPodStatus) -> str:
             refused = condition.status == "False" and condition.reason == "Unschedulable"
             return intern((condition.message or "")[:_REFUSAL_LENGTH]) if refused else ""
     return ""
+
+
+def _is_doomed(status: RawPodStatus) -> bool:
+    return any(
+        condition.type == "DisruptionTarget"
+        and condition.status == "True"
+        and condition.reason == "PreemptionByScheduler"
+        for condition in status.conditions or ()
+    )
 
 
 def _waker(woken: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import CancelledError
+from threading import Event
 from typing import Any, cast
 
 import pytest
@@ -47,6 +49,40 @@ def test_the_pod_is_marked_first_and_evicted_then_both_by_uid() -> None:
         "lastTransitionTime": "",
     }
     assert eviction["deleteOptions"] == {"preconditions": {"uid": "uid-0"}}
+
+
+def test_all_who_leave_together_are_marked_before_the_first_one_leaves() -> None:
+    names = [f"old-{number}" for number in range(20)]
+    api = ApiDouble({})
+    evictor = ApiEvictor(cast(Access, api), wait=lambda _: None)
+    orders = [
+        EvictOrder(uid=PodUid(name), namespace="a", name=name, why="for a/needy") for name in names
+    ]
+    outcomes = [future.result(timeout=10) for future in evictor.evict(orders)]
+    evictor.stop()
+
+    assert {outcome.result for outcome in outcomes} == {EvictResult.LEAVING}
+    methods = [request.partition(" ")[0] for request in api.requests()]
+    assert methods == ["PATCH"] * 20 + ["POST"] * 20
+    assert evictor.evict([]) == []
+
+
+def test_what_we_stop_with_is_called_back() -> None:
+    begun, may_go_on = Event(), Event()
+
+    def wait(_: float) -> None:
+        begun.set()
+        may_go_on.wait(10)
+
+    evictor = ApiEvictor(cast(Access, ApiDouble({})), wait=wait)
+    many = evictor.evict([ORDER] * 50)
+    assert begun.wait(10)
+    evictor.stop()
+    may_go_on.set()
+
+    for each in many:
+        with pytest.raises(CancelledError):
+            each.result(timeout=10)
 
 
 def test_a_budget_is_asked_again_and_may_give_in() -> None:
