@@ -11,6 +11,8 @@ from extender.sim.world.workloads import Run
 
 #: Upper ends of the classes of sizes.
 _SIZES = (1, 4, 16, 64)
+#: All queues together; no queue can be called so.
+ALL = "all queues"
 #: Points of every line over time.
 POINTS = 240
 
@@ -129,17 +131,17 @@ class Outcome:
     # ── asked ─────────────────────────────────────────────────────────────────────────────
 
     def waits(self, beginning: float) -> dict[tuple[str, str], Waits]:
-        """Give the waits by queue and size; `all` for all sizes of a queue, and all queues."""
+        """Give the waits by queue and size; `all` for all sizes, `ALL` for all queues."""
         found: dict[tuple[str, str], list[tuple[float, bool]]] = {}
         for run in self.runs:
             started = run.first_started_at
             until = self.span_s + beginning if started is None else started
             each = (until - run.created_at, started is not None)
-            for queue in (run.job.queue, "all"):
+            for queue in (run.job.queue, ALL):
                 for size in (size_class(run.job.size), "all"):
                     found.setdefault((queue, size), []).append(each)
         order = [*_classes(), "all"]
-        keys = sorted(found, key=lambda key: (key[0] == "all", key[0], order.index(key[1])))
+        keys = sorted(found, key=lambda key: (key[0] == ALL, key[0], order.index(key[1])))
         return {key: _waits(found[key]) for key in keys}
 
     def work_s(self) -> tuple[float, float]:

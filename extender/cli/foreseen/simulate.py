@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -18,14 +18,14 @@ from extender.cli.printed.columns import Columns
 from extender.cli.printed.terminal import Terminal
 from extender.cli.show import count
 from extender.errors import BadInput
+from extender.plan.policy.options import Policy
 from extender.policyfile import PolicyFile
 from extender.sim import scenario as scenarios
-from extender.sim.outcome import Outcome
+from extender.sim.drawn.page import page
+from extender.sim.drawn.spelled import Simulated, parted, span, value
 from extender.sim.scenario import Scenario
 from extender.sim.simulation import Simulation
 
-#: Figures that are parts of something.
-_PARTS = ("fairness", "utilisation", "work wasted")
 _BASE = "default policy"
 #: Of a scenario's text.
 _MOST_LETTERS = 1_000_000
@@ -57,7 +57,20 @@ def _shipped() -> dict[str, str]:
     help="Another policy file, run over the same scenario and put beside it. May be repeated.",
 )
 @click.option("--seed", type=click.IntRange(0, 2**31), help="Draw other arrivals.")
-def simulate(name: str, config: str | None, others: tuple[str, ...], seed: int | None) -> None:
+@click.option(
+    "--html",
+    "drawing",
+    metavar="FILE",
+    help="Write it as a page too: waits, shares against dues, utilisation, gangs over time. One "
+    "file that needs nothing else.",
+)
+def simulate(
+    name: str,
+    config: str | None,
+    others: tuple[str, ...],
+    seed: int | None,
+    drawing: str | None,
+) -> None:
     """Run a scenario under virtual time and print waits, fairness, utilisation and losses.
 
     \b
@@ -75,16 +88,44 @@ def simulate(name: str, config: str | None, others: tuple[str, ...], seed: int |
     labels = [label for label, _ in policies]
     if len(set(labels)) < len(labels):
         raise BadInput("--compare: the same policy file twice; leave one of them out")
-    told: dict[str, dict[str, float]] = {}
-    first: tuple[Simulation, Outcome] | None = None
-    for label, policy in policies:
-        simulation = Simulation(scenario, policy)
-        with _silence(), _progress(label) as progress:
-            outcome = simulation.run(progress)
-        told[label] = outcome.figures(simulation.beginning)
-        first = first or (simulation, outcome)
-    if first is not None:
-        _page(scenario, *first, told)
+    if drawing is not None:
+        _check_place(drawing)
+    told = [_run(scenario, label, policy) for label, policy in policies]
+    _print(scenario, told)
+    if drawing is not None:
+        title = name if name in _shipped() else Path(name).name
+        _write(drawing, page(title, scenario.about, _head(scenario, told), told))
+
+
+def _run(scenario: Scenario, label: str, policy: Policy) -> Simulated:
+    simulation = Simulation(scenario, policy)
+    with _silence(), _progress(label) as progress:
+        outcome = simulation.run(progress)
+    figures = outcome.figures(simulation.beginning)
+    return Simulated(label, outcome, simulation.beginning, figures)
+
+
+def _check_place(drawing: str) -> None:
+    """Say that a page cannot be written before hours are simulated for it."""
+    path = Path(drawing)
+    try:
+        if path.is_dir():
+            raise BadInput(f"--html {drawing}: is a folder; name a file in it")
+        if not path.parent.is_dir():
+            raise BadInput(f"--html {drawing}: there is no folder {path.parent}; make it first")
+    except OSError as error:
+        raise _unwritten(drawing, error) from error
+
+
+def _write(drawing: str, text: str) -> None:
+    try:
+        Path(drawing).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise _unwritten(drawing, error) from error
+
+
+def _unwritten(drawing: str, error: OSError) -> BadInput:
+    return BadInput(f"--html {drawing}: cannot be written: {error.strerror}")
 
 
 def _read(name: str) -> Scenario:
@@ -129,67 +170,45 @@ def _progress(label: str) -> Iterator[Callable[[float], None]]:
         yield lambda part: bar.update(task, completed=part)
 
 
-def _page(
-    scenario: Scenario,
-    simulation: Simulation,
-    outcome: Outcome,
-    told: Mapping[str, Mapping[str, float]],
-) -> None:
+def _head(scenario: Scenario, told: Sequence[Simulated]) -> str:
+    nodes = sum(pool.count for pool in scenario.nodes)
+    gangs = len(told[0].outcome.runs)
+    time = span(scenarios.span_s(scenario))
+    return f"{time} of {count(nodes, 'node')} and {count(gangs, 'gang')}"
+
+
+def _print(scenario: Scenario, told: Sequence[Simulated]) -> None:
     terminal = Terminal()
     if scenario.about:
         terminal.lay_out(Text(scenario.about))
-    nodes = sum(pool.count for pool in scenario.nodes)
-    span = _time(scenarios.span_s(scenario))
-    head = f"{span} of {count(nodes, 'node')} and {count(len(outcome.runs), 'gang')}"
-    terminal.lay_out(Text(head, style="bold"), Text())
+    terminal.lay_out(Text(_head(scenario, told), style="bold"), Text())
     if len(told) > 1:
         _compared(terminal, told)
         return
-    _waits(simulation, outcome).print(terminal)
+    _waits(told[0]).print(terminal)
     terminal.lay_out(Text())
     figures = Columns("FIGURE", "VALUE", numbers=("VALUE",))
-    for name, value in next(iter(told.values())).items():
+    for name, figure in told[0].figures.items():
         if not name.startswith("wait"):
-            figures.add(name, _value(name, value))
+            figures.add(name, value(name, figure))
     figures.print(terminal)
 
 
-def _waits(simulation: Simulation, outcome: Outcome) -> Columns:
+def _waits(told: Simulated) -> Columns:
     heads = ("GANGS", "STARTED", "P50", "P95", "MAX")
     table = Columns("QUEUE", "SIZE", *heads, numbers=heads)
-    for (queue, size), each in outcome.waits(simulation.beginning).items():
-        spans = (_time(each.p50), _time(each.p95), _time(each.longest))
+    for (queue, size), each in told.outcome.waits(told.beginning).items():
+        spans = (span(each.p50), span(each.p95), span(each.longest))
         table.add(queue, size, str(each.gangs), str(each.started), *spans)
     return table
 
 
-def _compared(terminal: Terminal, told: Mapping[str, Mapping[str, float]]) -> None:
-    rows = {
-        name: [_value(name, each[name]) for each in told.values()]
-        for name in next(iter(told.values()))
-    }
-    differs = {name: values for name, values in rows.items() if len(set(values)) > 1}
-    same = {name: values for name, values in rows.items() if name not in differs}
-    for title, part in (("what differs", differs), ("the same in all", same)):
-        table = Columns("FIGURE", *told, numbers=told, title=title)
+def _compared(terminal: Terminal, told: Sequence[Simulated]) -> None:
+    labels = [each.label for each in told]
+    for title, part in zip(("what differs", "the same in all"), parted(told), strict=True):
+        table = Columns("FIGURE", *labels, numbers=labels, title=title)
         for name, values in part.items():
             table.add(name, *values)
         if part:
             table.print(terminal)
             terminal.lay_out(Text())
-
-
-def _value(name: str, value: float) -> str:
-    if name.startswith("wait"):
-        return _time(value)
-    return f"{value:.1%}" if name.startswith(_PARTS) else f"{value:.0f}"
-
-
-def _time(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.1f}s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes}m {rest:02d}s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h {minutes:02d}m"

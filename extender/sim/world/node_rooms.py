@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
@@ -22,6 +23,8 @@ class NodeRooms:
         #: uid -> (node, pod).
         self._seats: dict[PodUid, tuple[str, Pod]] = {}
         self._on: dict[str, dict[PodUid, Pod]] = {}
+        #: How many of each priority sit anywhere.
+        self._ranks: Counter[int] = Counter()
         self._names: list[str] = []
         self._row: dict[str, int] = {}
         self._column: dict[str, int] = {}
@@ -46,13 +49,15 @@ class NodeRooms:
         self.nodes.clear()
         self._seats.clear()
         self._on.clear()
+        self._ranks.clear()
         self._is_stale = True
 
     def seat(self, pod: Pod, node: str) -> None:
         """Count *pod* on *node*, and nowhere when that is empty."""
         before = self._seats.get(pod.uid)
         if before is not None:
-            if before[0] == node and before[1].shape is pod.shape:
+            is_alike = before[1].shape is pod.shape and before[1].priority == pod.priority
+            if before[0] == node and is_alike:
                 self._seats[pod.uid] = (node, pod)
                 self._on[node][pod.uid] = pod
                 return
@@ -60,6 +65,7 @@ class NodeRooms:
         if node:
             self._seats[pod.uid] = (node, pod)
             self._on.setdefault(node, {})[pod.uid] = pod
+            self._ranks[pod.priority] += 1
             self._count(node, pod.shape, -1)
 
     def unseat(self, uid: PodUid) -> None:
@@ -68,11 +74,16 @@ class NodeRooms:
         if before is not None:
             node, pod = before
             del self._on[node][uid]
+            self._ranks[pod.priority] -= 1
             self._count(node, pod.shape, +1)
 
     def on(self, name: str) -> Iterator[Pod]:
         """Give the pods that count on a node, in the order in which they came."""
         return iter(self._on.get(name, {}).values())
+
+    def has_lesser(self, priority: int) -> bool:
+        """Ask whether anybody of a lower priority sits anywhere."""
+        return any(rank < priority for rank, number in self._ranks.items() if number)
 
     def fits(self, pod: Pod, name: str) -> bool:
         """Ask whether *pod* would find room on a node, its own seat there not counted."""

@@ -32,7 +32,8 @@ class Preempting:
 
     def make_room(self, pod: Pod, member: Membership) -> str:
         """Let the cheapest node's victims leave and give its name; empty where nobody may go."""
-        if not pod.may_preempt:
+        # Where all are equal, and mostly they are, no node need be looked at.
+        if not pod.may_preempt or not self._rooms.has_lesser(pod.priority):
             return ""
         candidates = self._candidates(pod)
         if not candidates:
