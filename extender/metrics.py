@@ -220,11 +220,18 @@ class Metrics:
             " old), broken (what came could not be used), failed (cut off, refused or silent).",
             ["resource", "cause"],
         )
+        self.recorded_passes = counter(
+            "gang_extender_recorded_passes_total",
+            "Passes by what became of them in the recording (--record): written, skipped (the one"
+            " before was still being written), lost (the recording has ended).",
+            ["outcome"],
+        )
         build_info = gauge(
             "gang_extender_build_info", "1; which version runs, on which Python.", _BUILD
         )
         build_info.labels(__version__, platform.python_version()).set(1)
         expect(self.leader_changes, ("got",), ("lost",))
+        expect(self.recorded_passes, ("written",), ("skipped",), ("lost",))
         expect(self.cycle_seconds, *((step,) for step in CYCLE_STEPS))
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)

@@ -24,6 +24,8 @@ OPS_AUTH = ("none", "tokenreview")
 UNLISTED = ("allow", "deny")
 #: Variables that no setting reads, but those commands that ask a running extender.
 COMMAND_LINE_VARIABLES = (f"{PREFIX}OPS_URL", f"{PREFIX}NAMESPACE", f"{PREFIX}TOKEN_FROM")
+#: A tebibyte.
+_MOST_RECORD_MIB = 1 << 20
 LOG_LEVELS = ("debug", "info", "warning", "error")
 #: Seconds that may be none at all: what they say how long to do is then not done.
 _MAY_BE_NONE = frozenset({"take_back_s", "arrival_grace_s", "min_run_s", "stuck_s"})
@@ -212,6 +214,16 @@ class Settings:
     pod_namespace: str = setting(
         "", "The namespace of this pod; without it, that of its service account."
     )
+    record: str = setting(
+        "",
+        "A folder in which a recording of what was seen and decided is kept, for"
+        " `gang-extender replay`. It shows everything that pages show; only we may read it.",
+    )
+    record_mib: int = setting(
+        256,
+        "How many MiB that recording has at most, in eight files of which the oldest goes. When the"
+        " disk is full or fails, the recording ends, and nothing else.",
+    )
     log_level: str = setting("info", "debug, info, warning or error.")
 
     def __post_init__(self) -> None:
@@ -261,6 +273,12 @@ class Settings:
             raise BadConfiguration(
                 f"--max-holds {self.max_holds} would refuse every bind of a gang; make it at"
                 " least as large as the largest gang"
+            )
+
+        if not 8 <= self.record_mib <= _MOST_RECORD_MIB:
+            raise BadConfiguration(
+                f"--record-mib {self.record_mib} is not a number of MiB between 8 and"
+                f" {_MOST_RECORD_MIB}"
             )
 
     def _check_names(self) -> None:

@@ -25,13 +25,13 @@ from extender.leadership.leadership import Leadership
 from extender.leadership.office import Office
 from extender.leadership.succession import LOOK_S as TERM_LOOK_S
 from extender.metrics import Metrics
-from extender.plan.planner import make_plan
 from extender.policyfile import PolicyFile
 from extender.ports import Clock, ClusterPorts, Mandate
 from extender.promises.arrivals import Arrivals
 from extender.promises.ledger import LOOK_S as PROMISES_LOOK_S, Ledger
 from extender.promises.summons import LOOK_S as SUMMONS_LOOK_S, Summons
 from extender.promises.tickets import Tickets
+from extender.recording.recorder import Recorder
 from extender.reporting.callers import CallerNews
 from extender.reporting.findings import Findings
 from extender.reporting.holdnews import HoldNews
@@ -114,13 +114,12 @@ class Runtime:
             clock=clock,
         )
         self._errands = Errands(timer)
+        self._recorder = recorder = Recorder.of(settings, metrics)
         self._cycle = Cycle(
             cluster=cluster,
             published=published,
             promises=Tickets(cluster, ledger, arrivals, clock, self._errands),
-            make_plan=lambda snapshot: make_plan(
-                snapshot, policies.current(), around=metrics.time_action
-            ),
+            make_plan=recorder.planner(policies.current, metrics.time_action),
             dispatch=dispatch,
             reporter=self._reporter,
             clock=clock,
@@ -195,5 +194,6 @@ class Runtime:
             each.stop()
         self._errands.end()
         self._cycle.stop()
+        self._recorder.stop()
         self._reporter.stop()
         self.ports.stop()

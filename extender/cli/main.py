@@ -24,6 +24,7 @@ _WORDS = {
     "demo": "extender.cli.demo",
     "plan": "extender.cli.plan",
     "simulate": "extender.cli.foreseen.simulate",
+    "replay": "extender.cli.foreseen.replay",
     "explain": "extender.cli.explain",
     "gangs": "extender.cli.live.gangs",
     "queues": "extender.cli.live.queues",

@@ -23,6 +23,16 @@ class Ports:
     def __init__(self, ports: Iterable[HostPort] = ()) -> None:
         self._counts: Mapping[PortKey, int] = _counted({}, ports, 1)
 
+    @classmethod
+    def counted(cls, counts: Mapping[PortKey, int]) -> Ports:
+        """Give the ports that are taken so often."""
+        return _holding(dict(counts))
+
+    @property
+    def counts(self) -> Mapping[PortKey, int]:
+        """Say how often each key is taken."""
+        return self._counts
+
     def plus(self, ports: Iterable[HostPort]) -> Ports:
         """Give these and *ports*."""
         return _holding(_counted(self._counts, ports, 1))

@@ -17,10 +17,24 @@ from extender.plan.policy import policies
 from extender.reporting.journal import Journal
 from tests.cli.test_bad_input import asks
 from tests.plan.reason_cases import SENTENCES
+from tests.recording.runs import recorded
 from tests.tables.commandline import DOCUMENTS, EXITS
 
 ROOT = Path(__file__).parents[2]
 CROWDED = str(ROOT / "manifests" / "examples" / "namespace-policy")
+WORDS = {"plan": ["-f", CROWDED, "--unlisted-namespaces", "deny"], "explain": ["a/train"]}
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("recording")
+    recorded(folder, seconds=100)
+    return str(folder)
+
+
+@pytest.fixture(autouse=True)
+def with_a_recording(recording: str) -> None:
+    WORDS["replay"] = [recording]
 
 
 @pytest.fixture(autouse=True)
@@ -32,11 +46,10 @@ def a_full_cluster(journal: Journal, findings: list[Any]) -> None:
 
 
 def printed(word: str, ops_url: str) -> dict[str, Any]:
-    words = {"plan": ["-f", CROWDED, "--unlisted-namespaces", "deny"], "explain": ["a/train"]}
     where = ["--ops-url", ops_url] if word in asks() else []
     listing = ["-A"] if word == "gangs" else []
     result = CliRunner().invoke(
-        main, [word, *words.get(word, []), *where, *listing, "-o", "json"], env={"KUBECONFIG": "x"}
+        main, [word, *WORDS.get(word, []), *where, *listing, "-o", "json"], env={"KUBECONFIG": "x"}
     )
     # One finds something: the finding above, and that there is no cluster.
     assert result.exit_code == (1 if word == "doctor" else 0), result.output

@@ -16,6 +16,7 @@ EXITS = {
     "demo": _FAILS,
     "plan": _FAILS,
     "simulate": _FAILS,
+    "replay": "3 a decision differs; 2 bad input",
     "explain": f"1 there is no such gang; {_NOBODY}",
     "gangs": _NOBODY,
     "queues": _NOBODY,
@@ -29,6 +30,7 @@ EXITS = {
 #: Which document `-o json` and `-o yaml` print.
 DOCUMENTS = {
     "plan": "Plan",
+    "replay": "Replay",
     "explain": "Explanation",
     "gangs": "GangList",
     "queues": "QueueList",
@@ -44,6 +46,7 @@ _INSIDE = {
     "eviction": "`evictions`, `victims`",
     "kept": "`kept`",
     "finding": "`findings` of a Plan",
+    "difference": "`differences` of a Replay",
     "trap": "`found` of a Diagnosis",
     "thing not looked at": "`not_looked_at` of a Diagnosis",
 }

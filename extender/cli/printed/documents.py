@@ -104,6 +104,17 @@ KINDS: Mapping[str, Fields] = MappingProxyType(
         "QueueList": {"items": "the queues, each with the number of its gangs"},
         "Picture": {"generation": "the number of the plan", **_PLAN},
         "Plan": {**_PLAN, "findings": "what makes no sense as it is written"},
+        "Replay": {
+            "passes": "how many were planned again",
+            "skipped": "how many are not in the recording, because the disk was behind",
+            "first": "when the first of them was made",
+            "last": "when the last of them was made",
+            "versions": "that made the recording",
+            "differs_at": "when the pass was made that differs first, or null",
+            "differs_in_pass": "its number, from 1, or null",
+            "differences": "what it decides differently, ten at most",
+            "remarks": "where the recording was cut off",
+        },
         "Diagnosis": {
             "found": "the traps and hints, traps first",
             "not_looked_at": "what could not be seen; without anything here all of it was",
@@ -124,6 +135,11 @@ PARTS: Mapping[str, Fields] = MappingProxyType(
         "eviction": _EVICTION,
         "kept": _KEPT,
         "finding": _FINDING,
+        "difference": {
+            "about": "the gang, pod, queue or node",
+            "was": "what was decided then",
+            "now": "what is decided now",
+        },
         "trap": {
             "name": "one word of [the list](doctor.md#every-trap), or the reason of a finding",
             "severity": "`trap`, or `hint`: nothing breaks, and the exit code does not tell",

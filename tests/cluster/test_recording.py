@@ -1,0 +1,54 @@
+"""What was recorded beside a real control plane is planned again without a difference."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from . import objects
+from .api import Api
+from .conftest import Pool
+from .control_plane import ControlPlane
+from .test_gangs import bound
+from .waiting import wait_for
+
+
+def replayed(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "extender", "replay", str(folder), *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_recording_of_a_run_replays_without_a_difference(
+    plane: ControlPlane, api: Api, namespace: str, nodes: Callable[..., Pool], tmp_path: Path
+) -> None:
+    folder = tmp_path / "recording"
+    pool = nodes(2, cpu="4")
+    with (
+        plane.extender(f"--record={folder}") as extender,
+        plane.scheduler(plane.scheduler_config(extender)),
+    ):
+        for name in ("red", "blue"):
+            api.create(objects.pod_group(name, namespace, 5))
+            api.create(
+                *objects.pods(5, name, namespace, gang=name, node_selector=pool.selector, cpu="1")
+            )
+        wait_for(lambda: len(bound(api, namespace)) == 5, 20, "one of the two gangs runs")
+        first = bound(api, namespace)
+        for pod in first:
+            api.delete("pods", pod, namespace)
+        wait_for(
+            lambda: len({*bound(api, namespace)} - {*first}) == 5, 30, "then the other one runs"
+        )
+        extender.kill()  # what was written is there, whatever comes after it
+
+    ran = replayed(folder)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "no decision differs" in ran.stdout
+    assert json.loads(replayed(folder, "-o", "json").stdout)["passes"] > 3
