@@ -152,6 +152,10 @@ class Inflight:
         """Give the promises to a gang."""
         return tuple(self._by_gang.get(key, {}).values())
 
+    def gangs(self) -> tuple[GangKey, ...]:
+        """Name the gangs to which something is promised."""
+        return tuple(self._by_gang)
+
     def on(self, node: str) -> tuple[Promise, ...]:
         """Give the promises on *node*, as of now: the watch ends some at any moment."""
         return tuple(self._by_node.get(node, _NOBODY).values())

@@ -384,6 +384,11 @@ class Ledger:
             for listener in reversed(self._listeners):
                 telling.callback(listener, key, pause_s)
 
+    def withdraw(self, key: GangKey) -> None:
+        """Return what was promised to a gang that must not start now, through no fault of its."""
+        self.wakeups.take_back(self._table.of_gang(key))
+        self._table.give_back(key)
+
     def forget(self) -> None:
         """Drop every promise that kube-scheduler does not count on yet: it is not ours to keep.
 

@@ -1,0 +1,48 @@
+"""Room that was promised before a queue was closed is not used afterwards."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.cache.inflight import Stage
+from extender.model.queue import Queue, QueueState
+from tests.cache.building import GANG, group, pod, uid
+
+from .world import World
+
+RED = Queue(name="red", parent="all")
+ALL = Queue(name="all")
+
+
+def admitted() -> World:
+    """A gang of two that waits in the queue red, and has its ticket."""
+    world = World(ALL, RED, group(queue="red"), pod("w-0"), pod("w-1"))
+    world.turn()
+    assert len(world.table.of_gang(GANG)) == 2
+    return world
+
+
+@pytest.mark.parametrize("name", ["red", "all"])
+@pytest.mark.parametrize("state", [QueueState.CLOSED, QueueState.CLOSING])
+def test_a_ticket_is_withdrawn_when_its_queue_or_one_above_is_closed(
+    name: str, state: QueueState
+) -> None:
+    world = admitted()
+    parent = "all" if name == "red" else ""
+    world.see(Queue(name=name, parent=parent, state=state))
+    world.turn()
+
+    assert world.table.of_gang(GANG) == ()
+    assert not world.ask("w-0").nodes
+    world.see(RED, ALL)
+    world.turn()
+    assert len(world.table.of_gang(GANG)) == 2, "and given again at once when it is opened"
+
+
+def test_who_has_begun_to_start_goes_on_in_a_closed_queue() -> None:
+    world = admitted()
+    world.table.advance(uid("w-0"), Stage.BOUND, "n1")
+    world.see(Queue(name="red", state=QueueState.CLOSED))
+    world.turn()
+
+    assert len(world.table.of_gang(GANG)) == 2
