@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
+from math import ceil
 from typing import Any
 
 import uvloop
@@ -26,6 +27,7 @@ from gunicorn.glogging import Logger
 from gunicorn.workers import base
 
 from extender import __version__
+from extender.holds.machine.limits import Limits
 from extender.kube.live import live_cluster
 from extender.logs import event
 from extender.settings import Settings, address
@@ -41,8 +43,8 @@ log = logging.getLogger(__name__)
 #: How long the interpreter lets one thread run. With the default of 5 ms a filter call beside a
 #: busy planning thread took 11 ms; with 0.2 ms it takes 1 ms.
 SWITCH_INTERVAL_S = 0.0002
-#: On SIGTERM held binds are refused at once; binds on their way get this long to finish.
-GRACE_S = 15
+#: What an end takes at the most, besides bindings that were sent.
+_END_S = 5
 _NOTIFY_S = 1.0
 
 _PR_SET_PDEATHSIG = 1
@@ -51,6 +53,14 @@ _PR_SET_PDEATHSIG = 1
 def serve(settings: Settings) -> None:
     """Run until a signal ends us."""
     _Gunicorn(settings).run()
+
+
+def stops_within_s(settings: Settings) -> int:
+    """Say how long a stop may take: binds on their way finish, as long as anybody waits for them.
+
+    Whoever ends us sooner leaves a gang bound in part that we were about to finish.
+    """
+    return ceil(settings.bind_timeout_s) + _END_S
 
 
 class Application:
@@ -86,12 +96,15 @@ class Application:
         self._parts = runtime, hooks, pages
 
     async def stop(self) -> None:
-        """Refuse what waits; what is being bound may finish, and people may look meanwhile."""
+        """Refuse what waits; what is being bound may finish, and people may look meanwhile.
+
+        No binding is under way longer than its call may take: nobody is cut off here.
+        """
         if self._parts is None:
             return
         runtime, hooks, pages = self._parts
         runtime.drain()
-        await hooks.close(GRACE_S)
+        await hooks.close(Limits.of(self._settings).answer_s)
         await asyncio.to_thread(pages.stop)
         await runtime.finish()
 
@@ -174,7 +187,7 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
             "workers": 1,
             "worker_class": "extender.server.Worker",
             "timeout": 60,
-            "graceful_timeout": GRACE_S + 5,
+            "graceful_timeout": stops_within_s(self._settings),
             "backlog": 4096,
             "control_socket_disable": True,
             "loglevel": self._settings.log_level,

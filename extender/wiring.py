@@ -134,7 +134,7 @@ class Runtime:
             barrier,
             forgetting=(arrivals, ledger, published, cluster.hearing, cluster.cut_short),
             plan_soon=self._cycle.poke,
-            commit_s=limits.commit_s,
+            answer_s=limits.answer_s,
         )
 
         # What is told to those who look.

@@ -43,14 +43,14 @@ class Office:
         *,
         forgetting: Sequence[Forgets],
         plan_soon: Callable[[], None],
-        commit_s: float,
+        answer_s: float,
     ) -> None:
-        """What was sent is waited for, for *commit_s* at most."""
+        """What was sent is waited for: by *answer_s* every binding has its outcome."""
         self._leadership = leadership
         self._binds = binds
         self._forgetting = forgetting
         self._plan_soon = plan_soon
-        self._commit_s = commit_s
+        self._answer_s = answer_s
         self._is_draining = False
         leadership.on_change(begun=self._begun, ended=self._ended)
 
@@ -66,7 +66,7 @@ class Office:
         That goes before anything else ends: nothing is sent by now, and somebody waits.
         """
         sent = asyncio.wrap_future(self._binds.shut_down())
-        await asyncio.wait({sent}, timeout=self._commit_s)
+        await asyncio.wait({sent}, timeout=self._answer_s)
         await asyncio.to_thread(self._leadership.resign)
 
     def _begun(self) -> None:

@@ -26,3 +26,12 @@ class Pause:
 def spread(seconds: float, chance: float) -> float:
     """Take from half (*chance* 0) to all (1) of *seconds*, so that many do not come at once."""
     return seconds * (0.5 + 0.5 * chance)
+
+
+def as_asked(own_s: float, asked_s: float, left_s: float, chance: float) -> float:
+    """Wait as long as somebody asks, and up to a quarter longer, but not until all time is over.
+
+    Never less than *own_s*, nor more than half of what is left: there must be another attempt.
+    """
+    wanted_s = asked_s * (1.0 + 0.25 * chance)
+    return max(own_s, min(wanted_s, left_s / 2))

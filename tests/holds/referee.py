@@ -72,15 +72,14 @@ class Referee:
         if isinstance(event, Verified):
             self.check_commit(orders, event.gang, event.group)
         else:
-            (order,) = orders
-            self.check_alone(self.gang_of[order.uid])
+            for order in orders:
+                self.check_alone(self.gang_of[order.uid])
 
     def check_alone(self, gang: GangKey) -> None:
         group = self.mirror.group(gang)
         assert group is not None, "I2: no PodGroup"
         runs = group.min_member <= 1 or len(self.seats(gang)) >= group.min_member
-        starts = any(self.gang_of[order.uid] == gang for order in self.sent)
-        assert runs or starts or self.lives(gang), "I2: a member starts before its gang"
+        assert runs or self.lives(gang), "I2: a member starts before its gang"
 
     def lives(self, gang: GangKey) -> bool:
         """Ask whether anything we began is there to be completed, in truth or as far as we see."""
@@ -91,9 +90,7 @@ class Referee:
         self, orders: tuple[BindOrder, ...], gang: GangKey, group: PodGroup | None
     ) -> None:
         assert group is not None, "I2: no PodGroup"
-        # The minimum goes first; who follows it was not needed.
-        sent = {order.uid for order in self.sent if self.gang_of[order.uid] == gang}
-        together = self.seats(gang) | sent | {order.uid for order in orders}
+        together = self.seats(gang) | {order.uid for order in orders}
         assert len(together) >= group.min_member, "I2: fewer than minMember"
         takes_s = LIMITS.commit_needs_s(group.min_member - len(self.seats(gang)))
         assert takes_s <= LIMITS.commit_s, "I3: the binder gives up midway"

@@ -8,6 +8,7 @@ from extender.holds.machine.assembly import (
     GATHERING,
     HOLD_MOVES,
     Assembly,
+    AssemblyState,
     Hold,
     HoldState,
 )
@@ -47,8 +48,12 @@ def _check_assembly(assembly: Assembly, table: Table) -> None:
     states = {hold.state for hold in assembly.holds.values()}
     if assembly.state in GATHERING:
         _demand(states == {HoldState.HELD}, f"{key} gathers, but not only held members")
+    elif assembly.state is AssemblyState.COMMITTING:
+        _demand(HoldState.COMMITTING in states, f"{key} waits for nothing that was sent")
     else:
         _demand(states <= {HoldState.COMMITTING}, f"{key} was sent, but holds members back")
+    sent = sum(hold.state is HoldState.COMMITTING for hold in assembly.holds.values())
+    _demand(assembly.under_way == sent, f"{key} counts {assembly.under_way} instead of {sent}")
 
 
 def _demand(truth: bool, otherwise: str) -> None:

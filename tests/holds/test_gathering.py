@@ -13,6 +13,7 @@ from extender.holds.machine.messages import (
     Answer,
     BackOff,
     Bind,
+    Closed,
     GroupChanged,
     NodeChanged,
     Park,
@@ -62,13 +63,15 @@ def test_each_call_is_answered_as_soon_as_its_own_outcome_is_known():
     assert desk.book.state_of(GANG) is None
 
 
-def test_members_that_come_while_the_group_is_read_are_bound_with_the_rest():
+def test_members_that_come_while_the_group_is_read_follow_the_rest():
     desk = a_gang_of(3, min_member=2)
     desk.arrives("w-0")
     verify = desk.arrives("w-1")
 
     assert desk.arrives("w-2") == [Park(PodUid("w-2"), "n-1")]
-    assert bound_uids(desk.commits(verify)) == ["w-0", "w-1", "w-2"]
+    assert bound_uids(desk.commits(verify)) == ["w-0", "w-1"]
+    desk.settled("w-0")
+    assert bound_uids(desk.settled("w-1")) == ["w-2"]
 
 
 def test_the_live_group_may_ask_for_more_than_the_mirror_knew():
@@ -90,8 +93,7 @@ def test_roles_must_be_there_too():
     for uid in ("w-0", "w-1", "w-2"):
         assert desk.arrives(uid) == [Park(PodUid(uid), "n-1")]
 
-    everybody = bound_uids(desk.commits(desk.arrives("m-0")))
-    assert everybody == ["w-0", "w-1", "m-0", "w-2"]
+    assert bound_uids(desk.commits(desk.arrives("m-0"))) == ["w-0", "w-1", "m-0"]
 
 
 def test_a_seated_member_stands_for_its_role():
@@ -118,7 +120,8 @@ def test_a_group_of_one_with_a_role_still_waits_for_that_role():
     desk.world.add_pod("m-0", role="master")
 
     assert desk.arrives("w-0") == [Park(PodUid("w-0"), "n-1")]
-    assert bound_uids(desk.commits(desk.arrives("m-0"))) == ["m-0", "w-0"]
+    assert bound_uids(desk.commits(desk.arrives("m-0"))) == ["m-0"]
+    assert bound_uids(desk.settled("m-0")) == ["w-0"]
 
 
 @pytest.mark.parametrize(
@@ -398,7 +401,10 @@ def test_members_beyond_the_minimum_make_no_gang_too_large():
     verify = desk.arrives("w-1")
     desk.arrives("w-2")
 
-    assert bound_uids(desk.commits(verify)) == ["w-0", "w-1", "w-2"]
+    assert bound_uids(desk.commits(verify)) == ["w-0", "w-1"]
+    desk.settled("w-0")
+
+    assert bound_uids(desk.settled("w-1")) == ["w-2"]
 
 
 def test_a_gang_that_grew_too_large_while_it_waited_is_not_sent_half_way():
@@ -426,12 +432,86 @@ def test_a_failed_surplus_member_does_not_break_the_gang():
     assert desk.error_of(3) == FAILED.message
 
 
-def test_members_that_come_during_the_commit_are_bound_as_they_come():
+def test_members_that_come_during_the_commit_follow_when_the_gang_stands():
     desk = a_gang_of(3, min_member=2)
     desk.arrives("w-0")
     desk.commits(desk.arrives("w-1"))
+    assert bound_uids(desk.arrives("w-2")) == []
+    desk.settled("w-0")
 
-    assert bound_uids(desk.arrives("w-2")) == ["w-2"]
+    assert bound_uids(desk.settled("w-1")) == ["w-2"]
+    desk.settled("w-2")
+    assert desk.error_of(3) == ""
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_surplus_member_behind_a_refused_gang_is_refused_with_it(late):
+    desk = a_gang_of(3, min_member=2)
+    desk.arrives("w-0")
+    verify = desk.arrives("w-1")
+    if not late:
+        desk.arrives("w-2")
+    sent = desk.commits(verify)
+    if late:
+        sent += desk.arrives("w-2")
+    sent += desk.settled("w-0", FAILED)
+    sent += desk.settled("w-1", FAILED)
+
+    assert bound_uids(sent) == ["w-0", "w-1"]
+    assert desk.cause_of(3) is Cause.BIND_FAILED
+    assert desk.book.holds == 0
+    assert bound_uids(desk.arrives("w-2")) == [], "nor does it start alone afterwards"
+
+
+def test_a_surplus_member_completes_a_gang_of_which_a_needed_one_failed():
+    desk = a_gang_of(3, min_member=2)
+    desk.arrives("w-0")
+    verify = desk.arrives("w-1")
+    desk.arrives("w-2")
+    desk.commits(verify)
+    desk.settled("w-0")
+
+    assert bound_uids(desk.settled("w-1", FAILED)) == ["w-2"]
+    desk.settled("w-2")
+    assert desk.book.state_of(GANG) is None
+
+
+def test_a_surplus_member_whose_room_was_promised_away_meanwhile_does_not_follow():
+    desk = a_gang_of(3, min_member=2)
+    desk.arrives("w-0")
+    verify = desk.arrives("w-1")
+    desk.arrives("w-2")
+    desk.commits(verify)
+    desk.world.promised_away.add((PodUid("w-2"), "n-1"))
+    desk.settled("w-0")
+
+    assert bound_uids(desk.settled("w-1")) == []
+    assert desk.cause_of(3) is Cause.ROOM_PROMISED
+
+
+def test_a_surplus_member_follows_only_as_long_as_its_caller_waits():
+    desk = a_gang_of(3, min_member=2)
+    desk.arrives("w-0")
+    verify = desk.arrives("w-1")
+    desk.arrives("w-2")
+    desk.commits(verify)
+    desk.now += desk.limits.answer_s
+    desk.settled("w-0")
+
+    assert bound_uids(desk.settled("w-1")) == []
+    assert desk.cause_of(3) is Cause.TOO_LATE
+
+
+def test_who_waits_for_a_commit_is_refused_when_we_close():
+    desk = a_gang_of(3, min_member=2)
+    desk.arrives("w-0")
+    verify = desk.arrives("w-1")
+    desk.arrives("w-2")
+    desk.commits(verify)
+    desk.tell(Closed(Cause.SHUT_DOWN))
+
+    assert desk.cause_of(3) is Cause.SHUT_DOWN
+    assert desk.cause_of(1) is None, "what was sent finishes"
 
 
 def test_an_unknown_outcome_is_an_error_but_keeps_its_room():

@@ -40,7 +40,7 @@ def test_a_sound_table_passes(desk):
         (lambda table: setattr(table.holds[W0], "state", HoldState.COMMITTING), "only held"),
         (
             lambda table: setattr(table.assemblies[GANG], "state", AssemblyState.COMMITTING),
-            "holds members back",
+            "waits for nothing that was sent",
         ),
         (lambda table: setattr(table.assemblies[GANG], "state", AssemblyState.DONE), "is over"),
         (

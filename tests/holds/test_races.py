@@ -109,13 +109,28 @@ def test_a_pod_deleted_during_the_commit_fails_alone():
     verify = desk.arrives("w-1")
     desk.arrives("w-2")
     desk.commits(verify)
-    desk.world.remove_pod("w-2")
-    assert desk.pod_changed("w-2") == []
-    desk.settled("w-2", LOST)
+    desk.world.remove_pod("w-1")
+    assert desk.pod_changed("w-1") == []
+    desk.settled("w-1", LOST)
     desk.settled("w-0")
-    desk.settled("w-1")
+    desk.settled("w-2")
 
-    assert [desk.error_of(call) for call in (1, 2, 3)] == ["", "", LOST.message]
+    assert [desk.error_of(call) for call in (1, 2, 3)] == ["", LOST.message, ""]
+    assert desk.book.state_of(GANG) is None
+
+
+def test_a_pod_that_was_to_follow_is_deleted_during_the_commit_and_answered_at_once():
+    desk = a_gang_of(3, min_member=2)
+    desk.arrives("w-0")
+    verify = desk.arrives("w-1")
+    desk.arrives("w-2")
+    desk.commits(verify)
+    desk.world.remove_pod("w-2")
+    desk.pod_changed("w-2")
+
+    assert desk.cause_of(3) is Cause.POD_GONE
+    desk.settled("w-0")
+    assert bound_uids(desk.settled("w-1")) == []
     assert desk.book.state_of(GANG) is None
 
 

@@ -70,6 +70,8 @@ class LoopbackServer:
         self.script: deque[int | str] = deque()
         #: Pods of which every request is answered with a status.
         self.refused: dict[str, int] = {}
+        #: Seconds that every scripted status asks for, as `Retry-After` says it.
+        self.retry_after = ""
         #: The message of every scripted status.
         self.words = "scripted"
         #: Why, as a word for programs.
@@ -136,9 +138,10 @@ class LoopbackServer:
         if order == DO_AND_HANG_UP:
             return False
         data = json.dumps(body).encode()
+        more = f"Retry-After: {self.retry_after}\r\n" if order and self.retry_after else ""
         writer.write(
-            b"HTTP/1.1 %d Word\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
-            % (status, len(data), data)
+            b"HTTP/1.1 %d Word\r\ncontent-type: application/json\r\n%bcontent-length: %d\r\n\r\n%b"
+            % (status, more.encode(), len(data), data)
         )
         await writer.drain()
         return True

@@ -21,7 +21,7 @@ class Witness:
             self,
             forgetting=(self,),
             plan_soon=lambda: self.told.append("plan"),
-            commit_s=0.05,
+            answer_s=0.05,
         )
 
     def on_change(self, *, begun: Any, ended: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from extender.timing.pause import Pause, spread
+from extender.timing.pause import Pause, as_asked, spread
 
 PAUSE = Pause(0.25, 2.0)
 
@@ -28,3 +28,17 @@ def test_chance_takes_at_most_half_of_a_wait_and_adds_nothing(failures: int, cha
 
 def test_chance_spreads_any_time_from_half_to_all_of_it() -> None:
     assert [spread(10, chance) for chance in (0.0, 0.5, 1.0)] == [5, 7.5, 10]
+
+
+def test_whoever_asks_for_a_pause_gets_it_and_a_little_more() -> None:
+    assert as_asked(0.05, 2.0, left_s=40.0, chance=0.0) == 2.0
+    assert as_asked(0.05, 2.0, left_s=40.0, chance=1.0) == 2.5
+
+
+def test_nobody_is_asked_sooner_than_by_our_own_pause() -> None:
+    assert as_asked(1.0, 0.0, left_s=40.0, chance=0.0) == 1.0
+    assert as_asked(1.0, 3.0, left_s=0.0, chance=0.0) == 1.0
+
+
+def test_however_long_somebody_asks_for_half_of_what_is_left_is_for_another_attempt() -> None:
+    assert as_asked(0.05, 3600.0, left_s=40.0, chance=1.0) == 20.0

@@ -39,7 +39,7 @@ class AssemblyState(Enum):
 
     ASSEMBLING = "Members are held, but too few to start; the first arrival set the deadline."
     VERIFYING = "Enough are held; the PodGroup is being read from the API server itself."
-    COMMITTING = "Every held member is being bound; late members are bound as they come."
+    COMMITTING = "The members it needs are being bound; the others wait for what becomes of them."
     DONE = "At least minMember members are bound; the attempt is over."
     BROKEN = "Too few got bound; while one of them runs, missing ones are bound as they come."
     ABORTED = "All were refused together, and nothing stays bound; the gang may have to back off."
@@ -141,6 +141,8 @@ class Assembly:
     seen: PodGroup | None = None
     #: Members that wait or are being bound.
     holds: dict[PodUid, Hold] = field(default_factory=dict)
+    #: How many of those are being bound.
+    under_way: int = 0
     #: Members known to exist, held or not, with what kube-scheduler had said of them before.
     siblings: dict[PodUid, str] = field(default_factory=dict)
     #: Members kube-scheduler found no node for since the assembly began.

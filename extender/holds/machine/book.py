@@ -212,3 +212,5 @@ class Book:
         for assembly in tuple(self._table.assemblies.values()):
             if assembly.state in GATHERING:
                 yield from self._table.end(assembly, event.cause, now)
+            else:
+                yield from self._forward.close(assembly, event.cause, now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from extender.holds.machine import standing
-from extender.holds.machine.assembly import FORWARD, Hold, HoldState, Waiter
+from extender.holds.machine.assembly import FORWARD, AssemblyState, Hold, HoldState, Waiter
 from extender.holds.machine.cause import Cause
 from extender.holds.machine.forward import Forward
 from extender.holds.machine.gathering import Gathering
@@ -91,8 +91,8 @@ class Calls:
             return Refuse(Cause.TABLE_FULL)
         if isinstance(verdict, Wait):
             verdict = self._judge_wait(order.uid, verdict, now)
-        if isinstance(verdict, BindNow) and not self._facts.may_bind(order.uid, order.node):
-            return Refuse(Cause.ROOM_PROMISED, verdict.gang)
+        if _asks_for_room(verdict) and not self._facts.may_bind(order.uid, order.node):
+            return Refuse(Cause.ROOM_PROMISED, self._facts.gang_of(order.uid))
         return verdict
 
     def _judge_wait(self, uid: PodUid, verdict: Wait, now: float) -> Entry:
@@ -102,9 +102,12 @@ class Calls:
             if assembly.group.uid != verdict.group.uid:
                 if assembly.holds:
                     return Refuse(Cause.GROUP_REPLACED, gang)
+            elif assembly.state is AssemblyState.COMMITTING:
+                # Perhaps nothing of it gets bound, and then it must not start alone.
+                verdict = Wait(verdict.group, verdict.role, follows=True)
             elif assembly.holds or self._facts.seated(gang):
                 return BindNow(gang, verdict.role)
-        if self._table.backoff.lasts(gang, now):
+        if self._table.backoff.lasts(gang, now) and not verdict.follows:
             return Refuse(Cause.BACKING_OFF, gang)
         if self._facts.reserved_node(uid) is None:
             return Refuse(Cause.NO_TICKET, gang)
@@ -197,6 +200,11 @@ class Calls:
         hold.waiters.remove(waiter)
         del self._table.calls[event.id]
         yield Answer(event.id, Cause.PEER_GONE.text(hold.gang), Cause.PEER_GONE, age_s)
+
+
+def _asks_for_room(verdict: Entry) -> bool:
+    """Ask whether a call may go where no place of a gang is kept for it."""
+    return isinstance(verdict, BindNow) or (isinstance(verdict, Wait) and verdict.follows)
 
 
 def _room_after(hold: Hold, result: BindResult, *, in_a_gang: bool) -> Iterator[Instruction]:

@@ -1,8 +1,9 @@
 """What becomes of a gang whose bindings were sent: it has started, or it is bound in part.
 
-There is no way back from here: whoever is missing is bound as it comes, as long as anybody runs.
-Once nobody does, nothing has happened, and the next members gather anew. Only a gang that stays
-short for long is taken back, if that was asked for, and that is an eviction.
+There is no way back from here: whoever is missing is bound as it comes, as long as anybody runs,
+and who is not needed follows once the others have their outcomes. Once nobody runs, nothing has
+happened, and the next members gather anew. Only a gang that stays short for long is taken back, if
+that was asked for, and that is an eviction.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from extender.holds.machine import quorum
-from extender.holds.machine.assembly import Assembly, AssemblyState, Hold
+from extender.holds.machine.assembly import Assembly, AssemblyState, Hold, HoldState
 from extender.holds.machine.cause import Cause
 from extender.holds.machine.limits import Patience
 from extender.holds.machine.messages import Facts, Free, Instruction, ReportPartial, TakeBack
-from extender.holds.machine.standing import UNSEATED_SET
+from extender.holds.machine.standing import UNSEATED_SET, group_objection, objection
 from extender.holds.machine.table import Table
 from extender.model.pod import SEATED_SET, PodUid
 from extender.ports import BindResult, EvictOrder
@@ -38,14 +39,42 @@ class Forward:
             assembly.unsure.add(hold.uid)
         elif result is BindResult.FAILED:
             assembly.failed.add(hold.uid)
-        if assembly.holds:
+        if assembly.under_way:
             return
         if quorum.is_complete(assembly):
             self._start(assembly)
+            yield from self._follow(assembly, now)
         elif assembly.state is AssemblyState.COMMITTING:
             yield from self._fall_short(assembly, now)
+            yield from self._follow(assembly, now)
         else:
             self.look_again(assembly)
+
+    def _follow(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
+        """Send those who waited for what becomes of the others: some of them stand by now."""
+        answer_s = self._patience.limits(now).answer_s
+        gone = group_objection(self._facts.group(assembly.key), assembly.group.uid)
+        ready: list[Hold] = []
+        until = float("inf")
+        for hold in _waiting(assembly):
+            by = min(waiter.arrived for waiter in hold.waiters) + answer_s
+            cause = gone or objection(hold, self._facts)
+            if cause is None and not self._facts.may_bind(hold.uid, hold.node):
+                cause = Cause.ROOM_PROMISED
+            if cause is None and by <= now:
+                cause = Cause.TOO_LATE
+            if cause is not None:
+                yield from self._table.let_go(hold, cause, now)
+            else:
+                ready.append(hold)
+                until = min(until, by)
+        if ready:
+            yield from self._table.commit(tuple(ready), until)
+
+    def close(self, assembly: Assembly, cause: Cause, now: float) -> Iterator[Instruction]:
+        """Refuse those who wait; what was sent finishes."""
+        for hold in _waiting(assembly):
+            yield from self._table.let_go(hold, cause, now)
 
     def _start(self, assembly: Assembly) -> None:
         self._table.turn(assembly, AssemblyState.DONE)
@@ -123,3 +152,7 @@ class Forward:
                 if pod.status in SEATED_SET
             ),
         )
+
+
+def _waiting(assembly: Assembly) -> list[Hold]:
+    return [hold for hold in assembly.holds.values() if hold.state is HoldState.HELD]

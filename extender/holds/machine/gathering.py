@@ -14,11 +14,10 @@ from extender.holds.machine.assembly import (
     Assembly,
     AssemblyState,
     Hold,
-    HoldState,
 )
 from extender.holds.machine.cause import Cause
 from extender.holds.machine.limits import Patience
-from extender.holds.machine.messages import Facts, Free, Instruction, Verified, Verify, VerifyFailed
+from extender.holds.machine.messages import Facts, Instruction, Verified, Verify, VerifyFailed
 from extender.holds.machine.standing import crowded_out, group_objection, objection
 from extender.holds.machine.table import Table
 from extender.model.gang import PodGroup
@@ -123,9 +122,9 @@ class Gathering:
         for hold in tuple(assembly.holds.values()):
             cause = objection(hold, self._facts)
             if cause is not None:
-                yield from self._remove(hold, cause, now)
+                yield from self._table.let_go(hold, cause, now)
         for hold in tuple(crowded_out(assembly.holds.values(), self._facts)):
-            yield from self._remove(hold, Cause.NODE_FULL, now)
+            yield from self._table.let_go(hold, Cause.NODE_FULL, now)
 
     def _commit(
         self, assembly: Assembly, demands: Sequence[quorum.Demand], now: float
@@ -138,10 +137,10 @@ class Gathering:
             return
         self._table.turn(assembly, AssemblyState.COMMITTING)
         assembly.seated_before = demands[0][1]
-        # Too many for the time that is left must not keep those from starting who are needed.
-        for part in quorum.needed_first(demands, assembly.holds.values()):
-            if part:
-                yield from self._table.commit(part, assembly.give_up)
+        # The others follow once it stands (`forward`): nobody may start whose gang is refused.
+        holds = assembly.holds.values()
+        needed = quorum.needed(demands, holds) or tuple(holds)
+        yield from self._table.commit(needed, assembly.give_up)
 
     def _is_too_large(self, group: PodGroup, seated: int, now: float) -> bool:
         """Ask whether the binder would give up midway; surplus members may be left behind."""
@@ -165,19 +164,9 @@ class Gathering:
     def leave(self, hold: Hold, cause: Cause, now: float) -> Iterator[Instruction]:
         """Let one held call go; the others stay while the gang is within reach."""
         assembly = self._table.assembly_of(hold)
-        yield from self._remove(hold, cause, now)
+        yield from self._table.let_go(hold, cause, now)
         if assembly is not None:
             self.dissolve_if_empty(assembly)
-
-    def _remove(self, hold: Hold, cause: Cause, now: float) -> Iterator[Instruction]:
-        if cause is not Cause.BOUND:
-            yield from self._table.release(hold, cause, now)
-            return
-        self._table.move(hold, HoldState.BOUND)
-        self._table.drop(hold)
-        # The mirror shows it on its node: nothing of it is in flight any more.
-        yield Free(hold.uid)
-        yield from self._table.answer(hold, cause, now, "")
 
     def dissolve_if_empty(self, assembly: Assembly) -> None:
         """End an attempt in which nobody waits any more; nobody is to blame."""

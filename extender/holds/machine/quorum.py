@@ -45,14 +45,12 @@ def is_reached(group: PodGroup, holds: Collection[Hold], seated: Seats) -> bool:
 Demand: TypeAlias = tuple[PodGroup, Seats]
 
 
-def needed_first(
-    demands: Iterable[Demand], holds: Collection[Hold]
-) -> tuple[tuple[Hold, ...], tuple[Hold, ...]]:
-    """Part those who make the gang whole, by all of *demands*, from those who only follow."""
-    needed: dict[PodUid, Hold] = {}
+def needed(demands: Iterable[Demand], holds: Collection[Hold]) -> tuple[Hold, ...]:
+    """Give those of *holds* who make the gang whole, by all of *demands*."""
+    found: dict[PodUid, Hold] = {}
     for group, seated in demands:
-        needed |= {hold.uid: hold for hold in _needed(group, holds, seated)}
-    return tuple(needed.values()), tuple(hold for hold in holds if hold.uid not in needed)
+        found |= {hold.uid: hold for hold in _needed(group, holds, seated)}
+    return tuple(found.values())
 
 
 def _needed(group: PodGroup, holds: Iterable[Hold], seated: Seats) -> list[Hold]:

@@ -44,10 +44,11 @@ class BindNow(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Hold it until its gang can start."""
+    """Hold it until its gang can start; who *follows*, until those who were sent have done so."""
 
     group: PodGroup
     role: str
+    follows: bool = False
 
 
 Entry: TypeAlias = Refuse | Present | BindNow | Wait

@@ -147,6 +147,17 @@ class Table:
         yield from self.answer(hold, cause, now, cause.text(hold.gang))
         yield Free(hold.uid)
 
+    def let_go(self, hold: Hold, cause: Cause, now: float) -> Iterator[Instruction]:
+        """Answer a held call: refused, or bound when the mirror shows it on its node."""
+        if cause is not Cause.BOUND:
+            yield from self.release(hold, cause, now)
+            return
+        self.move(hold, HoldState.BOUND)
+        self.drop(hold)
+        # The mirror shows it on its node: nothing of it is in flight any more.
+        yield Free(hold.uid)
+        yield from self.answer(hold, cause, now, "")
+
     def end(self, assembly: Assembly, cause: Cause, now: float) -> Iterator[Instruction]:
         """Refuse every held call of an attempt together, of which nothing stays bound."""
         self.turn(assembly, AssemblyState.ABORTED, cause)
@@ -175,6 +186,10 @@ class Table:
         """Bring a hold into another state, if the table of moves allows it."""
         if to not in HOLD_MOVES[hold.state]:
             raise self._illegal(f"pod {hold.uid}", hold.gang, hold.state.name, to.name)
+        assembly = self.assembly_of(hold)
+        if assembly is not None:
+            is_sent = HoldState.COMMITTING
+            assembly.under_way += (to is is_sent) - (hold.state is is_sent)
         hold.state = to
         self.stories.note(hold.gang, _words(to, cause))
 

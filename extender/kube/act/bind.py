@@ -35,7 +35,7 @@ from extender.kube.decode.raw import RawPod
 from extender.logs import Seldom, event
 from extender.model.pod import PodUid
 from extender.ports import BindOrder, BindOutcome, BindResult, Mandate, OpenMandate, Settle, Whose
-from extender.timing.pause import Pause
+from extender.timing.pause import Pause, as_asked
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +79,8 @@ class _Batch:
 
     open: int
     alarm: asyncio.TimerHandle
+    #: When it rings.
+    until: float
 
 
 @dataclass(slots=True)
@@ -147,7 +149,7 @@ class PipelinedBinder:
     def _start(self, errands: list[_Errand], until: float) -> None:
         left_s = max(0.0, until - self._now())
         alarm = self._pipeline.loop.call_later(left_s, lambda: self._time_is_up(errands))
-        batch = _Batch(len(errands), alarm)
+        batch = _Batch(len(errands), alarm, until)
         for errand in errands:
             errand.batch = batch
         ready: deque[_Errand] = deque()
@@ -329,7 +331,11 @@ class PipelinedBinder:
         if reply.status == 401:
             self._pipeline.renew()
         errand.failures += 1
-        pause_s = _PAUSE.after(errand.failures, self._chance())
+        chance = self._chance()
+        pause_s = _PAUSE.after(errand.failures, chance)
+        if reply.retry_after_s and errand.batch:
+            left_s = errand.batch.until - self._now()
+            pause_s = as_asked(pause_s, reply.retry_after_s, left_s, chance)
         self._pipeline.loop.call_later(pause_s, partial(step, errand))
 
     def _time_is_up(self, errands: list[_Errand]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ log = logging.getLogger(__name__)
 
 #: How soon a silence is looked at again at the earliest.
 _LEAST_S = 0.01
+_RETRY_AFTER = b"retry-after"
+#: A number of seconds that somebody could mean.
+_SECONDS = re.compile(rb"[0-9]{1,6}")
 
 
 class Reply(NamedTuple):
@@ -27,6 +31,8 @@ class Reply(NamedTuple):
     status: int
     body: bytes = b""
     sent: bool = True
+    #: How long the server asks to be left alone (`Retry-After`), in seconds; 0 if it does not.
+    retry_after_s: float = 0.0
 
     @property
     def may_pass(self) -> bool:
@@ -114,6 +120,7 @@ class Connection(asyncio.Protocol):
         self._written_at: deque[float] = deque()
         self._parser: Any = None
         self._body: list[bytes] = []
+        self._retry_after_s = 0.0
         #: When something last came back, or began to be waited for.
         self.progress_at = 0.0
         self._watch: asyncio.TimerHandle | None = None
@@ -244,6 +251,7 @@ class Connection(asyncio.Protocol):
         """Tell everybody who waits that no answer will come."""
         self._transport = None
         self._body.clear()
+        self._retry_after_s = 0.0
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
@@ -254,6 +262,11 @@ class Connection(asyncio.Protocol):
 
     # httptools
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep how long we are asked to wait; a date is not what an API server says."""
+        if len(name) == len(_RETRY_AFTER) and name.lower() == _RETRY_AFTER:
+            self._retry_after_s = float(value) if _SECONDS.fullmatch(value) else 0.0
+
     def on_body(self, body: bytes) -> None:
         """Keep a piece of an answer."""
         self._body.append(body)
@@ -263,6 +276,7 @@ class Connection(asyncio.Protocol):
         parser = self._parser
         body = b"".join(self._body)
         self._body.clear()
+        retry_after_s, self._retry_after_s = self._retry_after_s, 0.0
         self._goes_on()
         if not self._unanswered:
             # Nobody asked: Go's server says "408 Request Timeout" before it closes an idle one.
@@ -275,7 +289,7 @@ class Connection(asyncio.Protocol):
         self._asked(exchange.request, status, took_s)
         if status == 403:
             self._forbidden(body)
-        _tell(exchange, Reply(status, body))
+        _tell(exchange, Reply(status, body, retry_after_s=retry_after_s))
 
 
 def _tell(exchange: Exchange, reply: Reply) -> None:

@@ -169,6 +169,32 @@ def test_a_passing_trouble_is_tried_again(status):
     run(story)
 
 
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_server_that_asks_to_be_left_alone_is_left_alone_so_long(status):
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+        server.script.append(status)
+        server.retry_after = "1"
+        before = time.monotonic()
+
+        assert await outcomes(binder, order("w-0")) == [bind.BOUND]
+        assert time.monotonic() - before >= 1.0
+
+    run(story)
+
+
+@pytest.mark.parametrize("asked", ["3600", "999999999999", "Wed, 21 Oct 2015 07:28:00 GMT", "-1"])
+def test_a_server_that_asks_for_more_than_is_left_is_tried_before_time_is_up(asked):
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+        server.script.append(429)
+        server.retry_after = asked
+
+        assert await outcomes(binder, order("w-0"), within_s=0.6) == [bind.BOUND]
+
+    run(story)
+
+
 @pytest.mark.parametrize("status", [400, 403, 422])
 def test_a_refusal_for_good_is_not_tried_again(status):
     async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
