@@ -51,9 +51,12 @@ class Forward:
             self.look_again(assembly)
 
     def _follow(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
-        """Send those who waited for what becomes of the others: some of them stand by now."""
+        """Send those who waited for what becomes of the others, if some of them stand by now."""
         answer_s = self._patience.limits(now).answer_s
         gone = group_objection(self._facts.group(assembly.key), assembly.group.uid)
+        if gone is None and not assembly.bound:
+            # Nobody knows what became of the others: perhaps nothing.
+            gone = Cause.BIND_FAILED
         ready: list[Hold] = []
         until = float("inf")
         for hold in _waiting(assembly):
