@@ -1,8 +1,7 @@
 """The only module that knows everyone: puts the parts together, starts and stops them.
 
 Read from top to bottom, as the data flows: what is heard, what is promised and answered, what is
-planned and carried out, what is told. Who comes early and has something to tell to who comes late
-has a listener.
+planned and carried out, what is told. Who comes early and tells who comes late has a listener.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from extender.cache.cluster import Cluster
 from extender.cycle import Cycle, Published
 from extender.evictions.dispatch import Dispatch
 from extender.evictions.reprieves import Reprieves
+from extender.forecast.learning import learn_from
 from extender.gate import Gate
 from extender.holds.looptimer import Errands, LoopTimer, Rounds
 from extender.holds.machine.limits import Limits
@@ -127,7 +127,6 @@ class Runtime:
             readiness=may_plan,
         )
         dispatch.on_objection(self._cycle.poke)
-
         cluster.cut_short.forget()  # here begins a term, with a lease or without
         self._office = Office(
             leadership,
@@ -162,6 +161,7 @@ class Runtime:
             ],
             silence=lambda: cluster.freshness.silence(clock.monotonic()),
             promises=lambda gang: (cluster.inflight.of_gang(gang), clock.monotonic()),
+            experience=learn_from(cluster),
         )
 
     @property

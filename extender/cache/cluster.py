@@ -297,6 +297,11 @@ class Cluster:
         roster = self._pods.roster(key)
         return tuple(roster.pods.values()) if roster else ()
 
+    def is_over(self, key: GangKey) -> bool:
+        """Ask whether a gang has members and all of them have ended."""
+        roster = self._pods.roster(key)
+        return roster is not None and 0 < len(roster.pods) == roster.over
+
     def seated(self, key: GangKey) -> int:
         """Count the members on a node or done, those bound by us and not yet seen included."""
         with self.inflight.still:

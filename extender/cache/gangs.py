@@ -179,6 +179,8 @@ def _promised(pod: Pod, promise: Promise, before: tuple[Pod, Pod] | None) -> tup
         started_in=pod.started_in,
         doomed=pod.doomed,
         labels=pod.labels,
+        lasts_s=pod.lasts_s,
+        deadline_s=pod.deadline_s,
         refusal=pod.refusal,
     )
 

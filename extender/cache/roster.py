@@ -24,6 +24,7 @@ class Roster:
         "_order",
         "_started",
         "made",
+        "over",
         "own_shapes",
         "pods",
         "seated",
@@ -38,6 +39,8 @@ class Roster:
         self.seated = 0
         #: Members that could count towards minMember.
         self.valid = 0
+        #: Members that have succeeded or failed.
+        self.over = 0
         #: The group its pods make by themselves; None when they name a PodGroup instead.
         self.made: PodGroup | None = None
         #: The queue in which most of those on nodes were started; empty when nobody knows.
@@ -117,7 +120,9 @@ class Roster:
             self.seated += step
         if pod.status in VALID_SET:
             self.valid += step
-        if pod.started_in and pod.status not in FINISHED_SET:
+        if pod.status in FINISHED_SET:
+            self.over += step
+        elif pod.started_in:
             started = self._started
             _add(started, pod.started_in, step)
             # Of two alike the first by name: a restart must not change the answer.

@@ -75,9 +75,17 @@ def page(told: Document, *, is_wide: bool = False) -> list[Text | Columns]:
     )
     kept = [f"{_amounts(each['amounts'])}: {each['why']}" for each in told["kept"]]
     parts += _list("kept idle", kept if is_wide else [*kept[:_SHOWN], *_rest(kept)])
+    parts += _list("will run", _estimate(told.get("estimate")))
     parts += _list("would start with", told["would_start_with"])
     story = [f"{each['at'][11:19]}  {each['word']}: {each['text']}" for each in told["story"]]
     return [*parts, *_list("so far", story)]
+
+
+def _estimate(estimate: Document | None) -> list[str]:
+    """Say when it starts, and what that does not count; an older extender says nothing."""
+    if not estimate:
+        return []
+    return [estimate["words"], f"not counted: {estimate['not_counted']}"]
 
 
 def _rest(lines: list[str]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import click
@@ -19,6 +20,8 @@ from extender.cli.saved.missing import missing
 from extender.cli.serve import setting_option
 from extender.cli.show import COLOURS, coloured, count, output_option, show
 from extender.errors import BadInput
+from extender.forecast.estimate import Estimate
+from extender.forecast.forecaster import Forecaster
 from extender.model.resources import CPU, MEMORY, PODS, Resources, write_amount
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan, QueueFigures, Standing, Ticket, Verdict
@@ -28,6 +31,8 @@ from extender.settings import Settings, label_pairs
 from extender.web import api
 
 _BAR = 12
+#: Of our own processor time, for estimates: somebody waits for the answer, and nobody else is here.
+_LOOK_AHEAD_S = 10.0
 
 
 @click.command()
@@ -87,10 +92,13 @@ def plan(
     moment = _time(now) if now else None
     snapshot = found.snapshot(moment, queues, budgets_are_gangs=budgets_are_gangs)
     decided = make_plan(snapshot, policy)
+    ahead = Forecaster(lambda: policy, seconds=_LOOK_AHEAD_S)
+    estimates = partial(ahead.estimate, snapshot, decided)
     findings = (*audit(snapshot), *policies.findings())
-    written = {**api.plan(decided, snapshot), "findings": api.findings(findings)}
+    said = api.plan(decided, snapshot, estimates=estimates)
+    written = {**said, "findings": api.findings(findings)}
     del written["generation"]  # a number of the live product that says nothing here
-    show(document("Plan", written), output, lambda: page(snapshot, decided))
+    show(document("Plan", written), output, lambda: page(snapshot, decided, estimates))
     _tell_passed_over(found.passed_over)
     for each in findings:
         tell(f"{each.reason}: {each.message}")
@@ -111,8 +119,8 @@ def _tell_passed_over(kinds: Counter[str]) -> None:
         tell(f"passed over: {said}")
 
 
-def page(snapshot: Snapshot, plan: Plan) -> None:
-    """Print *plan*."""
+def page(snapshot: Snapshot, plan: Plan, estimates: api.Estimates = lambda _: None) -> None:
+    """Print *plan*, and when who waits would start."""
     terminal = Terminal()
     terminal.lay_out(_head(snapshot, plan), Text())
     if plan.queues:
@@ -123,6 +131,9 @@ def page(snapshot: Snapshot, plan: Plan) -> None:
         terminal.lay_out(Text())
     if plan.verdicts:
         _gangs(plan).print(terminal)
+    if told := [each for each in map(estimates, plan.verdicts) if each is not None]:
+        terminal.lay_out(Text())
+        _starts(told).print(terminal)
     if plan.evictions:
         terminal.lay_out(Text())
         _evictions(plan).print(terminal)
@@ -199,6 +210,13 @@ def _gangs(plan: Plan) -> Columns:
             verdict.reason.value,
             _why(verdict, plan.tickets.get(key)),
         )
+    return table
+
+
+def _starts(told: list[Estimate]) -> Columns:
+    table = _table("WAITS", "WILL RUN")
+    for each in told:
+        table.add(each.gang, each.words)
     return table
 
 

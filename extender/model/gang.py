@@ -76,6 +76,8 @@ class PodGroup:
     phase: Phase = Phase.PENDING
     #: Nobody ever wrote a phase: kube-batch's way, which keeps no gang out of its queue.
     is_phaseless: bool = False
+    #: For how long it will run, as its author says, in seconds; 0 when it does not say.
+    lasts_s: float = 0.0
     #: Only the annotations somebody reads.
     annotations: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)
     #: Which family of CRDs it was written in; empty for a shadow of pods without any.

@@ -157,6 +157,15 @@ class Pod:
     #: A scheduler is about to make it leave its node, and has written so on it (DisruptionTarget).
     doomed: bool = False
     labels: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)
+    #: For how long it will run, as its author says, in seconds; 0 when it does not say. A claim:
+    #: it decides nothing.
+    lasts_s: float = 0.0
+    #: After so many seconds the kubelet ends it (activeDeadlineSeconds); 0 when it does not.
+    deadline_s: float = 0.0
+    #: When it began on its node and when it ended, in seconds since the epoch; 0 while it did not.
+    #: They decide nothing, so they are no part of equality.
+    began: float = field(default=0.0, compare=False)
+    ended: float = field(default=0.0, compare=False)
     #: What kube-scheduler said when it last found no node (PodScheduled is False, Unschedulable).
     #: It decides nothing, so it is no part of equality.
     refusal: str = field(default="", compare=False)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from extender.audit.finding import Finding
+from extender.forecast.estimate import NOT_COUNTED, Estimate
 from extender.model.caller import Caller
 from extender.model.gang import GangKey
 from extender.model.resources import PODS, Resources, write_amount
@@ -20,22 +21,32 @@ Document = dict[str, Any]
 
 
 Since = Callable[[GangKey], float | None]
+Estimates = Callable[[GangKey], Estimate | None]
 
 
 def _never(key: GangKey) -> float | None:
     return None
 
 
-def plan(current: Plan, snapshot: Snapshot | None = None, since: Since = _never) -> Document:
+def _nobody_asks(key: GangKey) -> Estimate | None:
+    return None
+
+
+def plan(
+    current: Plan,
+    snapshot: Snapshot | None = None,
+    since: Since = _never,
+    estimates: Estimates = _nobody_asks,
+) -> Document:
     """Give the whole plan; with its *snapshot*, pods are named where they go.
 
-    *since* tells when a gang began to wait, to run, or to be over.
+    *since* tells when a gang began to wait, to run, or to be over, *estimates* when it will start.
     """
     return {
         "generation": current.generation,
         "queues": queues(current),
         "shares": [share(figures) for figures in current.shares.values()],
-        "gangs": gangs(current, snapshot, since),
+        "gangs": gangs(current, snapshot, since, estimates),
         "binds": _binds(current, snapshot) if snapshot else {},
         "evictions": [eviction(each) for each in current.evictions],
         "idle": amounts(current.idle.without(PODS)),
@@ -90,15 +101,27 @@ def share(figures: ShareFigures) -> Document:
     }
 
 
-def gangs(current: Plan, snapshot: Snapshot | None = None, since: Since = _never) -> list[Document]:
+def gangs(
+    current: Plan,
+    snapshot: Snapshot | None = None,
+    since: Since = _never,
+    estimates: Estimates = _nobody_asks,
+) -> list[Document]:
     """Give every gang's verdict."""
-    return [gang(verdict, current, snapshot, since) for verdict in current.verdicts.values()]
+    return [
+        gang(verdict, current, snapshot, since, estimates) for verdict in current.verdicts.values()
+    ]
 
 
 def gang(
-    verdict: Verdict, current: Plan, snapshot: Snapshot | None = None, since: Since = _never
+    verdict: Verdict,
+    current: Plan,
+    snapshot: Snapshot | None = None,
+    since: Since = _never,
+    estimates: Estimates = _nobody_asks,
 ) -> Document:
     """Give the verdict on one gang, since when it waits or runs, and where its members go."""
+    told = estimates(verdict.gang)
     namespace, _, name = verdict.gang.partition("/")
     began = since(verdict.gang)
     ticket = current.tickets.get(verdict.gang)
@@ -114,8 +137,30 @@ def gang(
         "message": verdict.message,
         "since": time(began) if began is not None else None,
         "share": round(verdict.share, 6),
+        "estimate": estimate(told) if told is not None else None,
         "placements": _named(verdict.gang, ticket.placements, snapshot) if ticket else {},
         "pipelined": _named(verdict.gang, ticket.pipelined, snapshot) if ticket else {},
+    }
+
+
+def estimate(told: Estimate) -> Document:
+    """Give when a gang will start: `at`, `not_before`, or neither where nobody can tell."""
+    return {
+        "at": time(told.at) if told.at is not None else None,
+        "not_before": time(told.not_before) if told.not_before is not None else None,
+        "brief": told.brief,
+        "words": told.words,
+        "after": [
+            {
+                "gang": each.gang,
+                "ends_at": time(each.at),
+                "lasts_s": round(each.lasting.seconds, 1),
+                "ground": each.lasting.ground.value,
+                "samples": each.lasting.samples,
+            }
+            for each in told.after
+        ],
+        "not_counted": NOT_COUNTED,
     }
 
 
@@ -143,10 +188,11 @@ def explanation(
     since: float | None,
     reason_since: float | None,
     story: Sequence[JournalLine],
+    estimates: Estimates = _nobody_asks,
 ) -> Document:
     """Give all there is to say about one gang."""
     return {
-        **gang(told.verdict, current, snapshot, lambda _: since),
+        **gang(told.verdict, current, snapshot, lambda _: since, estimates),
         "priority": told.priority,
         "lasted_s": _lasted(since, now),
         "reason_since": time(reason_since) if reason_since is not None else None,

@@ -13,6 +13,8 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.routing import RoutingException, Rule
 
 from extender.audit.finding import Finding
+from extender.forecast.experience import Experience
+from extender.forecast.forecaster import Forecaster
 from extender.metrics import Metrics
 from extender.policyfile import PolicyFile
 from extender.reporting.journal import Journal
@@ -86,14 +88,16 @@ def create_app(
     notes: Callable[[], list[str]],
     silence: Callable[[], Mapping[str, float]],
     promises: Promises = lambda _: ((), 0.0),
+    experience: Experience | None = None,
 ) -> Pages:
     """Mount the pages, and let *metrics* show what is read when somebody scrapes.
 
     *findings* says what makes no sense, None before anybody looked; *readiness* says what must
     be mended before we decide anything; *warmth* the same of the mirror alone; *standby* who leads
     while it is not us; *notes* says what should be mended although we go on; *promises* what a gang
-    was promised and has not taken.
+    was promised and has not taken; *experience* how long gangs ran before.
     """
+    forecaster = Forecaster(policies.current, experience)
     metrics.policy_refused.set_function(lambda: bool(policies.problem))
     # Asked at every scrape: probes may ask for /warmz alone.
     metrics.ready.set_function(lambda: not readiness())
@@ -117,9 +121,10 @@ def create_app(
         notes=lambda: [*policies.notes(), *notes()],
         silence=silence,
         promises=promises,
+        forecaster=forecaster,
     )
     app = Pages(probes, metrics, sights.pulse)
-    ops = Ops(journal, policies.current, findings=findings, standby=standby)
+    ops = Ops(journal, policies.current, findings=findings, standby=standby, forecaster=forecaster)
     app.register_blueprint(ops.blueprint())
     app.register_blueprint(Site(sights).blueprint())
 

@@ -189,11 +189,15 @@ def _pod(pod: Pod, gang: Gang, leaves_by: float) -> Object:
         spec["priorityClassName"] = pod.priority_class
     if not pod.may_preempt:
         spec["preemptionPolicy"] = "Never"
+    if pod.deadline_s:
+        spec["activeDeadlineSeconds"] = int(pod.deadline_s)
     if pod.gated:
         spec["schedulingGates"] = [{"name": "gated"}]
     if shape.affinity is not None or shape.preferred:
         spec["affinity"] = {"nodeAffinity": _affinity(shape)}
     status = {"phase": _PHASES.get(pod.status, "Pending")}
+    if pod.began:
+        status["startTime"] = time(pod.began)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec, "status": status}
 
 
@@ -215,6 +219,8 @@ def _marks(pod: Pod, gang: Gang) -> dict[str, str]:
         marks["volcano.sh/task-priority"] = str(pod.task_priority)
     if pod.started_in:
         marks["gang-extender.io/started-in"] = pod.started_in
+    if pod.lasts_s:
+        marks["gang-extender.io/duration"] = f"{pod.lasts_s:.3f}s"
     return marks
 
 

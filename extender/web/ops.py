@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from flask import Blueprint, Response
 from flask.typing import ResponseReturnValue
 
 from extender.audit.finding import Finding
+from extender.forecast.forecaster import Forecaster
 from extender.model.gang import GangKey
 from extender.plan.decision import NO_PLAN
 from extender.plan.policy.options import Policy
 from extender.plan.verdict.explain import explain
-from extender.reporting.journal import Journal
+from extender.reporting.journal import Journal, Pass
 from extender.web import api
 from extender.web.dump import listing
 from extender.web.http.writing import pieces
@@ -29,12 +31,14 @@ class Ops:
         now: Callable[[], float] = time.time,
         findings: Callable[[], Sequence[Finding] | None] = lambda: None,
         standby: Callable[[], Sequence[str]] = lambda: (),
+        forecaster: Forecaster | None = None,
     ) -> None:
         self._journal = journal
         self._policy = policy
         self._findings = findings
         self._standby = standby
         self._now = now
+        self._forecaster = forecaster or Forecaster(policy)
 
     def blueprint(self) -> Blueprint:
         """Give the routes."""
@@ -60,7 +64,8 @@ class Ops:
         last = self._journal.last
         if last is None:
             return _json(api.plan(NO_PLAN))
-        return _json(api.plan(last.plan, last.snapshot, self._journal.since))
+        estimates = self._estimates(last)
+        return _json(api.plan(last.plan, last.snapshot, self._journal.since, estimates))
 
     def queues(self) -> ResponseReturnValue:
         """Give every queue's figures."""
@@ -70,7 +75,10 @@ class Ops:
     def gangs(self) -> ResponseReturnValue:
         """Give every gang's verdict."""
         last = self._journal.last
-        return _json(api.gangs(last.plan, last.snapshot, self._journal.since) if last else [])
+        if last is None:
+            return _json([])
+        estimates = self._estimates(last)
+        return _json(api.gangs(last.plan, last.snapshot, self._journal.since, estimates))
 
     def gang(self, namespace: str, name: str) -> ResponseReturnValue:
         """Give all there is to say about one gang."""
@@ -89,8 +97,12 @@ class Ops:
                 since=self._journal.since(key),
                 reason_since=self._journal.reason_since(key),
                 story=story,
+                estimates=self._estimates(last),
             )
         )
+
+    def _estimates(self, last: Pass) -> api.Estimates:
+        return partial(self._forecaster.estimate, last.snapshot, last.plan)
 
     def pod(self, namespace: str, name: str) -> ResponseReturnValue:
         """Give all there is to say about the gang of one pod."""

@@ -17,11 +17,13 @@ from extender.errors import BadQuantity
 from extender.kube.decode.bounds import MOST_ROLES, brief, excess_of_names, short, some
 from extender.kube.decode.codec import OddMeta
 from extender.kube.decode.membership import NO_GANG
+from extender.kube.decode.pods import DURATION, unreadable
 from extender.kube.decode.raw import Quantities, RawMeta
 from extender.model.gang import Phase, PodGroup
 from extender.model.pod import NO_LABELS, SYSTEM_NAMESPACE
 from extender.model.queue import Queue, QueueState
 from extender.model.resources import NOTHING, Resources
+from extender.text.spans import span_s
 
 #: Annotations somebody reads begin like this; all others are left behind.
 _READ = ("volcano.sh/", "scheduling.volcano.sh/", "gang-extender.io/", "sla-waiting-time")
@@ -157,6 +159,7 @@ def _as_written(raw: RawGroup, dialect: str) -> PodGroup:
         created=meta.created,
         phase=_PHASES.get(raw.status.phase or "", Phase.PENDING),
         is_phaseless=not raw.status.phase,
+        lasts_s=span_s(_duration(meta)) or 0.0,
         annotations=_annotations(meta),
         dialect=dialect,
         problem=problem and f"PodGroup {meta.namespace or 'default'}/{meta.name}: {problem}",
@@ -186,7 +189,14 @@ def _remark(spec: RawGroupSpec, meta: RawMeta) -> str:
     idle = ["networkTopology of mode soft"] if topology and topology.get("mode") == "soft" else []
     idle += [f"annotation {name}" for name in _marks(meta, _IDLE_MARKS)]
     verb = "has" if len(idle) == 1 else "have"
-    return f"{' and '.join(idle)} {verb} no effect here" if idle else ""
+    written = _duration(meta)
+    said = [unreadable(written)] if written and span_s(written) is None else []
+    said += [f"{' and '.join(idle)} {verb} no effect here"] if idle else []
+    return "; ".join(said)
+
+
+def _duration(meta: RawMeta) -> str:
+    return (meta.annotations or {}).get(DURATION, "")
 
 
 def _marks(meta: RawMeta, names: Sequence[str]) -> list[str]:

@@ -27,8 +27,20 @@ from extender.kube.decode.raw import Labels, RawMarks, RawPod, RawPodStatus
 from extender.kube.decode.requests import ONE_POD
 from extender.kube.decode.shapes import Shapes
 from extender.model.gang import SHADOW, GangKey, Membership
-from extender.model.pod import NO_LABELS, SYSTEM_NAMESPACE, Pod, PodUid, Shape, Status
+from extender.model.pod import (
+    FINISHED_SET,
+    NO_LABELS,
+    SYSTEM_NAMESPACE,
+    Pod,
+    PodUid,
+    Shape,
+    Status,
+)
+from extender.text.spans import MOST_S, span_s
 
+DURATION = "gang-extender.io/duration"
+#: So much of one that cannot be read is said.
+_SAID = 40
 _ROLE = "volcano.sh/task-spec"
 _PREEMPTABLE = "volcano.sh/preemptable"
 #: Longer texts add nothing to "why was it refused?".
@@ -129,6 +141,9 @@ def to_pod(
     except BadQuantity as error:
         shape = _UNREADABLE
         membership = replace(membership, problem=f"pod {meta.name} cannot be read: {brief(error)}")
+    lasts_s = span_s(marks.duration) if marks.duration else None
+    if marks.duration and lasts_s is None:
+        membership = _misspelt(membership, marks.duration[: _SAID + 1])
     namespace = intern(meta.namespace or "default")
     is_exempt = namespace in exempt or namespace == SYSTEM_NAMESPACE
     if is_exempt and membership.named and not membership.native:
@@ -159,6 +174,10 @@ def to_pod(
             else "",
             doomed=ours and bool(spec.node_name) and _is_doomed(status),
             labels=_labels(labels) if labels and ours else NO_LABELS,
+            lasts_s=lasts_s or 0.0,
+            deadline_s=_deadline(spec.active_deadline_seconds),
+            began=status.began if spec.node_name else 0.0,
+            ended=status.ended if stage in FINISHED_SET else 0.0,
             refusal=_refusal(status) if ours and not spec.node_name else "",
             woken_by=_waker(marks.woken) if ours and marks.woken else "",
         ),
@@ -175,6 +194,23 @@ def _status(raw: RawPod) -> Status:
     if status is Status.PENDING and raw.spec.node_name:
         return Status.BOUND
     return status
+
+
+def _deadline(seconds: int | None) -> float:
+    return float(seconds) if seconds is not None and 0 < seconds <= MOST_S else 0.0
+
+
+@lru_cache(maxsize=4096)
+def _misspelt(said: Membership, written: str) -> Membership:
+    """Let people know that nobody can read for how long their pod runs; nothing else changes."""
+    remark = unreadable(written)
+    return replace(said, remark="; ".join(filter(None, (said.remark, remark))))
+
+
+def unreadable(written: str) -> str:
+    """Say how a duration is to be written."""
+    shown = written[:_SAID] + "…" if len(written) > _SAID else written
+    return f"annotation {DURATION} is {shown!r}, which is no span of time; write 90s, 45m or 1h30m"
 
 
 def _task_priority(marks: RawMarks) -> int | None:

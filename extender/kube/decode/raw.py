@@ -56,6 +56,7 @@ class RawMarks(msgspec.Struct, frozen=True, gc=False):
     role: str | None = msgspec.field(name="volcano.sh/task-spec", default=None)
     task_priority: str | None = msgspec.field(name="volcano.sh/task-priority", default=None)
     preemptable: str | None = msgspec.field(name="volcano.sh/preemptable", default=None)
+    duration: str | None = msgspec.field(name="gang-extender.io/duration", default=None)
 
 
 class _AnyMeta(msgspec.Struct, rename="camel", gc=False):
@@ -208,6 +209,7 @@ class RawPodSpec(msgspec.Struct, rename="camel", gc=False):
     affinity: RawAffinity | None = None
     tolerations: tuple[RawToleration, ...] | None = None
     scheduling_gates: tuple[RawGate, ...] | None = None
+    active_deadline_seconds: int | None = None
     scheduling_group: RawSchedulingGroup | None = None
     workload_ref: RawWorkloadRef | None = None
 
@@ -221,18 +223,32 @@ class RawPodCondition(msgspec.Struct, frozen=True, gc=False):
     message: str | None = None
 
 
+class RawTerminated(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """How a container ended."""
+
+    finished_at: datetime | None = None
+
+
+class RawContainerState(msgspec.Struct, frozen=True, gc=False):
+    """How far a container is; only its end is read."""
+
+    terminated: RawTerminated | None = None
+
+
 class RawContainerStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """What the kubelet has given a container; a resize in place makes it differ from the spec."""
 
     name: str = ""
     allocated_resources: Quantities | None = None
     resources: RawResources | None = None
+    state: RawContainerState | None = None
 
 
 class RawPodStatus(msgspec.Struct, rename="camel", gc=False):
     """status of a pod."""
 
     phase: str | None = None
+    start_time: datetime | None = None
     nominated_node_name: str | None = None
     conditions: tuple[RawPodCondition, ...] | None = None
     container_statuses: tuple[RawContainerStatus, ...] | None = None
@@ -242,6 +258,21 @@ class RawPodStatus(msgspec.Struct, rename="camel", gc=False):
     resources: RawResources | None = None
     #: Before 1.33, how far a resize is; later a condition says it.
     resize: str | None = None
+
+    @property
+    def began(self) -> float:
+        """Give when the kubelet took it, in seconds since the epoch."""
+        return _seconds(self.start_time)
+
+    @property
+    def ended(self) -> float:
+        """Give when the last of its containers ended; 0 where none did."""
+        ends = [
+            _seconds(each.state.terminated.finished_at)
+            for each in self.container_statuses or ()
+            if each.state is not None and each.state.terminated is not None
+        ]
+        return max(ends, default=0.0)
 
 
 class RawPod(msgspec.Struct, gc=False):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from extender.forecast.estimate import NOT_COUNTED
+from extender.forecast.forecaster import Forecaster
 from extender.model.gang import SHADOW, Gang, GangKey
 from extender.model.pod import Pod, Status
 from extender.plan.policy.options import Policy
@@ -37,7 +39,12 @@ class StoryStep:
 
 
 def page(
-    last: Pass, journal: Journal, policy: Policy, key: GangKey, asked: Asked
+    last: Pass,
+    journal: Journal,
+    policy: Policy,
+    forecaster: Forecaster,
+    key: GangKey,
+    asked: Asked,
 ) -> dict[str, Any] | None:
     """Give all there is to show of a gang; None when nobody knows it, not even its story."""
     story = journal.story(key)
@@ -57,6 +64,8 @@ def page(
         "verdict": told.verdict,
         "since": journal.since(key),
         "reason_since": journal.reason_since(key),
+        "estimate": forecaster.estimate(last.snapshot, last.plan, key),
+        "not_counted": NOT_COUNTED,
         "progress": gangs.progress(gang, told.verdict),
         "steps": steps(gang, story),
         "shown": paged(sorted(gang.pods, key=_order), asked.page, SIZE),

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from extender.forecast.estimate import Estimate
+from extender.forecast.forecaster import Forecaster
 from extender.model.gang import Gang
 from extender.model.pod import Status
 from extender.plan.decision import Standing, Verdict
@@ -52,6 +54,8 @@ class Row:
     name: str
     since: float | None
     progress: Headway
+    #: When it will start, if it waits.
+    estimate: Estimate | None = None
 
 
 def progress(gang: Gang | None, verdict: Verdict) -> Headway:
@@ -68,11 +72,14 @@ def progress(gang: Gang | None, verdict: Verdict) -> Headway:
     return Headway(bound, held, promised, least, verdict.members, parts, mark)
 
 
-def row(verdict: Verdict, last: Pass, journal: Journal) -> Row:
-    """Give one gang as a table shows it."""
+def row(
+    verdict: Verdict, last: Pass, journal: Journal, forecaster: Forecaster | None = None
+) -> Row:
+    """Give one gang as a table shows it; with a *forecaster* it says when it starts."""
     namespace, _, name = verdict.gang.partition("/")
     done = progress(last.snapshot.gangs.get(verdict.gang), verdict)
-    return Row(verdict, namespace, name, journal.since(verdict.gang), done)
+    told = forecaster.estimate(last.snapshot, last.plan, verdict.gang) if forecaster else None
+    return Row(verdict, namespace, name, journal.since(verdict.gang), done, told)
 
 
 def counts(verdicts: Iterable[Verdict]) -> Counter[str]:
@@ -80,7 +87,7 @@ def counts(verdicts: Iterable[Verdict]) -> Counter[str]:
     return Counter(each.standing.value for each in verdicts)
 
 
-def table(last: Pass, journal: Journal, asked: Asked) -> dict[str, Any]:
+def table(last: Pass, journal: Journal, forecaster: Forecaster, asked: Asked) -> dict[str, Any]:
     """Give the page of gangs that was asked for; only what is on it is worked out."""
     verdicts = last.plan.verdicts
     matches = _matches(asked)
@@ -92,7 +99,7 @@ def table(last: Pass, journal: Journal, asked: Asked) -> dict[str, Any]:
     shown = paged(found, asked.page, SIZE)
     return {
         "shown": shown,
-        "rows": [row(each, last, journal) for each in shown.items],
+        "rows": [row(each, last, journal, forecaster) for each in shown.items],
         "stands": stands,
         "total": len(verdicts),
         "queues": sorted(last.plan.queues),

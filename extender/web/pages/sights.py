@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from extender.audit.finding import Finding
+from extender.forecast.forecaster import Forecaster
 from extender.metrics import Metrics
 from extender.policyfile import PolicyFile
 from extender.reporting.journal import Journal, Pass
@@ -30,6 +31,7 @@ class Sights:
     standby: Callable[[], list[str]]
     notes: Callable[[], list[str]]
     silence: Callable[[], Mapping[str, float]]
+    forecaster: Forecaster
     promises: Promises = lambda _: ((), 0.0)
     now: Callable[[], float] = time.time
 

@@ -80,16 +80,16 @@ class Site:
 
     def gangs(self) -> ResponseReturnValue:
         """Show all gangs."""
-        asked, last = Asked(request.args, *gangs.FIELDS), self._sights.last
-        shown = gangs.table(last, self._sights.journal, asked) if last else {}
+        asked, last, sights = Asked(request.args, *gangs.FIELDS), self._sights.last, self._sights
+        shown = gangs.table(last, sights.journal, sights.forecaster, asked) if last else {}
         return self._page("gangs.html", last, "gangs", "Gangs", asked, shown, every_s=2)
 
     def gang(self, namespace: str, name: str) -> ResponseReturnValue:
         """Show one gang."""
         key, last = GangKey(f"{namespace}/{name}"), self._sights.last
-        asked = Asked(request.args, *gang.FIELDS)
-        policy = self._sights.policies.current()
-        shown = gang.page(last, self._sights.journal, policy, key, asked) if last else {}
+        asked, sights = Asked(request.args, *gang.FIELDS), self._sights
+        policy, forecaster = sights.policies.current(), sights.forecaster
+        shown = gang.page(last, sights.journal, policy, forecaster, key, asked) if last else {}
         if shown is None:
             missing = {"what": f"gang {key}", "where": "gangs"}
             return self._page(

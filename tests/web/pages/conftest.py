@@ -9,6 +9,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from extender.cache.inflight import Promise
+from extender.forecast.forecaster import Forecaster
 from extender.metrics import Metrics
 from extender.model.gang import GangKey
 from extender.model.snapshot import Snapshot
@@ -42,6 +43,7 @@ class Looker:
             notes=lambda: self.said,
             silence=lambda: {"pods": 1.5},
             promises=lambda key: (self.promised.get(key, ()), 1000.0),
+            forecaster=Forecaster(self.policies.current),
             now=lambda: self.now,
         )
         app = Flask(__name__)

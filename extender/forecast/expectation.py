@@ -1,0 +1,107 @@
+"""When a gang that runs will end, as far as anybody can tell, and on what ground.
+
+What its author says comes first, then what gangs of its name did before, then the deadline after
+which the kubelet ends it. A claim is only a claim: once it has run out, or where it says less than
+each of several earlier gangs took, it is worth nothing, and what was learnt decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from statistics import median
+
+from extender.forecast.experience import Experience
+from extender.model.gang import Gang
+from extender.model.pod import ALLOCATED_SET
+from extender.text.spans import told
+
+#: So many earlier gangs outweigh a claim below all of them.
+ENOUGH = 5
+
+
+class Ground(Enum):
+    """Where a duration is from."""
+
+    ANNOTATION = "annotation"
+    LEARNT = "learnt"
+    DEADLINE = "deadline"
+
+
+@dataclass(frozen=True, slots=True)
+class Lasting:
+    """For how long a gang is expected to run, from its beginning to its end."""
+
+    seconds: float
+    ground: Ground
+    #: Of how many earlier gangs this is the median, and how many there were.
+    samples: int = 0
+    of: int = 0
+
+    @property
+    def words(self) -> str:
+        """Say how long, and whence we have it."""
+        return f"{told(self.seconds)} ({self._whence})"
+
+    @property
+    def _whence(self) -> str:
+        if self.ground is Ground.ANNOTATION:
+            return "from its annotation"
+        if self.ground is Ground.DEADLINE:
+            return "its deadline, so at the latest"
+        name = "of this name in this queue"
+        if self.samples < self.of:
+            those = f"the {self.samples} of {self.of} earlier gangs {name}"
+            return f"from the median of {those} that ran longer than it has"
+        if self.samples == 1:
+            return f"as one earlier gang {name} did"
+        return f"from the median of {self.samples} earlier gangs {name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """When a gang ends, in seconds since the epoch; or why nobody can tell (a phrase)."""
+
+    began: float
+    lasting: Lasting | None
+    why_unknown: str = ""
+
+    @property
+    def ends_at(self) -> float | None:
+        """Give the moment; None when nobody can tell."""
+        return self.began + self.lasting.seconds if self.lasting is not None else None
+
+
+def expected(gang: Gang, now: float, experience: Experience) -> Expected:
+    """Say when *gang*, which is on nodes or starts now, will end."""
+    began = _began(gang, now)
+    ran_s = now - began
+    claim_s = gang.group.lasts_s or max((pod.lasts_s for pod in gang.pods), default=0.0)
+    deadline_s = max((pod.deadline_s for pod in gang.pods), default=0.0)
+    earlier = experience.of(gang.key, gang.queue)
+    is_disproved = len(earlier) >= ENOUGH and claim_s < min(earlier)
+    lasting = None
+    if claim_s > ran_s and not is_disproved:
+        lasting = Lasting(claim_s, Ground.ANNOTATION)
+    elif longer := [each for each in earlier if each > ran_s]:
+        lasting = Lasting(median(longer), Ground.LEARNT, len(longer), len(earlier))
+    if deadline_s > ran_s and (lasting is None or deadline_s < lasting.seconds):
+        lasting = Lasting(deadline_s, Ground.DEADLINE)
+    return Expected(began, lasting, "" if lasting else _why(ran_s, claim_s, len(earlier)))
+
+
+def _began(gang: Gang, now: float) -> float:
+    """Say when it had its minimum on nodes; now, where no kubelet has said anything yet."""
+    begins = sorted(pod.began for pod in gang.pods if pod.began and pod.status in ALLOCATED_SET)
+    if not begins:
+        return now
+    return min(now, begins[min(len(begins), max(1, gang.group.min_member)) - 1])
+
+
+def _why(ran_s: float, claim_s: float, earlier: int) -> str:
+    if claim_s:
+        return f"has run {told(ran_s)}, longer than the {told(claim_s)} of its annotation"
+    if earlier:
+        name = "gang of this name" if earlier == 1 else f"{earlier} gangs of this name"
+        return f"has run {told(ran_s)}, longer than the last {name} in this queue"
+    return "says no duration and none was learnt"

@@ -1,0 +1,285 @@
+"""The planner run ahead of time: whoever is expected to end next is taken away, and planned again.
+
+One run answers for every gang of a snapshot, as far as it has gone; it goes on when somebody asks
+for a gang that has not started in it yet. It is pure: what it may cost is given to it. Made when a
+person asks; never for a hook, nor in the event loop, nor in a cycle.
+
+A gang that ends is gone with all its pods. A gang that starts is expected to run as others of its
+kind. Who is made to leave waits again at once. Quotas stay as they are used now, and nobody comes.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from extender.forecast.estimate import NAMED, Ending, Estimate
+from extender.forecast.expectation import Expected, expected
+from extender.forecast.experience import Experience
+from extender.forecast.moving import MovingCluster
+from extender.model.gang import Gang, GangKey, Phase
+from extender.model.pod import Pod, Status
+from extender.model.reason import Reason
+from extender.model.snapshot import Snapshot
+from extender.plan.decision import Plan, Standing, Verdict
+from extender.plan.planner import make_plan
+from extender.plan.policy.options import Policy
+
+#: Plans for one snapshot.
+MOST_STEPS = 200
+#: While so many ends are still to come, those that are near each other, as seen from now, are one
+#: step: a day ahead nobody needs the minute.
+_MANY = 20
+_NEAR = 0.05
+#: Who is asked to leave makes room for others in the next plan, and so on; so often in a row.
+_MOST_AGAIN = 3
+#: Whoever waits for one of these starts no sooner when others end.
+_OWN = frozenset(
+    {
+        Reason.NOT_ENOUGH_MEMBERS,
+        Reason.NOT_ENOUGH_ROLES,
+        Reason.QUEUE_NOT_FOUND,
+        Reason.QUEUE_CLOSED,
+        Reason.QUEUE_NOT_ALLOWED,
+        Reason.EXCEEDS_CLUSTER,
+        Reason.SCHEDULER_SILENT,
+        Reason.POD_GROUP_MISSING,
+        Reason.EXEMPT,
+        Reason.GATED,
+    }
+)
+_FOREVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What a run may cost: so many plans, and so many seconds by *spent*."""
+
+    steps: int = MOST_STEPS
+    seconds: float = _FOREVER
+    spent: Callable[[], float] = lambda: 0.0
+
+
+class _Coming(NamedTuple):
+    """Something that will happen; without a gang only time has passed."""
+
+    at: float
+    gang: GangKey | None = None
+    #: Its whole gang ends; else only those of its pods leave that are on their way.
+    is_end: bool = False
+
+    @property
+    def order(self) -> tuple[float, str, bool]:
+        """Sort by time; the rest only makes it the same each time."""
+        return self.at, self.gang or "", self.is_end
+
+
+class Lookahead:
+    """What is expected to happen from one snapshot and its plan on; belongs to one thread."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        plan: Plan,
+        policy: Policy,
+        experience: Experience,
+        effort: Effort | None = None,
+    ) -> None:
+        self._first, self._policy, self._experience = snapshot, policy, experience
+        self._verdicts = plan.verdicts
+        self._effort = effort or Effort()
+        #: By the measure of the effort.
+        self.cost_s = 0.0
+        self._steps = self._again = 0
+        self._cluster = MovingCluster(snapshot)
+        self._now = snapshot.now
+        self._plan = plan
+        self._coming: list[tuple[tuple[float, str, bool], _Coming]] = []
+        self._expected: dict[GangKey, Expected] = {}
+        self._unknown: dict[GangKey, str] = {}
+        #: Who ended on which node since somebody last started there, and who ended last.
+        self._ended_on: dict[str, list[Ending]] = {}
+        self._taken: set[str] = set()
+        self._last: list[Ending] = []
+        #: When, after whom, and beside how many of whom nobody knows when they end.
+        self._starts: dict[GangKey, tuple[float, tuple[Ending, ...], int]] = {}
+        self._is_cut = False
+        self._foresee(gang for gang in snapshot.gangs.values() if gang.on_nodes)
+        self._foresee_departures(snapshot)
+        self._follow(plan)
+
+    @property
+    def steps(self) -> int:
+        """Count the plans that were made."""
+        return self._steps
+
+    def estimate(self, key: GangKey) -> Estimate | None:
+        """Say when a waiting gang starts; None for one that does not wait."""
+        verdict = self._verdicts.get(key)
+        if verdict is None or verdict.standing is not Standing.WAITING:
+            return None
+        if verdict.reason in _OWN:
+            return self._told(key, because=_own(verdict))
+        while key not in self._starts and self._advance():
+            pass
+        if key in self._starts:
+            at, after, unknown = self._starts[key]
+            return self._told(key, at=at, after=after, unknown=unknown)
+        if self._is_cut:
+            return self._told(key, not_before=self._now)
+        return self._told(key, because=self._why(key))
+
+    def _told(
+        self,
+        key: GangKey,
+        *,
+        at: float | None = None,
+        not_before: float | None = None,
+        after: tuple[Ending, ...] = (),
+        because: str = "",
+        unknown: int = 0,
+    ) -> Estimate:
+        return Estimate(
+            gang=key,
+            now=self._first.now,
+            at=at,
+            not_before=not_before,
+            after=after,
+            because=because,
+            unknown=unknown,
+        )
+
+    def _advance(self) -> bool:
+        """Go one step on; False when nothing more is known to happen, or enough was tried."""
+        if not self._again and not self._coming:
+            return False
+        if self._steps >= self._effort.steps or self.cost_s >= self._effort.seconds:
+            self._is_cut = True
+            return False
+        before = self._effort.spent()
+        if not self._again:
+            self._move_on()
+        self._steps += 1
+        self._plan = make_plan(self._cluster.snapshot(self._now), self._policy)
+        self._follow(self._plan)
+        self.cost_s += self._effort.spent() - before
+        return True
+
+    def _move_on(self) -> None:
+        """Let the next thing happen, and with many to come what is near it."""
+        first = self._coming[0][1].at
+        near_s = (first - self._first.now) * _NEAR if len(self._coming) > _MANY else 0.0
+        for node in self._taken:
+            self._ended_on.pop(node, None)
+        self._taken, self._last = set(), []
+        while self._coming and self._coming[0][1].at <= first + near_s:
+            moment = heapq.heappop(self._coming)[1]
+            self._now = max(self._now, moment.at)
+            if moment.gang in self._cluster.gangs and moment.is_end:
+                self._end(moment.gang)
+            elif moment.gang in self._cluster.gangs:
+                self._cluster.leave(moment.gang, lambda pod: _is_going(self._first, pod))
+
+    def _end(self, key: GangKey) -> None:
+        expectation = self._expected.get(key)
+        if expectation is None or expectation.lasting is None or expectation.ends_at is None:
+            return
+        if expectation.ends_at > self._now:
+            return  # it began anew since
+        del self._expected[key]
+        gang = self._cluster.end(key)
+        ending = Ending(key, self._now, expectation.lasting)
+        self._last.append(ending)
+        for node in {pod.node for pod in gang.pods if pod.node} if gang is not None else ():
+            self._ended_on.setdefault(node, []).append(ending)
+
+    def _follow(self, plan: Plan) -> None:
+        """Let happen what *plan* decided."""
+        is_moved = self._send_back(plan)
+        started: list[GangKey] = []
+        for key, ticket in plan.tickets.items():
+            if not ticket.placements or key not in self._cluster.gangs:
+                continue
+            self._cluster.seat(key, ticket.placements, self._now)
+            gang = self._cluster.gangs[key]
+            if key not in self._starts and gang.ready >= gang.group.min_member:
+                causes = self._causes(ticket.placements.values())
+                self._starts[key] = (self._now, causes, len(self._unknown))
+            self._taken.update(ticket.placements.values())
+            started.append(key)
+        for key, verdict in plan.verdicts.items():
+            gang_ = self._cluster.gangs.get(key)
+            if gang_ is None or gang_.group.phase is verdict.phase:
+                continue
+            if gang_.group.phase is Phase.PENDING and gang_.group.dialect:
+                self._cluster.enter(key, verdict.phase)
+        self._foresee(self._cluster.gangs[key] for key in started)
+        self._again = self._again + 1 if is_moved and self._again < _MOST_AGAIN else 0
+
+    def _send_back(self, plan: Plan) -> bool:
+        """Let those leave who were asked to; they wait again, as if they had just come."""
+        if not plan.evictions:
+            return False
+        away = {each.uid for each in plan.evictions}
+        for key, gang in list(self._cluster.gangs.items()):
+            if gang.on_nodes and not away.isdisjoint(pod.uid for pod in gang.pods):
+                self._cluster.send_back(key, away)
+                self._expected.pop(key, None)
+                self._unknown.pop(key, None)
+                if self._cluster.gangs[key].on_nodes:
+                    self._foresee([self._cluster.gangs[key]])
+        return True
+
+    def _causes(self, nodes: Iterable[str]) -> tuple[Ending, ...]:
+        """Name those who ended where it starts, and whose end was the last before it did."""
+        found = {each.gang: each for node in nodes for each in self._ended_on.get(node, ())}
+        found |= {each.gang: each for each in self._last} if not found else {}
+        return tuple(sorted(found.values(), key=lambda each: (each.at, each.gang)))
+
+    def _foresee(self, gangs: Iterable[Gang]) -> None:
+        for gang in gangs:
+            expectation = expected(gang, self._now, self._experience)
+            if expectation.ends_at is None:
+                self._unknown[gang.key] = expectation.why_unknown
+                continue
+            self._unknown.pop(gang.key, None)
+            self._expected[gang.key] = expectation
+            self._expect(_Coming(expectation.ends_at, gang.key, is_end=True))
+
+    def _expect(self, moment: _Coming) -> None:
+        heapq.heappush(self._coming, (moment.order, moment))
+
+    def _foresee_departures(self, snapshot: Snapshot) -> None:
+        """Note who is on the way out, and whose pause ends."""
+        for key, gang in snapshot.gangs.items():
+            going = [pod for pod in gang.pods if _is_going(snapshot, pod)]
+            if going:
+                self._expect(_Coming(max(snapshot.now, *(pod.leaves_by for pod in going)), key))
+            if gang.backing_off_until > snapshot.now:
+                self._expect(_Coming(gang.backing_off_until))
+
+    def _why(self, key: GangKey) -> str:
+        """Say why nobody can tell, after everything that is expected has happened."""
+        verdict = self._plan.verdicts.get(key)
+        if verdict is not None and verdict.reason in _OWN:
+            return _own(verdict)
+        stays = [each for each in self._unknown if each in self._cluster.gangs]
+        if not stays:
+            return "it would not start even if everything of ours that runs had ended"
+        stays.sort(key=lambda each: (-self._cluster.gangs[each].on_nodes, each))
+        named = [f"{each} {self._unknown[each]}" for each in stays[:NAMED]]
+        more = len(stays) - len(named)
+        if more:
+            named.append(f"{more} more gang{'' if more == 1 else 's'} likewise")
+        return named[0] if len(named) == 1 else f"{', '.join(named[:-1])}, and {named[-1]}"
+
+
+def _own(verdict: Verdict) -> str:
+    """Say that nobody's end would help."""
+    return f"it does not wait for others to end: {verdict.reason.meaning}"
+
+
+def _is_going(snapshot: Snapshot, pod: Pod) -> bool:
+    return pod.status is Status.RELEASING and pod.uid not in snapshot.stuck

@@ -1,0 +1,115 @@
+"""How far estimates were off, and what one costs: `python -m tests.bench.bench_estimates`.
+
+Every gang that waits is asked about once, in the first pass of a stretch of virtual time that sees
+it wait. Durations are learnt from the gangs of its name that ended before, as in production.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass, field
+from importlib import resources
+from statistics import median
+
+from extender.forecast.experience import Experience
+from extender.forecast.lookahead import Effort, Lookahead
+from extender.model.gang import GangKey
+from extender.model.snapshot import Snapshot
+from extender.plan.decision import Plan, Standing
+from extender.plan.planner import make_plan
+from extender.plan.policy import policies
+from extender.sim import scenario as scenarios
+from extender.sim.outcome import percentile
+from extender.sim.simulation import Simulation
+from extender.sim.world.workloads import Run
+from tests.bench.bench_plan import Size, World
+
+SMALL = ("deadlock", "greedy-queue", "mixed-drf", "node-loss", "starving-giant")
+#: Of virtual time, between two moments at which somebody asks.
+_EVERY_S = 120.0
+HEAD = (
+    "| scenario | asked | with a time | off by, median | off by, 95 % | waited, median |\n"
+    "|---|---|---|---|---|---|"
+)
+
+
+@dataclass
+class Asker:
+    """Asks about whoever waits, once each."""
+
+    experience: Experience = field(default_factory=Experience)
+    told: dict[GangKey, tuple[float, float | None]] = field(default_factory=dict)
+    next_at: float = 0.0
+
+    def planned(self, snapshot: Snapshot, plan: Plan) -> None:
+        waits = [key for key, v in plan.verdicts.items() if v.standing is Standing.WAITING]
+        new = [key for key in waits if key not in self.told]
+        if not new or snapshot.now < self.next_at:
+            return
+        self.next_at = snapshot.now + _EVERY_S
+        ahead = Lookahead(snapshot, plan, policies.DEFAULT, self.experience, Effort(steps=40))
+        for key in new:
+            told = ahead.estimate(key)
+            if told is not None:
+                self.told[key] = (snapshot.now, told.at)
+
+    def ran(self, run: Run) -> None:
+        if run.ended_at is not None and run.first_started_at is not None:
+            self.experience.note(run.job.key, run.job.queue, run.job.lasts_s)
+
+
+def row(name: str) -> str:
+    """Give the line of one scenario."""
+    text = (resources.files("extender.sim") / "scenarios" / f"{name}.yaml").read_text()
+    simulation, asker = Simulation(scenarios.read(text, name), policies.DEFAULT), Asker()
+    simulation.world.workloads.on_run = asker.ran
+    counted = simulation.world.extender.on_pass
+
+    def planned(snapshot: Snapshot, plan: Plan) -> None:
+        counted(snapshot, plan)
+        asker.planned(snapshot, plan)
+
+    simulation.world.extender.on_pass = planned
+    outcome = simulation.run()
+    offset = simulation.world.time.now() - simulation.world.time.monotonic()
+    started = {
+        run.job.key: run.first_started_at + offset
+        for run in outcome.runs
+        if run.first_started_at is not None
+    }
+    known = {key: each for key, each in asker.told.items() if key in started}
+    off = sorted(abs(at - started[key]) for key, (_, at) in known.items() if at is not None)
+    waited = [started[key] - asked for key, (asked, _) in known.items()]
+    figures = (f"{median(off):.0f} s", f"{percentile(off, 95):.0f} s") if off else ("-", "-")
+    wait = f"{median(waited):.0f} s" if waited else "-"
+    return f"| `{name}` | {len(known)} | {len(off)} | {figures[0]} | {figures[1]} | {wait} |"
+
+
+def cost() -> str:
+    """Say what one run ahead takes, of 500 nodes and 1,000 waiting gangs."""
+    world = World(Size(nodes=500, running=10_000, gangs=1_000, members=20, cpu=4))
+    snapshot = world.cluster.snapshot(1_000.0)
+    plan, experience = make_plan(snapshot, policies.DEFAULT), Experience()
+    for key, gang in snapshot.gangs.items():
+        experience.note(key, gang.queue, 60.0 if gang.on_nodes else 600.0)
+    waits = [key for key, v in plan.verdicts.items() if v.standing is Standing.WAITING]
+    effort = Effort(seconds=1.0, spent=time.thread_time)
+    before = time.thread_time()
+    ahead = Lookahead(snapshot, plan, policies.DEFAULT, experience, effort)
+    answers = [ahead.estimate(key) for key in waits]
+    took = time.thread_time() - before
+    known = sum(each is not None and each.at is not None for each in answers)
+    return (
+        f"500 nodes, {len(waits)} waiting gangs: {took:.2f} s of processor time for all, "
+        f"{ahead.steps} plans, {known} with a time"
+    )
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["cost"]:
+        print(cost())
+    else:
+        print(HEAD)
+        for each in sys.argv[1:] or SMALL:
+            print(row(each), flush=True)

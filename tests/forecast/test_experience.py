@@ -1,0 +1,85 @@
+"""How long gangs of a name ran: what counts as a name, and bounds that tenants cannot stretch."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.forecast.experience import (
+    MOST_NAMES,
+    MOST_OF_A_NAMESPACE,
+    MOST_SAMPLES,
+    Experience,
+    stem,
+)
+from extender.model.gang import GangKey
+
+
+@pytest.mark.parametrize(
+    ("name", "left"),
+    [
+        ("train", "train"),
+        ("train-17", "train"),
+        ("job:train-28391040", "job:train"),  # a CronJob's
+        ("job:train-28391040-x7k2p", "job:train"),
+        ("pod:train-x7k2p", "pod:train"),  # generateName
+        ("replicaset:web-7d4f8c7b9", "replicaset:web"),
+        ("train-0f3b1c2e-1a2b-3c4d-5e6f-0123456789ab", "train"),  # a Volcano Job's
+        ("run-2026-01-31", "run"),
+        ("bench-4f2a9bc", "bench"),  # a commit
+        ("web-prod", "web-prod"),
+        ("train-small", "train-small"),
+        ("17", "17"),
+        ("job:28391040", "job:28391040"),
+        ("-x7k2p", "-x7k2p"),
+    ],
+)
+def test_what_generators_add_to_a_name_is_left_out(name: str, left: str) -> None:
+    assert stem(name) == left
+
+
+def test_runs_are_kept_by_namespace_queue_and_name() -> None:
+    known = Experience()
+    known.note(GangKey("lab/train-1"), "left", 60.0)
+    known.note(GangKey("lab/train-2"), "left", 80.0)
+
+    assert known.of(GangKey("lab/train-9"), "left") == (60.0, 80.0)
+    assert known.of(GangKey("lab/train-9"), "right") == ()
+    assert known.of(GangKey("ops/train-9"), "left") == ()
+    assert known.of(GangKey("lab/other"), "left") == ()
+
+
+def test_a_gang_that_ended_once_more_counts_once() -> None:
+    known = Experience()
+    known.note(GangKey("lab/train-1"), "left", 60.0)
+    known.note(GangKey("lab/train-1"), "left", 90.0)
+
+    assert known.of(GangKey("lab/train-2"), "left") == (90.0,)
+
+
+def test_of_one_name_the_last_runs_are_kept() -> None:
+    known = Experience()
+    for number in range(MOST_SAMPLES + 5):
+        known.note(GangKey(f"lab/train-{number}"), "left", float(number))
+
+    assert len(known.of(GangKey("lab/train-0"), "left")) == MOST_SAMPLES
+    assert known.of(GangKey("lab/train-0"), "left")[-1] == MOST_SAMPLES + 4
+
+
+def test_a_hundred_thousand_names_push_out_only_names_of_their_own_namespace() -> None:
+    known = Experience()
+    known.note(GangKey("lab/train-1"), "left", 60.0)
+    for number in range(100_000):
+        known.note(GangKey(f"greedy/name-{number:x}q"), "left", 1.0)
+
+    assert len(known) == MOST_OF_A_NAMESPACE + 1
+    assert known.of(GangKey("lab/train-2"), "left") == (60.0,)
+
+
+def test_all_namespaces_together_are_bounded() -> None:
+    known = Experience()
+    for number in range(MOST_NAMES + 100):
+        known.note(GangKey(f"n{number}/train"), "left", 1.0)
+
+    assert len(known) == MOST_NAMES
+    assert known.of(GangKey("n0/train"), "left") == ()
+    assert known.of(GangKey(f"n{MOST_NAMES + 99}/train"), "left") == (1.0,)

@@ -1,0 +1,114 @@
+"""What is learnt from gangs that end, as a watch tells of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from extender.cache.changes import Delete, Kind
+from extender.cache.cluster import Cluster
+from extender.forecast.experience import Experience
+from extender.forecast.learning import learn_from
+from extender.kube.decode import watched
+from extender.model.gang import GangKey
+
+OURS = frozenset({"gang-scheduler"})
+
+
+class Clock:
+    def now(self) -> float:
+        return 2_000_000_000.0
+
+    def monotonic(self) -> float:
+        return 1_000.0
+
+
+class Watch:
+    """Tells a mirror of pods of Jobs, as the API server would."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster(Clock())
+        self.experience: Experience = learn_from(self.cluster)
+
+    def pod(self, job: str, number: int = 0, *, phase: str = "Succeeded", **rest: Any) -> None:
+        ended = rest.get("ended", "2026-01-31T12:30:00Z")
+        over = {"state": {"terminated": {"finishedAt": ended}}}
+        marks = {"scheduling.volcano.sh/queue-name": rest.get("queue", "")}
+        if rest.get("started_in"):
+            marks["gang-extender.io/started-in"] = rest["started_in"]
+        pod = {
+            "metadata": {
+                "name": f"{job}-{number}",
+                "namespace": "lab",
+                "uid": f"{job}-{number}",
+                "annotations": marks,
+                "ownerReferences": [{"kind": "Job", "name": job, "controller": True}],
+            },
+            "spec": {"schedulerName": "gang-scheduler", "nodeName": "n1"},
+            "status": {
+                "phase": phase,
+                "startTime": rest.get("began", "2026-01-31T12:00:00Z"),
+                "containerStatuses": [over if phase in ("Succeeded", "Failed") else {}],
+            },
+        }
+        line = watched.pods(OURS).line(_line(pod))
+        assert line.change is not None
+        self.cluster.apply(line.change)
+
+    def learnt(self, job: str = "train-29491200", queue: str = "default") -> tuple[float, ...]:
+        return self.experience.of(GangKey(f"lab/job:{job}"), queue)
+
+
+def _line(pod: dict[str, Any]) -> bytes:
+    return msgspec.json.encode({"type": "MODIFIED", "object": pod})
+
+
+@pytest.fixture
+def watch() -> Watch:
+    return Watch()
+
+
+def test_a_job_is_learnt_from_when_its_last_pod_has_succeeded(watch: Watch) -> None:
+    watch.pod("train-29491200", 0, phase="Running")
+    watch.pod("train-29491200", 1, ended="2026-01-31T12:20:00Z")
+    assert watch.learnt() == ()
+
+    watch.pod("train-29491200", 0)
+
+    assert watch.learnt("train-29491260") == (1800.0,)
+
+
+def test_it_counts_in_the_queue_in_which_it_was_started(watch: Watch) -> None:
+    watch.pod("train-29491200", started_in="research")
+
+    assert watch.learnt(queue="research") == (1800.0,)
+    assert watch.learnt() == ()
+
+
+def test_who_failed_says_nothing(watch: Watch) -> None:
+    watch.pod("train-29491200", 0, phase="Failed")
+    watch.pod("train-29491200", 1)
+
+    assert watch.learnt() == ()
+
+
+def test_who_was_deleted_while_it_ran_says_nothing(watch: Watch) -> None:
+    watch.pod("train-29491200", 0, phase="Running")
+    watch.cluster.apply(Delete(Kind.POD, "train-29491200-0"))
+
+    assert watch.learnt() == ()
+
+
+def test_a_job_with_another_wave_of_pods_counts_as_a_whole(watch: Watch) -> None:
+    watch.pod("train-29491200", 0)
+    watch.pod("train-29491200", 1, began="2026-01-31T12:31:00Z", ended="2026-01-31T13:00:00Z")
+
+    assert watch.learnt() == (3600.0,)
+
+
+def test_whoever_starts_anew_learns_from_pods_that_are_still_there(watch: Watch) -> None:
+    watch.pod("train-29491200")  # seen for the first time when it is over
+
+    assert watch.learnt() == (1800.0,)

@@ -1,0 +1,246 @@
+"""When a gang starts, found by running the planner ahead, and the ground in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from extender.forecast.estimate import Estimate
+from extender.forecast.experience import Experience
+from extender.forecast.lookahead import Effort, Lookahead
+from extender.model.gang import Gang, GangKey
+from extender.model.pod import Status
+from extender.model.snapshot import Snapshot
+from extender.plan.planner import make_plan
+from extender.plan.policy import policies
+from tests.builders import cluster, gang, node, nodes, pod, queue, shape
+
+#: 13:00 UTC.
+NOW = 1_800_018_000.0
+MINUTE, HOUR = 60.0, 3600.0
+
+
+def running(key: str, *on: str, ran_s: float = 0.0, lasts_s: float = 0.0, **rest: Any) -> Gang:
+    """A gang of members of 4 cpu each, one on each node named."""
+    each = {"began": NOW - ran_s, **rest.pop("each", {})}
+    return gang(key, len(on), on=on, cpu=4, each=each, group={"lasts_s": lasts_s}, **rest)
+
+
+def waiting(key: str, size: int, **rest: Any) -> Gang:
+    return gang(key, size, cpu=4, created=NOW - 10, **rest)
+
+
+def seen(*gangs: Gang, count: int = 2, **rest: Any) -> Snapshot:
+    return cluster(nodes(count, cpu=4), gangs, [queue("default")], now=NOW, **rest)
+
+
+def ahead(
+    snapshot: Snapshot, experience: Experience | None = None, effort: Effort | None = None
+) -> Lookahead:
+    plan = make_plan(snapshot, policies.DEFAULT)
+    return Lookahead(snapshot, plan, policies.DEFAULT, experience or Experience(), effort)
+
+
+def estimate(snapshot: Snapshot, key: str, *earlier: tuple[str, float]) -> Estimate:
+    experience = Experience()
+    for name, seconds in earlier:
+        experience.note(GangKey(name), "default", seconds)
+    told = ahead(snapshot, experience).estimate(GangKey(key))
+    assert told is not None
+    return told
+
+
+def test_who_waits_starts_when_those_in_its_room_end() -> None:
+    train = running("lab/train", "n1", ran_s=40 * MINUTE, lasts_s=2 * HOUR)
+    report = running("ops/report", "n2", ran_s=HOUR, lasts_s=2 * HOUR)
+
+    told = estimate(seen(train, report, waiting("lab/next", 2)), "lab/next")
+
+    assert told.at == NOW + 80 * MINUTE
+    assert told.brief == "about 14:20 UTC"
+    assert told.words == (
+        "about 14:20 UTC (in 1 h 20 min), after ops/report and lab/train end; they are expected"
+        " to run 2 h (from their annotations)"
+    )
+
+
+def test_who_needs_less_starts_when_the_first_of_them_ends() -> None:
+    train = running("lab/train", "n1", lasts_s=2 * HOUR)
+    report = running("ops/report", "n2", lasts_s=HOUR)
+
+    told = estimate(seen(train, report, waiting("lab/next", 1)), "lab/next")
+
+    assert told.words == (
+        "about 14:00 UTC (in 1 h), after ops/report ends; it is expected to run 1 h (from its"
+        " annotation)"
+    )
+
+
+def test_those_ahead_of_it_run_first_for_as_long_as_they_say() -> None:
+    train = running("lab/train", "n1", "n2", lasts_s=HOUR)
+    first = waiting("lab/first", 2, group={"lasts_s": 30 * MINUTE, "created": NOW - 60})
+    second = waiting("lab/second", 2)
+
+    told = ahead(seen(train, first, second))
+
+    assert told.estimate(GangKey("lab/first")).at == NOW + HOUR  # type: ignore[union-attr]
+    assert told.estimate(GangKey("lab/second")).at == NOW + 1.5 * HOUR  # type: ignore[union-attr]
+
+
+def test_what_gangs_of_its_name_did_before_says_when_one_ends() -> None:
+    train = running("lab/train-7", "n1", "n2", ran_s=10 * MINUTE)
+    earlier = [(f"lab/train-{number}", (30 + number) * MINUTE) for number in range(3)]
+
+    told = estimate(seen(train, waiting("lab/next", 2)), "lab/next", *earlier)
+
+    assert told.words == (
+        "about 13:21 UTC (in 21 min), after lab/train-7 ends; it is expected to run 31 min (from"
+        " the median of 3 earlier gangs of this name in this queue)"
+    )
+
+
+def test_who_outran_some_of_its_name_is_compared_with_the_others() -> None:
+    train = running("lab/train-7", "n1", "n2", ran_s=31.5 * MINUTE)
+    earlier = [(f"lab/train-{number}", (30 + number) * MINUTE) for number in range(3)]
+
+    told = estimate(seen(train, waiting("lab/next", 2)), "lab/next", *earlier)
+
+    assert told.at == NOW + 0.5 * MINUTE
+    assert "the 1 of 3 earlier gangs of this name in this queue that ran longer" in told.words
+
+
+def test_without_any_duration_it_is_unknown_and_who_said_none_is_named() -> None:
+    told = estimate(seen(running("lab/x", "n1", "n2"), waiting("lab/next", 2)), "lab/next")
+
+    assert (told.at, told.brief) == (None, "unknown")
+    assert told.words == "unknown, because lab/x says no duration and none was learnt"
+
+
+def test_a_claim_that_has_run_out_says_nothing_any_more() -> None:
+    over = running("lab/x", "n1", "n2", ran_s=3 * HOUR, lasts_s=HOUR)
+
+    told = estimate(seen(over, waiting("lab/next", 2)), "lab/next")
+
+    assert told.words == (
+        "unknown, because lab/x has run 3 h, longer than the 1 h of its annotation"
+    )
+
+
+def test_a_claim_below_whatever_its_name_ever_took_is_not_believed() -> None:
+    boaster = running("lab/x-9", "n1", "n2", lasts_s=MINUTE)
+    earlier = [(f"lab/x-{number}", HOUR) for number in range(5)]
+
+    told = estimate(seen(boaster, waiting("lab/next", 2)), "lab/next", *earlier)
+
+    assert told.at == NOW + HOUR
+
+
+def test_a_deadline_is_the_latest_end() -> None:
+    limited = running("lab/x", "n1", "n2", each={"deadline_s": HOUR})
+
+    told = estimate(seen(limited, waiting("lab/next", 2)), "lab/next")
+
+    assert told.words == (
+        "about 14:00 UTC (in 1 h), after lab/x ends; it is expected to run 1 h (its deadline, so"
+        " at the latest)"
+    )
+
+
+def test_others_of_whom_nobody_knows_are_counted() -> None:
+    known, unknown = running("lab/a", "n1", lasts_s=HOUR), running("lab/b", "n2")
+
+    told = estimate(seen(known, unknown, waiting("lab/next", 1)), "lab/next")
+
+    assert told.words.endswith("; nobody knows the end of another gang, so it may be sooner")
+
+
+def test_who_waits_for_its_own_pods_waits_for_nobody_to_end() -> None:
+    torso = waiting("lab/torso", 1, least=4)
+
+    told = estimate(seen(running("lab/a", "n1", lasts_s=HOUR), torso), "lab/torso")
+
+    assert told.words == (
+        "unknown, because it does not wait for others to end: fewer pods of the gang exist than"
+        " minMember"
+    )
+
+
+def test_who_does_not_wait_has_no_estimate() -> None:
+    told = ahead(seen(running("lab/a", "n1", lasts_s=HOUR), waiting("lab/next", 1)))
+
+    assert told.estimate(GangKey("lab/a")) is None
+    assert told.estimate(GangKey("lab/next")) is None  # it starts at once
+    assert told.estimate(GangKey("lab/nobody")) is None
+
+
+def test_pods_on_their_way_out_leave_when_their_grace_is_over() -> None:
+    leaving = gang(
+        "lab/old",
+        pods=[pod("old-0", shape(cpu=4), on="n1", status=Status.RELEASING, leaves_by=NOW + MINUTE)],
+    )
+    blocked = running("lab/b", "n2")
+
+    told = estimate(seen(leaving, blocked, waiting("lab/next", 1)), "lab/next")
+
+    assert told.at is None or told.at <= NOW + MINUTE
+
+
+def test_a_run_ends_where_its_effort_does_and_says_how_far_it_looked() -> None:
+    busy = [
+        running(f"lab/a{number:02}", f"n{number}", lasts_s=number * HOUR) for number in (1, 2, 3)
+    ]
+    told = ahead(seen(*busy, waiting("lab/next", 3), count=3), effort=Effort(steps=2))
+
+    cut = told.estimate(GangKey("lab/next"))
+
+    assert told.steps == 2
+    assert cut is not None
+    assert cut.words == "not before 15:00 UTC; it was not looked further ahead"
+    assert cut.brief == "after 15:00 UTC"
+
+
+def test_a_run_ends_when_its_time_is_spent() -> None:
+    spent = iter(range(100))
+    busy = [
+        running(f"lab/a{number:02}", f"n{number}", lasts_s=number * HOUR) for number in (1, 2, 3)
+    ]
+    effort = Effort(seconds=1.0, spent=lambda: float(next(spent)))
+    told = ahead(seen(*busy, waiting("lab/next", 3), count=3), effort=effort)
+
+    assert told.estimate(GangKey("lab/next")).not_before == NOW + HOUR  # type: ignore[union-attr]
+    assert told.steps == 1
+
+
+def test_looking_ahead_changes_nothing_of_what_it_looks_at() -> None:
+    snapshot = seen(running("lab/a", "n1", "n2", lasts_s=HOUR), waiting("lab/next", 2))
+    used, before = snapshot.nodes.used.copy(), make_plan(snapshot, policies.DEFAULT)
+
+    ahead(snapshot).estimate(GangKey("lab/next"))
+
+    assert (snapshot.nodes.used == used).all()
+    assert make_plan(snapshot, policies.DEFAULT) == before
+    assert snapshot.gangs[GangKey("lab/next")].on_nodes == 0
+
+
+def test_a_gang_too_large_for_everything_is_told_so() -> None:
+    told = estimate(seen(running("lab/a", "n1", lasts_s=HOUR), waiting("lab/big", 9)), "lab/big")
+
+    assert told.words == (
+        "unknown, because it does not wait for others to end: the gang would not fit the cluster"
+        " if it were empty"
+    )
+
+
+def test_room_of_strangers_never_comes_free() -> None:
+    strange = {"n2": shape(cpu=4).requests}
+    snapshot = cluster(
+        [node("n1", cpu=4), node("n2", cpu=4)],
+        [running("lab/a", "n1", lasts_s=HOUR), waiting("lab/next", 2)],
+        [queue("default")],
+        strangers=strange,
+        now=NOW,
+    )
+
+    told = estimate(snapshot, "lab/next")
+
+    assert told.at is None
+    assert "it would not start even if everything of ours that runs had ended" in told.words
