@@ -12,7 +12,7 @@ READY  := $(VENV)/.ready
 	release-version publish
 
 words:
-	@echo "make demo      a gang held and then started, on an embedded cluster, in a minute"
+	@echo "make demo      gangs start whole, share, lend and never starve, on an embedded cluster, in a minute"
 	@echo "make test      everything: checks, unit tests, tests on the real kube-scheduler"
 	@echo "make check     format, lint, types and layers only"
 	@echo "make cluster   a real control plane with the extender, to play with (Ctrl-C ends it)"

@@ -29,7 +29,7 @@ _OTHER_SOCKETS = {
     "tls/contexts.py": "says how TLS is spoken, on sockets of others",
     "tls/guard.py": "reads why a handshake failed",
     "tls/rotation.py": "says which certificates are in force",
-    "embedded.py": "listens, and asks our own operations port",
+    "embedded/running.py": "listens, and asks our own operations port",
     "cli/ask.py": "asks our own operations port",
     "doctor/looking/eyes.py": "knows how a request to the API server fails; kube/api sends it",
     "sim/scheduler.py": "asks our own hooks, in place of kube-scheduler",

@@ -25,16 +25,10 @@ def commands() -> list[str]:
 
 
 def without_times(text: str) -> list[str]:
-    """Strip what differs between two runs: seconds, milliseconds and blanks at the end."""
-    steady = re.sub(r"\d+ ms", "N ms", re.sub(r"^ *\d+\.\ds  ", "", text, flags=re.MULTILINE))
+    """Strip what differs between two runs: seconds, milliseconds, ports, shares."""
+    steady = re.sub(r"^ *\d+\.\ds  ", "", text, flags=re.MULTILINE)
+    steady = re.sub(r"\d+( ms|%|(?= pods, \d+%)|(?=, \d+% of all memory))|:\d+/", "N", steady)
     return [line.rstrip() for line in steady.splitlines() if line.strip()]
-
-
-def parts(lines: list[str]) -> tuple[list[str], list[str]]:
-    """Split the story from the table at its end, and of that keep only who runs."""
-    end = lines.index("at the end")
-    words = " ".join(lines[end + 2 :]).split()
-    return lines[:end], sorted(word for word in words if word.startswith(("red-", "blue-", "web")))
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
@@ -43,15 +37,13 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_demo_prints_what_the_readme_shows() -> None:
     shown = next(block for block in blocks("console") if block.startswith("$ make demo\n"))
-    ran = run(sys.executable, "-m", "extender", "demo", "--pace", "0")
+    ran = run(sys.executable, "-m", "extender", "demo", "--speed", "20")
 
     assert ran.returncode == 0, ran.stderr
-    (told, seats), (promised, shown_seats) = (
-        parts(without_times(text)) for text in (ran.stdout, shown.partition("\n")[2])
-    )
-    assert told == promised
-    # Which node a pod lands on depends on who of red finished first.
-    assert seats == shown_seats
+    told, promised = (without_times(text) for text in (ran.stdout, shown.partition("\n")[2]))
+    assert told[: len(promised)] == promised
+    assert told[len(promised)] == "in the end"
+    assert "4 acts came out as told" in told[-1]
 
 
 @pytest.mark.parametrize("command", [c for c in commands() if c.startswith("make ")])

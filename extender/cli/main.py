@@ -21,7 +21,7 @@ from extender.errors import ApiError, BadInput, ExtenderError
 #: Each is imported when it is asked for: a shell that completes a word has no time for all of them.
 _WORDS = {
     "serve": "extender.cli.serve",
-    "demo": "extender.cli.demo",
+    "demo": "extender.cli.staged.demo",
     "plan": "extender.cli.plan",
     "simulate": "extender.cli.foreseen.simulate",
     "replay": "extender.cli.foreseen.replay",

@@ -1,8 +1,8 @@
 """kube-scheduler in miniature: one pod at a time through the filter hook, binds in parallel.
 
-It keeps what matters to an extender: refused pods are parked until they are nominated, a chosen
-node is assumed until the bind fails, a failed bind comes back after a pause, and every question
-goes over real HTTP.
+It keeps what matters to an extender: refused pods are parked until they are nominated, those
+that no node has room for until some becomes free, a chosen node is assumed until the bind fails, a
+failed bind comes back after a pause, and every question goes over real HTTP.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ class SimScheduler:
         self._active: queue.SimpleQueue[Object | None] = queue.SimpleQueue()
         self._nodes: dict[str, Resources] = {}
         self._seats: dict[str, tuple[str, Resources]] = {}
+        #: Pods that no node had room for; whenever some becomes free they are looked at again.
+        self._roomless: dict[str, Object] = {}
         self._lock = threading.Lock()
         self._binders = ThreadPoolExecutor(max_workers=64, thread_name_prefix="bind")
         self._stopping = threading.Event()
@@ -45,15 +47,24 @@ class SimScheduler:
         self._thread.start()
 
     def stop(self) -> None:
-        """End; binds that are held are waited for."""
+        """Begin nothing more; whoever is held is let go by the extender, which ends after us."""
         self._stopping.set()
         self._active.put(None)
         self._thread.join()
-        self._binders.shutdown()
+        self._binders.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def assumed(self) -> dict[str, str]:
+        """Give the node of every pod, by uid, that is on one or whose bind is under way."""
+        with self._lock:
+            return {uid: node for uid, (node, _) in self._seats.items()}
 
     def _hear(self, verb: str, thing: Object) -> None:
-        if thing["kind"] == "Node":
+        if thing["kind"] == "Node" and verb == "DELETED":
+            self._nodes.pop(thing["metadata"]["name"], None)
+        elif thing["kind"] == "Node":
             self._nodes[thing["metadata"]["name"]] = Resources.parse(thing["status"]["allocatable"])
+            self._look_again()
         elif thing["kind"] == "Pod":
             self._hear_pod(verb, thing)
 
@@ -61,8 +72,17 @@ class SimScheduler:
         uid = pod["metadata"]["uid"]
         if verb == "DELETED" or pod["status"].get("phase") == "Succeeded":
             with self._lock:
-                self._seats.pop(uid, None)
+                self._roomless.pop(uid, None)
+                was_seated = self._seats.pop(uid, None) is not None
+            if was_seated:
+                self._look_again()
         elif not pod["spec"].get("nodeName") and uid not in self._seats:
+            self._active.put(pod)
+
+    def _look_again(self) -> None:
+        with self._lock:
+            again, self._roomless = list(self._roomless.values()), {}
+        for pod in again:
             self._active.put(pod)
 
     def _run(self) -> None:
@@ -71,12 +91,18 @@ class SimScheduler:
 
     def _schedule(self, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
-        if uid in self._seats or self._cluster.find("Pod", uid) is None:
+        current = self._cluster.find("Pod", uid)
+        if uid in self._seats or current is None:
             return
+        pod = current
         needs = _requests(pod)
         nominated = pod["status"].get("nominatedNodeName")
-        feasible = self._feasible(needs, [nominated] if nominated else self._nodes)
+        # The node it is nominated to is tried alone first; without room there, all are.
+        feasible = self._feasible(needs, [nominated] if nominated else ())
+        feasible = feasible or self._feasible(needs, self._nodes)
         if not feasible:
+            with self._lock:
+                self._roomless[uid] = pod
             return
         answer = self._ask("filter", {"Pod": pod, "Nodes": None, "NodeNames": feasible})
         nodes = answer.get("NodeNames") or []

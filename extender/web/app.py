@@ -35,13 +35,14 @@ _LONGEST_QUERY = 2048
 class Pages(Flask):
     """The app, with what its port needs besides: the probes it answers by itself, the series."""
 
-    def __init__(self, probes: Probes, metrics: Metrics, pulse: Callable[[], bytes]) -> None:
+    def __init__(self, probes: Probes, metrics: Metrics, sights: Sights) -> None:
         super().__init__(__name__, static_folder=None)
         self.jinja_options = {"trim_blocks": True, "lstrip_blocks": True}
         self.probes = probes
         self.metrics = metrics
         #: What is told to those who listen for news.
-        self.pulse = pulse
+        self.pulse = sights.pulse
+        self.site = Site(sights)
 
     def named(self, path: bytes) -> str:
         """Name the page that is at *path* as rights do: one name for all gangs, one for all pods.
@@ -123,10 +124,10 @@ def create_app(
         promises=promises,
         forecaster=forecaster,
     )
-    app = Pages(probes, metrics, sights.pulse)
+    app = Pages(probes, metrics, sights)
     ops = Ops(journal, policies.current, findings=findings, standby=standby, forecaster=forecaster)
     app.register_blueprint(ops.blueprint())
-    app.register_blueprint(Site(sights).blueprint())
+    app.register_blueprint(app.site.blueprint())
 
     for path in probes.PATHS:
         app.add_url_rule(path, path, partial(_probe, probes, path))

@@ -16,12 +16,12 @@ import pytest
 from click.testing import CliRunner
 from werkzeug.serving import make_server
 
-from extender import embedded
 from extender.cli.main import main
+from extender.embedded import ports as embedded
 from extender.errors import ApiError
 from extender.ports import ClusterPorts, Lease
 from extender.settings import Settings
-from extender.sim.story import _pod
+from extender.sim.objects import pod as _pod
 from tests.web.conftest import JSON, World, eventually
 
 FAST = {"lease_duration_s": 2.0, "lease_renew_s": 1.0, "lease_retry_s": 0.1}

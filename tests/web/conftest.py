@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from extender.embedded import embed, read_group
+from extender.embedded.ports import embed, read_group
 from extender.settings import Settings
 from extender.sim.cluster import SimCluster
-from extender.sim.story import _node, _pod, _pod_group
+from extender.sim.objects import node as _node, pod as _pod, pod_group as _pod_group
 from extender.timing.clock import SystemClock
 from extender.tls.rotation import Certificates
 from extender.web.hookport import LIMITS, HookPort

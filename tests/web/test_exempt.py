@@ -10,7 +10,7 @@ import pytest
 
 from extender.ports import BindOrder, Whose
 from extender.settings import Settings
-from extender.sim.story import _pod
+from extender.sim.objects import pod as _pod
 from tests.leadership.test_runtime import LeaseDouble, call, leases, page, standby, world
 from tests.web.conftest import World, eventually
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from extender.errors import NotOurs
-from extender.sim.story import _pod
+from extender.sim.objects import pod as _pod
 from tests.web.conftest import Door, World
 from tests.web.test_exempt import bind_call, node_of
 

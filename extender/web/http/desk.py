@@ -56,11 +56,13 @@ class Inquiry(NamedTuple):
     take: Callable[[Written], None]
     #: Only what the page looks at.
     query: bytes = b""
+    #: What was filled in; only a port that has a form takes any.
+    form: bytes = b""
 
     @property
-    def key(self) -> tuple[bytes, bytes, bytes]:
+    def key(self) -> tuple[bytes, ...]:
         """Tell apart what is answered differently."""
-        return self.method, self.path, self.query
+        return self.method, self.path, self.query, self.form
 
 
 def note(status: int, sentence: str) -> Written:
@@ -83,7 +85,7 @@ class Desk:
         self._app = app
         self._monotonic = monotonic
         self._inquiries: queue.Queue[Inquiry | None] = queue.Queue()
-        self._kept: dict[tuple[bytes, bytes, bytes], tuple[float, Written]] = {}
+        self._kept: dict[tuple[bytes, ...], tuple[float, Written]] = {}
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pages", daemon=True)
 
@@ -152,7 +154,7 @@ class Desk:
 
 
 def _environment(inquiry: Inquiry) -> dict[str, Any]:
-    # No page looks at bodies or headers, and few at queries: nobody asks for the same in many ways.
+    # No page looks at headers, and few at queries: nobody asks for the same in many ways.
     return {
         "REQUEST_METHOD": inquiry.method.decode("latin-1"),
         "SCRIPT_NAME": "",
@@ -165,7 +167,9 @@ def _environment(inquiry: Inquiry) -> dict[str, Any]:
         "SERVER_PROTOCOL": "HTTP/1.1",
         "wsgi.version": (1, 0),
         "wsgi.url_scheme": "http",
-        "wsgi.input": io.BytesIO(),
+        "wsgi.input": io.BytesIO(inquiry.form),
+        "CONTENT_TYPE": "application/x-www-form-urlencoded" if inquiry.form else "",
+        "CONTENT_LENGTH": str(len(inquiry.form)),
         "wsgi.errors": sys.stderr,
         "wsgi.multithread": True,
         "wsgi.multiprocess": False,

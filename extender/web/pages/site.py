@@ -54,6 +54,8 @@ class Site:
 
     def __init__(self, sights: Sights) -> None:
         self._sights = sights
+        #: Pages that are linked on every page; where the whole is a demo, there is one more.
+        self.sections = list(_SECTIONS)
 
     def blueprint(self) -> Blueprint:
         """Give the routes."""
@@ -129,6 +131,16 @@ class Site:
             "health.html", self._sights.last, "health", "Health", Asked({}), shown, every_s=2
         )
 
+    def beside(
+        self, template: str, section: str, title: str, more: Mapping[str, Any], status: int = 200
+    ) -> Response:
+        """Fill a template of somebody else that shows gangs too, as one of our pages."""
+        asked, last = Asked({}, *gangs.FIELDS), self._sights.last
+        shown = gangs.table(last, self._sights.journal, asked) if last else {}
+        return self._page(
+            template, last, section, title, asked, {**shown, **more}, status, every_s=2
+        )
+
     def events(self) -> ResponseReturnValue:
         """Give one event; the port itself goes on where this ends."""
         return Response(self._sights.pulse(), mimetype="text/event-stream", headers=_HEADERS)
@@ -152,7 +164,7 @@ class Site:
         status: int = 200,
         *,
         every_s: int,
-    ) -> ResponseReturnValue:
+    ) -> Response:
         """Fill a template; *last* is the pass of which *shown* speaks: another may come."""
         text = render_template(
             template,
@@ -160,7 +172,7 @@ class Site:
             asked=asked,
             title=title,
             section=section,
-            sections=_SECTIONS,
+            sections=self.sections,
             root=_root(),
             version=_version(),
             every_s=every_s,

@@ -1,0 +1,1 @@
+"""What do people watch? The demo: its story, its picture, its end."""

@@ -1,0 +1,88 @@
+"""The story is held to its word: what an act claims is judged by what really happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import pytest
+
+from extender.sim import objects
+from extender.sim.cluster import SimCluster
+from extender.sim.story.telling import Act, ActOutcome, Telling
+from extender.sim.tenants import GangWish, Tenants
+from extender.sim.witness import Witness
+from extender.timing.clock import SystemClock
+
+
+class Scene:
+    """A cluster where nobody schedules."""
+
+    def __init__(self) -> None:
+        self.cluster = SimCluster(lambda thing: pytest.fail("nobody asks"), SystemClock())
+        self._ticks = count(1)
+        self.tenants = Tenants(self.cluster)
+        self.witness = Witness(self.cluster, monotonic=lambda: float(next(self._ticks)))
+
+    def plan(self) -> dict[str, Any]:
+        return {"gangs": [], "queues": [], "kept": []}
+
+    def set_policy(self, text: str) -> None: ...
+
+    def seat(self, name: str) -> None:
+        (pod,) = (each for each in self.cluster.all("Pod") if each["metadata"]["name"] == name)
+        self.cluster.change(pod, lambda it: it["spec"].update(nodeName="node-0"))
+
+
+def told(tell: Callable[[Telling], None], scene: Scene | None = None) -> ActOutcome:
+    telling = Telling(scene or Scene(), lambda sentence: None, speed=100)
+    telling.patience_s = 0.0
+    return telling.tell(Act("act", "title", "promise", tell))
+
+
+def test_a_claim_that_does_not_hold_breaks_the_act() -> None:
+    outcome = told(lambda on: (on.claim(True, "so it is"), on.claim(False, "all is well"))[0])
+
+    assert outcome.claims == ["so it is"]
+    assert outcome.broken == "not so: all is well"
+
+
+def test_what_is_announced_and_does_not_come_breaks_the_act() -> None:
+    outcome = told(lambda on: on.wait_for_start("red", 8))
+
+    assert outcome.broken == "waited in vain: red runs with 8 pods"
+
+
+def test_an_act_leaves_no_gang_behind() -> None:
+    scene = Scene()
+    wish = GangWish(name="red", queue="lab", size=2, least=2, each={"cpu": "1"})
+
+    told(lambda on: on.tenants.submit(wish), scene)
+
+    assert scene.cluster.all("Pod") == scene.cluster.all("PodGroup") == []
+
+
+def test_two_that_hold_room_at_once_are_seen() -> None:
+    scene = Scene()
+    for gang in ("red", "blue"):
+        scene.cluster.create(objects.pod(f"{gang}-0", gang))
+    scene.seat("red-0")
+    assert not scene.witness.were_together("red", "blue")
+
+    scene.seat("blue-0")
+
+    assert scene.witness.were_together("red", "blue")
+
+
+def test_a_gang_that_lost_a_pod_is_seen() -> None:
+    scene = Scene()
+    for number in range(2):
+        scene.cluster.create(objects.pod(f"red-{number}", "red"))
+        scene.seat(f"red-{number}")
+    assert scene.witness.fewest("red", 0.0, 2) == 2
+
+    scene.cluster.delete("Pod", objects.NAMESPACE, "red-1")
+
+    assert scene.witness.fewest("red", 0.0, 2) == 1
+    assert scene.witness.on_nodes("red") == 1
