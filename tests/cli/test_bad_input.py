@@ -32,6 +32,7 @@ NEEDED: dict[str, list[str]] = {
     "demo": [],
     "plan": ["-f", WHAT_IF],
     "simulate": ["-f", "deadlock"],
+    "replay": ["DIRECTORY"],
     "explain": ["a/train"],
     "gangs": [],
     "queues": [],

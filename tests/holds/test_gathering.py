@@ -463,6 +463,19 @@ def test_a_surplus_member_behind_a_refused_gang_is_refused_with_it(late):
     assert bound_uids(desk.arrives("w-2")) == [], "nor does it start alone afterwards"
 
 
+def test_a_surplus_member_does_not_follow_those_of_whom_nobody_knows():
+    desk = a_gang_of(3, min_member=2)
+    desk.arrives("w-0")
+    verify = desk.arrives("w-1")
+    desk.arrives("w-2")
+    desk.commits(verify)
+    unknown = BindOutcome(BindResult.UNKNOWN, "the API server does not answer")
+    desk.settled("w-0", unknown)
+
+    assert bound_uids(desk.settled("w-1", unknown)) == []
+    assert desk.cause_of(3) is Cause.BIND_FAILED
+
+
 def test_a_surplus_member_completes_a_gang_of_which_a_needed_one_failed():
     desk = a_gang_of(3, min_member=2)
     desk.arrives("w-0")

@@ -24,7 +24,7 @@ from extender.recording.reading import Recording
 from extender.recording.recorder import Recorder
 from extender.recording.writing import Writing
 from extender.settings import Settings
-from extender.sim.story import _pod
+from extender.sim import objects
 from tests.plan.reason_cases import SENTENCES
 from tests.recording.runs import MIB, recorded
 from tests.web.conftest import World, eventually
@@ -197,7 +197,7 @@ def test_a_running_extender_records_what_it_decides(
     with World() as world:
         metrics = world.runtime.pages.metrics
         before = counted(metrics, "written")
-        world.cluster.create(_pod("red-0", "red"))
+        world.cluster.create(objects.pod("red-0", "red"))
         eventually(lambda: counted(metrics, "written") > before)
 
     result = CliRunner().invoke(main, ["replay", str(tmp_path / "kept")])

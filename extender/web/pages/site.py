@@ -136,7 +136,9 @@ class Site:
     ) -> Response:
         """Fill a template of somebody else that shows gangs too, as one of our pages."""
         asked, last = Asked({}, *gangs.FIELDS), self._sights.last
-        shown = gangs.table(last, self._sights.journal, asked) if last else {}
+        shown = (
+            gangs.table(last, self._sights.journal, self._sights.forecaster, asked) if last else {}
+        )
         return self._page(
             template, last, section, title, asked, {**shown, **more}, status, every_s=2
         )
