@@ -29,7 +29,7 @@ _GANG = {
     "reason": "one word of [the list](reasons.md)",
     "message": "the same in a sentence",
     "since": "when it began to wait, to run or to be over, or null",
-    "estimate": "when it will start, as far as anybody can tell ([estimates](estimates.md)), or null",
+    "estimate": "when it will start, if anybody can tell ([estimates](estimates.md)), or null",
     "share": "its dominant share, a part of one",
     "placements": "nodes by pod, for those that may be bound",
     "pipelined": "nodes by pod, for those whose room is still being made",
