@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from math import exp, isfinite
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from random import Random
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from extender.errors import BadInput
+from extender.model.node import Node
 from extender.model.pod import Shape
 from extender.model.queue import DEFAULT_QUEUE, Queue
-from extender.model.resources import Resources
+from extender.model.resources import PODS, Resources
+from extender.sim.chance import Chance, Clause, drawn, seconds
+from extender.sim.traces.reading import TraceWish
 from extender.sim.world.workloads import Job
 from extender.text import written
 
@@ -23,28 +26,14 @@ MOST_NODES = 5_000
 MOST_GANGS = 100_000
 MOST_PODS = 500_000
 LONGEST_S = 31 * 86400.0
+_PODS_OF_A_NODE = 110
 
-_SPANS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_SPAN = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([smhd]?)")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?")
 
 Count = Annotated[int, Meta(ge=0, le=MOST_PODS)]
 
 
-class _Closed(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, rename="kebab"):
-    pass
-
-
-class Chance(_Closed, kw_only=True):
-    """A number that is drawn: evenly between two, one of several, or around a median."""
-
-    between: tuple[str | float, str | float] | None = None
-    one_of: Annotated[list[str | float], Meta(min_length=1, max_length=1000)] | None = None
-    median: str | float | None = None
-    spread: Annotated[float, Meta(ge=0, le=5)] = 1.0
-
-
-class NodePool(_Closed, kw_only=True):
+class NodePool(Clause, kw_only=True):
     """Nodes that are alike: `name-0` and on."""
 
     name: str = "node"
@@ -52,7 +41,7 @@ class NodePool(_Closed, kw_only=True):
     has: dict[str, str | int | float]
 
 
-class QueueWish(_Closed, kw_only=True):
+class QueueWish(Clause, kw_only=True):
     """A queue."""
 
     name: str
@@ -63,7 +52,7 @@ class QueueWish(_Closed, kw_only=True):
     reclaimable: bool = True
 
 
-class Stream(_Closed, kw_only=True):
+class Stream(Clause, kw_only=True):
     """Gangs of one kind: how many, when, how large and how long."""
 
     queue: str
@@ -83,7 +72,7 @@ class Stream(_Closed, kw_only=True):
     plain: bool = False
 
 
-class Mishap(_Closed, kw_only=True):
+class Mishap(Clause, kw_only=True):
     """A node that goes away at a time, or comes back."""
 
     at: str | float
@@ -91,7 +80,7 @@ class Mishap(_Closed, kw_only=True):
     restore: str | None = None
 
 
-class Scenario(_Closed, kw_only=True):
+class Scenario(Clause, kw_only=True):
     """All of it."""
 
     about: str = ""
@@ -99,17 +88,40 @@ class Scenario(_Closed, kw_only=True):
     seed: int = 0
     #: Seconds between two passes of the planner.
     pace: str | float | None = None
-    nodes: Annotated[list[NodePool], Meta(min_length=1)]
+    #: A saved cluster: nodes and queues besides those that are written here.
+    snapshot: str | None = None
+    nodes: list[NodePool] = []
     queues: list[QueueWish] = []
-    arrivals: Annotated[list[Stream], Meta(min_length=1)]
+    arrivals: list[Stream] = []
+    trace: TraceWish | None = None
     mishaps: list[Mishap] = []
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What a scenario takes from other files."""
+
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    queues: Mapping[str, Queue] = field(default_factory=dict)
+    jobs: Sequence[Job] = ()
+
+
+NOTHING_GIVEN = Given()
+
+
 def read(text: str, name: str) -> Scenario:
-    """Read a scenario; `BadInput` names what is wrong in it."""
+    """Read a scenario that takes nothing from other files."""
+    scenario = parse(text, name)
+    check(scenario, NOTHING_GIVEN, name)
+    return scenario
+
+
+def parse(text: str, name: str) -> Scenario:
+    """Read a scenario as it is written; what it means is not looked at yet."""
     try:
         scenario = msgspec.convert(written.load(text), Scenario)
-        _check(scenario)
+        if not 0 < span_s(scenario) <= LONGEST_S:
+            raise BadInput(f"span is {scenario.span}; give more than 0s and at most 31d")
     except BadInput as error:
         raise BadInput(f"{name}: {error}") from error
     except msgspec.ValidationError as error:
@@ -118,23 +130,30 @@ def read(text: str, name: str) -> Scenario:
     return scenario
 
 
-def _check(scenario: Scenario) -> None:
-    if not 0 < span_s(scenario) <= LONGEST_S:
-        raise BadInput(f"span is {scenario.span}; give more than 0s and at most 31d")
-    if sum(pool.count for pool in scenario.nodes) > MOST_NODES:
-        raise BadInput(f"there are more than {MOST_NODES} nodes; give fewer")
-    if sum(stream.count for stream in scenario.arrivals) > MOST_GANGS:
-        raise BadInput(f"more than {MOST_GANGS} gangs arrive; let fewer come")
+def check(scenario: Scenario, given: Given, name: str) -> None:
+    """Raise `BadInput` that names what is wrong in a scenario with what it was given."""
+    try:
+        _check(scenario, given)
+    except BadInput as error:
+        raise BadInput(f"{name}: {error}") from error
+
+
+def _check(scenario: Scenario, given: Given) -> None:
+    if not scenario.arrivals and scenario.trace is None:
+        raise BadInput("nothing arrives; give arrivals, or a trace")
     _check_names(scenario)
-    _check_queues(scenario)
-    _check_mishaps(scenario)
+    if sum(pool.count for pool in scenario.nodes) + len(given.nodes) > MOST_NODES:
+        raise BadInput(f"there are more than {MOST_NODES} nodes; give fewer")
+    if sum(stream.count for stream in scenario.arrivals) + len(given.jobs) > MOST_GANGS:
+        raise BadInput(f"more than {MOST_GANGS} gangs arrive; let fewer come")
     # Whatever cannot be read in amounts and times is found by reading it.
-    for pool in scenario.nodes:
-        amounts(pool.has)
-    for wish in scenario.queues:
-        queue_of(wish)
+    nodes, queues = nodes_of(scenario, given), queues_of(scenario, given)
+    if not nodes:
+        raise BadInput("there are no nodes; give nodes, or a snapshot that has some")
+    _check_queues(scenario, queues)
+    _check_mishaps(scenario, nodes)
     pace_s(scenario)
-    jobs_of(scenario)
+    jobs_of(scenario, given)
 
 
 def _check_names(scenario: Scenario) -> None:
@@ -142,6 +161,7 @@ def _check_names(scenario: Scenario) -> None:
         "nodes": [each.name for each in scenario.nodes],
         "queues": [each.name for each in scenario.queues],
         "arrivals": [each.name for each in scenario.arrivals],
+        "trace": [scenario.trace.name] if scenario.trace is not None else [],
     }
     for kind, names in parts.items():
         for each in names:
@@ -154,18 +174,17 @@ def _check_names(scenario: Scenario) -> None:
                 raise BadInput(f"{kind} has {each!r} twice; name one of them otherwise")
 
 
-def _check_queues(scenario: Scenario) -> None:
-    queues = {queue.name for queue in scenario.queues} | {DEFAULT_QUEUE}
-    for stream in scenario.arrivals:
-        if stream.queue not in queues:
-            raise BadInput(
-                f"arrivals {stream.name} name the queue {stream.queue[:60]!r}, which is not in"
-                " queues; add it there"
-            )
+def _check_queues(scenario: Scenario, queues: Mapping[str, Queue]) -> None:
+    trace = scenario.trace
+    named = [(f"arrivals {stream.name} name", stream.queue) for stream in scenario.arrivals]
+    if trace is not None and trace.queue is not None:
+        named.append(("trace names", trace.queue))
+    for who, queue in named:
+        if queue not in queues and queue != DEFAULT_QUEUE:
+            raise BadInput(f"{who} the queue {queue[:60]!r}, which is not in queues; add it there")
 
 
-def _check_mishaps(scenario: Scenario) -> None:
-    nodes = {node for pool in scenario.nodes for node in node_names(pool)}
+def _check_mishaps(scenario: Scenario, nodes: Mapping[str, Node]) -> None:
     for mishap in scenario.mishaps:
         seconds(mishap.at, "at")
         about = mishap.lose or mishap.restore
@@ -186,6 +205,23 @@ def span_s(scenario: Scenario) -> float:
 def node_names(pool: NodePool) -> list[str]:
     """Name the nodes of a pool."""
     return [f"{pool.name}-{number}" for number in range(pool.count)]
+
+
+def nodes_of(scenario: Scenario, given: Given = NOTHING_GIVEN) -> dict[str, Node]:
+    """Give the nodes by name, those of a snapshot first."""
+    nodes = dict(given.nodes)
+    for pool in scenario.nodes:
+        has = amounts({PODS: _PODS_OF_A_NODE, **pool.has})
+        for name in node_names(pool):
+            if name in given.nodes:
+                raise BadInput(f"nodes has {name!r}, and so has the snapshot; name it otherwise")
+            nodes[name] = Node(name=name, allocatable=has)
+    return nodes
+
+
+def queues_of(scenario: Scenario, given: Given = NOTHING_GIVEN) -> dict[str, Queue]:
+    """Give the queues by name; one that is written here is meant in place of a saved one."""
+    return {**given.queues, **{wish.name: queue_of(wish) for wish in scenario.queues}}
 
 
 def amounts(given: Mapping[str, str | int | float], **more: int) -> Resources:
@@ -209,10 +245,10 @@ def queue_of(wish: QueueWish) -> Queue:
     )
 
 
-def jobs_of(scenario: Scenario) -> list[Job]:
+def jobs_of(scenario: Scenario, given: Given = NOTHING_GIVEN) -> list[Job]:
     """Draw everything that arrives; the same for the same seed."""
     shapes: dict[Resources, Shape] = {}
-    jobs: list[Job] = []
+    jobs: list[Job] = [*given.jobs]
     span = span_s(scenario)
     for place, stream in enumerate(scenario.arrivals):
         # A stream of its own for each: changing one leaves the others as they are.
@@ -254,45 +290,6 @@ def _size(stream: Stream, rng: Random) -> int:
     if not 1 <= size <= 10_000:
         raise BadInput(f"arrivals {stream.name}: a size of {size}; give 1 to 10000")
     return size
-
-
-def drawn(what: str | float | Chance, rng: Random, name: str) -> float:
-    """Give the number, or draw one."""
-    read_ = _number if name == "size" else seconds
-    if not isinstance(what, Chance):
-        return read_(what, name)
-    if sum(each is not None for each in (what.between, what.one_of, what.median)) != 1:
-        raise BadInput(
-            f"{name}: nothing, or too much, to draw from; give between, one-of or median"
-        )
-    if what.between is not None:
-        low, high = (read_(each, name) for each in what.between)
-        if low > high:
-            raise BadInput(
-                f"{name}: between {low:g} and {high:g} is nothing; give the smaller first"
-            )
-        return rng.uniform(low, high) if name != "size" else rng.randint(round(low), round(high))
-    if what.one_of is not None:
-        return read_(rng.choice(what.one_of), name)
-    return read_(what.median, name) * exp(rng.gauss(0.0, what.spread))
-
-
-def _number(given: Any, name: str) -> float:
-    if isinstance(given, int | float) and isfinite(given) and given >= 0:
-        return float(given)
-    raise BadInput(f"{name}: {str(given)[:60]!r} is no number of pods; write it like 8")
-
-
-def seconds(written_: Any, name: str) -> float:
-    """Read a span of time: a number of seconds, or `90s`, `5m`, `2h`, `1d`."""
-    if isinstance(written_, int | float):
-        number = float(written_)
-        if isfinite(number) and number >= 0:
-            return number
-    elif found := _SPAN.fullmatch(written_.strip()):
-        return float(found[1]) * _SPANS[found[2] or "s"]
-    shown = str(written_)[:60]
-    raise BadInput(f"{name}: {shown!r} is no time; write 90s, 5m, 2h or 1d")
 
 
 def pace_s(scenario: Scenario) -> float:

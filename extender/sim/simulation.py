@@ -7,53 +7,47 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from extender.model.node import Node
-from extender.model.queue import PriorityClass
+from extender.model.queue import DEFAULT_QUEUE, PriorityClass
 from extender.model.resources import Resources, total
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan
 from extender.plan.policy.options import Policy
 from extender.sim import scenario as scenarios
+from extender.sim.chance import seconds
 from extender.sim.outcome import Outcome
-from extender.sim.scenario import Scenario
+from extender.sim.scenario import NOTHING_GIVEN, Given, Scenario
 from extender.sim.world.workloads import Run
 from extender.sim.world.world import World
 
 #: How often whoever watches is told how far it is.
 _STEPS = 100
-_PODS_OF_A_NODE = 110
 
 
 class Simulation:
     """One run."""
 
-    def __init__(self, scenario: Scenario, policy: Policy) -> None:
+    def __init__(self, scenario: Scenario, policy: Policy, given: Given = NOTHING_GIVEN) -> None:
         self._span_s = scenarios.span_s(scenario)
         self.world = world = World(policy, scenario.seed, rest_s=scenarios.pace_s(scenario))
         self.beginning = world.time.monotonic()
-        self._nodes = {
-            name: Node(
-                name=name, allocatable=scenarios.amounts({"pods": _PODS_OF_A_NODE, **pool.has})
-            )
-            for pool in scenario.nodes
-            for name in scenarios.node_names(pool)
-        }
+        self._nodes = scenarios.nodes_of(scenario, given)
+        queues = scenarios.queues_of(scenario, given)
         for node in self._nodes.values():
             world.api.put(node)
-        for wish in scenario.queues:
-            world.api.put(scenarios.queue_of(wish))
+        for queue in queues.values():
+            world.api.put(queue)
         for rank in sorted({stream.priority for stream in scenario.arrivals} - {0}):
             world.api.put(PriorityClass(name=f"rank-{rank}", value=rank))
-        for job in scenarios.jobs_of(scenario):
+        for job in scenarios.jobs_of(scenario, given):
             world.workloads.submit(job)
         for mishap in scenario.mishaps:
-            at = scenarios.seconds(mishap.at, "at")
+            at = seconds(mishap.at, "at")
             happens = partial(self._lose, mishap.lose) if mishap.lose else None
             happens = happens or partial(self._restore, mishap.restore or "")
             world.time.call_later(at, happens)
         has = total(node.allocatable for node in self._nodes.values())
-        queues = sorted({"default", *(wish.name for wish in scenario.queues)})
-        self.outcome = Outcome(self._span_s, Resources(has), queues)
+        names = sorted({DEFAULT_QUEUE, *queues})
+        self.outcome = Outcome(self._span_s, Resources(has), names)
         world.workloads.on_room = self._room
         world.extender.on_pass = self._planned
 

@@ -14,8 +14,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.text import Text
 
+from extender.cli.foreseen.given import taken
 from extender.cli.printed.columns import Columns
-from extender.cli.printed.terminal import Terminal
+from extender.cli.printed.terminal import Terminal, tell
 from extender.cli.show import count
 from extender.errors import BadInput
 from extender.plan.policy.options import Policy
@@ -23,7 +24,7 @@ from extender.policyfile import PolicyFile
 from extender.sim import scenario as scenarios
 from extender.sim.drawn.page import page
 from extender.sim.drawn.spelled import Simulated, parted, span, value
-from extender.sim.scenario import Scenario
+from extender.sim.scenario import Given, Scenario
 from extender.sim.simulation import Simulation
 
 _BASE = "default policy"
@@ -78,9 +79,10 @@ def simulate(
         gang-extender simulate -f day.yaml --compare other.conf
 
     The planner, the ledger and the barrier are the real ones; nodes, pods and kube-scheduler are
-    simulated. The same scenario gives the same bytes.
+    simulated. The same scenario gives the same bytes. It may play a trace of another cluster
+    (trace), and take nodes and queues from a saved one (snapshot).
     """
-    scenario = _read(name)
+    scenario, given, remarks = _read(name)
     if seed is not None:
         scenario.seed = seed
     files = [config or "", *others]
@@ -90,15 +92,18 @@ def simulate(
         raise BadInput("--compare: the same policy file twice; leave one of them out")
     if drawing is not None:
         _check_place(drawing)
-    told = [_run(scenario, label, policy) for label, policy in policies]
-    _print(scenario, told)
+    told = [_run(scenario, given, label, policy) for label, policy in policies]
+    head = _head(scenario, given, told)
+    _print(scenario, head, told)
+    for remark in remarks:
+        tell(f"gang-extender: {remark}")
     if drawing is not None:
         title = name if name in _shipped() else Path(name).name
-        _write(drawing, page(title, scenario.about, _head(scenario, told), told))
+        _write(drawing, page(title, scenario.about, head, told))
 
 
-def _run(scenario: Scenario, label: str, policy: Policy) -> Simulated:
-    simulation = Simulation(scenario, policy)
+def _run(scenario: Scenario, given: Given, label: str, policy: Policy) -> Simulated:
+    simulation = Simulation(scenario, policy, given)
     with _silence(), _progress(label) as progress:
         outcome = simulation.run(progress)
     figures = outcome.figures(simulation.beginning)
@@ -128,11 +133,22 @@ def _unwritten(drawing: str, error: OSError) -> BadInput:
     return BadInput(f"--html {drawing}: cannot be written: {error.strerror}")
 
 
-def _read(name: str) -> Scenario:
-    shipped = _shipped()
+def _read(name: str) -> tuple[Scenario, Given, list[str]]:
+    text, folder = _text(name)
+    scenario = scenarios.parse(text, name)
+    try:
+        given, remarks = taken(scenario, folder)
+    except BadInput as error:
+        raise BadInput(f"{name}: {error}") from error
+    scenarios.check(scenario, given, name)
+    return scenario, given, remarks
+
+
+def _text(name: str) -> tuple[str, Path]:
+    """Give the text of a scenario, and where the files are that it names."""
+    shipped, path = _shipped(), Path(name)
     if name in shipped:
-        return scenarios.read(shipped[name], name)
-    path = Path(name)
+        return shipped[name], Path()
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -144,7 +160,7 @@ def _read(name: str) -> Scenario:
         raise BadInput(f"{name}: is not text in UTF-8") from error
     if len(text) > _MOST_LETTERS:
         raise BadInput(f"{name}: is longer than {_MOST_LETTERS} letters; write less")
-    return scenarios.read(text, name)
+    return text, path.parent
 
 
 @contextmanager
@@ -170,18 +186,18 @@ def _progress(label: str) -> Iterator[Callable[[float], None]]:
         yield lambda part: bar.update(task, completed=part)
 
 
-def _head(scenario: Scenario, told: Sequence[Simulated]) -> str:
-    nodes = sum(pool.count for pool in scenario.nodes)
+def _head(scenario: Scenario, given: Given, told: Sequence[Simulated]) -> str:
+    nodes = len(scenarios.nodes_of(scenario, given))
     gangs = len(told[0].outcome.runs)
     time = span(scenarios.span_s(scenario))
     return f"{time} of {count(nodes, 'node')} and {count(gangs, 'gang')}"
 
 
-def _print(scenario: Scenario, told: Sequence[Simulated]) -> None:
+def _print(scenario: Scenario, head: str, told: Sequence[Simulated]) -> None:
     terminal = Terminal()
     if scenario.about:
         terminal.lay_out(Text(scenario.about))
-    terminal.lay_out(Text(_head(scenario, told), style="bold"), Text())
+    terminal.lay_out(Text(head, style="bold"), Text())
     if len(told) > 1:
         _compared(terminal, told)
         return

@@ -1,0 +1,1 @@
+"""What came to other clusters, as they recorded it?"""
