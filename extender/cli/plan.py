@@ -12,9 +12,12 @@ from rich.text import Text
 
 from extender.audit.everything import audit
 from extender.cache.assignment import QueuePolicy
+from extender.cli.foreseen.supposed import Supposed
+from extender.cli.foreseen.whatif import Question, answered, whatif_options
 from extender.cli.printed.columns import Columns
 from extender.cli.printed.documents import document
 from extender.cli.printed.terminal import Terminal, cell, tell
+from extender.cli.reach.whereabouts import Whereabouts, reach_options
 from extender.cli.saved import objects
 from extender.cli.saved.missing import missing
 from extender.cli.serve import setting_option
@@ -25,7 +28,6 @@ from extender.forecast.forecaster import Forecaster
 from extender.model.resources import CPU, MEMORY, PODS, Resources, write_amount
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan, QueueFigures, Standing, Ticket, Verdict
-from extender.plan.planner import make_plan
 from extender.policyfile import PolicyFile
 from extender.settings import Settings, label_pairs
 from extender.web import api
@@ -41,7 +43,6 @@ _LOOK_AHEAD_S = 10.0
     "--file",
     "files",
     multiple=True,
-    required=True,
     metavar="FILE",
     help="Objects as `kubectl get -o yaml` or `-o json` prints them, or a folder of such files; -"
     " is standard input. May be repeated.",
@@ -62,6 +63,8 @@ _LOOK_AHEAD_S = 10.0
 @setting_option("namespaces_are_queues")
 @setting_option("unlisted_namespaces")
 @setting_option("budgets_are_gangs")
+@whatif_options
+@reach_options
 @click.option("--now", metavar="TIME", help="When it is; by default when the newest object came.")
 def plan(
     files: tuple[str, ...],
@@ -72,14 +75,19 @@ def plan(
     exempt_namespace: tuple[str, ...],
     budgets_are_gangs: bool,
     now: str | None,
+    live: bool,
+    withs: tuple[str, ...],
+    withouts: tuple[str, ...],
+    where: Whereabouts,
     **queue_settings: Any,
 ) -> None:
-    """Plan one cycle over saved objects and print what would happen.
+    """Plan one cycle over saved objects, or a live cluster, and print what would happen.
 
     \b
         kubectl get -A -o yaml > saved.yaml \\
           nodes,pods,podgroups,queues,namespaces,priorityclasses,poddisruptionbudgets,resourcequotas
         gang-extender plan -f saved.yaml
+        gang-extender plan --live -f job.yaml --with queue/research.weight=5 --without node/n7
 
     Objects that make no sense, and kinds that are not in the files and could change the answer,
     are named.
@@ -87,23 +95,37 @@ def plan(
     policies = PolicyFile(config or "")
     policy = policies.current()
     labels, exempt = label_pairs(node_selector), frozenset(exempt_namespace)
-    found = objects.read(files, frozenset(schedulers), labels, exempt)
     queues = QueuePolicy.of(Settings(**queue_settings))
-    moment = _time(now) if now else None
-    snapshot = found.snapshot(moment, queues, budgets_are_gangs=budgets_are_gangs)
-    decided = make_plan(snapshot, policy)
+    ours = frozenset(schedulers)
+    question = Question(
+        files=files,
+        live=live,
+        where=where,
+        supposed=Supposed(withs, withouts),
+        now=_time(now) if now else None,
+        schedulers=ours,
+        read=lambda things: objects.decoded(things, ours, labels, exempt),
+        seen=lambda read, at: read.snapshot(at, queues, budgets_are_gangs=budgets_are_gangs),
+    )
+    answer = answered(question, policy)
+    found, snapshot, decided = answer.found, answer.after.snapshot, answer.after.plan
     ahead = Forecaster(lambda: policy, seconds=_LOOK_AHEAD_S)
     estimates = partial(ahead.estimate, snapshot, decided)
     findings = (*audit(snapshot), *policies.findings())
     said = api.plan(decided, snapshot, estimates=estimates)
-    written = {**said, "findings": api.findings(findings)}
+    written = {**said, "findings": api.findings(findings), **answer.written()}
     del written["generation"]  # a number of the live product that says nothing here
-    show(document("Plan", written), output, lambda: page(snapshot, decided, estimates))
+    show(
+        document("Plan", written), output, lambda: answer.print(partial(page, estimates=estimates))
+    )
+    for remark in answer.remarks:
+        tell(remark)
     _tell_passed_over(found.passed_over)
     for each in findings:
         tell(f"{each.reason}: {each.message}")
-    for words in missing(found, snapshot, decided, policy, budgets_are_gangs=budgets_are_gangs):
-        tell(f"not in the input: {words}")
+    if not live:  # a running extender follows every kind: what it does not tell of is not there
+        for words in missing(found, snapshot, decided, policy, budgets_are_gangs=budgets_are_gangs):
+            tell(f"not in the input: {words}")
 
 
 def _time(text: str) -> float:

@@ -19,7 +19,7 @@ from extender.model.dialect import VERSIONS
 from extender.model.gang import SHADOW, Gang
 from extender.model.node import Node
 from extender.model.pod import ALLOCATED_SET, OCCUPYING_SET, NodeTerm, Pod, Shape, Status
-from extender.model.queue import AT_LEAST, AT_MOST, Queue
+from extender.model.queue import ALLOWED_QUEUES, AT_LEAST, AT_MOST, HOME_QUEUE, Queue
 from extender.model.resources import PODS, Resources
 from extender.model.snapshot import DisruptionBudget, ResourceQuota, Snapshot
 from extender.web.api import time
@@ -55,6 +55,7 @@ def _objects(snapshot: Snapshot) -> Iterator[Object]:
     for value in sorted({gang.priority for gang in snapshot.gangs.values() if gang.priority}):
         yield _priority_class(value)
     used = {gang.group.namespace for gang in snapshot.gangs.values()}
+    used |= snapshot.namespaces.keys()
     for name in sorted(used | {share.namespace for share in snapshot.shares.values()}):
         yield _namespace(name, snapshot)
     for gang in snapshot.gangs.values():
@@ -257,15 +258,24 @@ def _term(term: NodeTerm) -> Object:
 
 
 def _namespace(name: str, snapshot: Snapshot) -> Object:
-    """Write a namespace; which queues it may use has been applied: every gang names its own."""
+    """Write a namespace with its queues, for gangs to come; those there are name their own.
+
+    Not its priority classes: those of a snapshot have names that we gave them.
+    """
     shares = [share for share in snapshot.shares.values() if share.namespace == name]
     said = {
         AT_MOST: {share.queue: share.most.write() for share in shares if share.most},
         AT_LEAST: {share.queue: share.least.write() for share in shares if share.least},
     }
     about: Object = {"name": name}
-    if shares:
-        about["annotations"] = {key: json.dumps(each) for key, each in said.items() if each}
+    marks = {key: json.dumps(each) for key, each in said.items() if each}
+    if (known := snapshot.namespaces.get(name)) is not None:
+        if known.queue:
+            marks[HOME_QUEUE] = known.queue
+        if known.allowed is not None:
+            marks[ALLOWED_QUEUES] = ",".join(sorted(known.allowed))
+    if marks:
+        about["annotations"] = marks
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": about}
 
 

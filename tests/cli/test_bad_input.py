@@ -98,6 +98,11 @@ def asks() -> list[str]:
     return [word for word in main.commands if any(each.name == "ops_url" for each in params(word))]
 
 
+def asking_words(word: str) -> list[str]:
+    """Give what a command has to be told to ask a running extender."""
+    return ["--live"] if word == "plan" else NEEDED[word]
+
+
 def needed(word: str, tmp_path: Path) -> list[str]:
     return [str(tmp_path / "made") if each == "DIRECTORY" else each for each in NEEDED[word]]
 
@@ -169,7 +174,7 @@ def test_what_is_no_extender_is_named(
     monkeypatch.setattr(asking, "_MOST_BYTES", 1 << 21)
     speaks, told = STRANGERS[stranger]
     with listening(speaks) as port:
-        result = run(word, *NEEDED[word], "--ops-url", f"http://127.0.0.1:{port}")
+        result = run(word, *asking_words(word), "--ops-url", f"http://127.0.0.1:{port}")
 
     if word in TALKATIVE:
         assert isinstance(result.exception, SystemExit), result.exception
@@ -193,7 +198,7 @@ def test_tls_where_there_is_none_and_none_where_there_is_are_named(
 ) -> None:
     speaks, _ = STRANGERS["a page"]
     with listening(speaks, tmp_path if has_tls else None) as port:
-        result = run(word, *NEEDED[word], "--ops-url", f"{scheme}://127.0.0.1:{port}")
+        result = run(word, *asking_words(word), "--ops-url", f"{scheme}://127.0.0.1:{port}")
 
     must_say(result, told)
 
@@ -204,13 +209,15 @@ def test_tls_where_there_is_none_and_none_where_there_is_are_named(
 )
 @pytest.mark.parametrize("word", [word for word in asks() if word not in TALKATIVE])
 def test_an_address_that_is_none_is_named(word: str, url: str) -> None:
-    must_say(run(word, *NEEDED[word], "--ops-url", url), f"--ops-url {url!r} is not a URL")
-    must_say(run(word, *NEEDED[word], GANG_EXTENDER_OPS_URL=url), f"{url!r} is not a URL")
+    must_say(run(word, *asking_words(word), "--ops-url", url), f"--ops-url {url!r} is not a URL")
+    must_say(run(word, *asking_words(word), GANG_EXTENDER_OPS_URL=url), f"{url!r} is not a URL")
 
 
 @pytest.mark.parametrize("word", [word for word in asks() if word not in TALKATIVE])
 def test_nobody_at_an_address_is_named(word: str) -> None:
-    must_say(run(word, *NEEDED[word], "--ops-url", NOBODY), f"no extender answers at {NOBODY}")
+    must_say(
+        run(word, *asking_words(word), "--ops-url", NOBODY), f"no extender answers at {NOBODY}"
+    )
 
 
 @pytest.mark.parametrize("word", [word for word in asks() if word not in TALKATIVE])
@@ -218,12 +225,12 @@ def test_nobody_at_an_address_is_named(word: str) -> None:
 def test_a_kubeconfig_that_is_none_is_named(word: str, kind: str, tmp_path: Path) -> None:
     path = bad_file(kind, tmp_path)
 
-    must_say(run(word, *NEEDED[word], "--kubeconfig", path), "kubeconfig")
+    must_say(run(word, *asking_words(word), "--kubeconfig", path), "kubeconfig")
 
 
 @pytest.mark.parametrize("word", [*asks(), "serve"])
 def test_a_variable_that_nobody_reads_is_named(word: str) -> None:
-    result = run(word, *NEEDED[word], GANG_EXTENDER_OPS_URI="x")
+    result = run(word, *asking_words(word), GANG_EXTENDER_OPS_URI="x")
 
     must_say(result, "the variable GANG_EXTENDER_OPS_URI is not a setting")
 

@@ -14,7 +14,7 @@ _NOBODY = "2 bad input, or nobody can be asked"
 EXITS = {
     "serve": _FAILS,
     "demo": "1 it did not come out as told; 2 bad input",
-    "plan": _FAILS,
+    "plan": _NOBODY,
     "simulate": _FAILS,
     "replay": "3 a decision differs; 2 bad input",
     "explain": f"1 there is no such gang; {_NOBODY}",
@@ -46,7 +46,7 @@ _INSIDE = {
     "eviction": "`evictions`, `victims`",
     "kept": "`kept`",
     "finding": "`findings` of a Plan",
-    "difference": "`differences` of a Replay",
+    "difference": "`differences` of a Replay or a Plan",
     "trap": "`found` of a Diagnosis",
     "thing not looked at": "`not_looked_at` of a Diagnosis",
 }

@@ -23,6 +23,19 @@ def plan(address: Address) -> Document:
     return dict(found)
 
 
+def snapshot(address: Address) -> Document:
+    """Give the cluster as the last plan saw it, as a List of objects."""
+    status, found = ask(address, "snapshot")
+    is_list = isinstance(found, Mapping) and found.get("kind") == "List"
+    if status != 200 or not is_list or not isinstance(found.get("items"), list):
+        raise _stranger(address)
+    if not found["items"]:
+        raise BadInput(
+            f"the extender at {address} has not planned yet, or sees nothing; ask again in a moment"
+        )
+    return dict(found)
+
+
 def explanation(address: Address, meant: Named) -> Document | None:
     """Give all there is to say about a gang, or about that of a pod; None if there is neither."""
     if meant.kind != "pod":

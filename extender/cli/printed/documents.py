@@ -104,7 +104,12 @@ KINDS: Mapping[str, Fields] = MappingProxyType(
         "GangList": {"items": "the gangs that were asked for"},
         "QueueList": {"items": "the queues, each with the number of its gangs"},
         "Picture": {"generation": "the number of the plan", **_PLAN},
-        "Plan": {**_PLAN, "findings": "what makes no sense as it is written"},
+        "Plan": {
+            **_PLAN,
+            "findings": "what makes no sense as it is written",
+            "asked": "with `--live`: the gangs of `-f`, as NAMESPACE/NAME",
+            "differences": "what changes for all others by what was supposed",
+        },
         "Replay": {
             "passes": "how many were planned again",
             "skipped": "how many are not in the recording, because the disk was behind",
@@ -138,8 +143,8 @@ PARTS: Mapping[str, Fields] = MappingProxyType(
         "finding": _FINDING,
         "difference": {
             "about": "the gang, pod, queue or node",
-            "was": "what was decided then",
-            "now": "what is decided now",
+            "was": "what was decided then; of a Plan, without what is supposed",
+            "now": "what is decided now; of a Plan, with it",
         },
         "trap": {
             "name": "one word of [the list](doctor.md#every-trap), or the reason of a finding",

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -64,6 +64,13 @@ _AMOUNTS = {
 }
 
 
+class Thing(NamedTuple):
+    """An object as it is written, and where."""
+
+    place: str
+    written: Mapping[str, Any]
+
+
 @dataclass(slots=True)
 class Objects:
     """What the files hold."""
@@ -98,11 +105,32 @@ def read(
     Ours are pods of *schedulers* and, where there are any, nodes with one of *node_labels*. In
     *exempt* namespaces nothing is a gang.
     """
-    codecs, found = _codecs(resources(schedulers, node_labels, exempt)), Objects()
+    return decoded(written_in(paths), schedulers, node_labels, exempt)
+
+
+def written_in(paths: Sequence[str]) -> Iterator[Thing]:
+    """Give what files hold, object by object and as it is written there."""
     for path in chain.from_iterable(map(_files, paths)):
         for document in _documents(path):
-            for thing in _flat(document, path):
-                _read_one(thing, path, codecs, found)
+            yield from told(document, path)
+
+
+def told(document: Any, place: str) -> Iterator[Thing]:
+    """Give the objects of one document; *place* is named where one makes no sense."""
+    for thing in _flat(document, place):
+        yield Thing(place, thing)
+
+
+def decoded(
+    things: Iterable[Thing],
+    schedulers: frozenset[str],
+    node_labels: frozenset[tuple[str, str]] = frozenset(),
+    exempt: frozenset[str] = frozenset(),
+) -> Objects:
+    """Read objects as the cluster would be told of them; the rest is as for files."""
+    codecs, found = _codecs(resources(schedulers, node_labels, exempt)), Objects()
+    for place, thing in things:
+        _read_one(thing, place, codecs, found)
     return found
 
 

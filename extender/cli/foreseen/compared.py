@@ -1,0 +1,142 @@
+"""Two plans of one moment, without and with what is supposed: what becomes of whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.text import Text
+
+from extender.cli.foreseen.submitted import MARK
+from extender.cli.printed.columns import Columns
+from extender.cli.printed.terminal import Terminal, cell
+from extender.cli.show import COLOURS, count
+from extender.model.gang import GangKey
+from extender.model.resources import CPU, MEMORY, Resources, write_amount
+from extender.model.snapshot import Snapshot
+from extender.plan.decision import Eviction, Plan, Standing, Verdict
+from extender.plan.policy.options import Policy
+from extender.plan.verdict.explain import explain
+from extender.recording.differences import Differing
+
+#: On a page; a document has all of them.
+_SHOWN = 40
+_NAMED = 5
+_STARTS = {
+    Standing.ADMITTED: "would start now",
+    Standing.RUNNING: "would start now",
+    Standing.WAITING: "would wait",
+    Standing.INVALID: "could not start",
+    Standing.FINISHED: "would be over",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """A cluster and what is planned for it."""
+
+    snapshot: Snapshot
+    plan: Plan
+
+
+def asked_for(after: Snapshot) -> list[GangKey]:
+    """Name the gangs that are there only because somebody asks about them."""
+    return [
+        key
+        for key, gang in after.gangs.items()
+        if gang.group.uid.startswith(MARK) or any(pod.uid.startswith(MARK) for pod in gang.pods)
+    ]
+
+
+def compared(before: Sight, after: Sight) -> Iterator[Differing]:
+    """Say what changes for everybody but those who are asked about, the worst first."""
+    yield from _evictions(before.plan, after.plan)
+    asked = {*asked_for(after.snapshot)}
+    then, now = before.plan.verdicts, after.plan.verdicts
+    for key in sorted({*then, *now} - asked):
+        was, comes = then.get(key), now.get(key)
+        if was is None or comes is None or _stands(was) != _stands(comes):
+            yield Differing(f"gang {key}", _words(was), _words(comes))
+    for name in sorted({*before.plan.queues, *after.plan.queues}):
+        had, has = before.plan.queues.get(name), after.plan.queues.get(name)
+        old = f"deserves {_amounts(had.deserved)}" if had else "not there"
+        new = f"deserves {_amounts(has.deserved)}" if has else "not there"
+        if old != new:
+            yield Differing(f"queue {name}", old, new)
+
+
+def _evictions(before: Plan, after: Plan) -> Iterator[Differing]:
+    was = {each.uid: each for each in before.evictions}
+    comes = {each.uid: each for each in after.evictions}
+    for uid in sorted({*was, *comes}, key=lambda each: (each not in comes, each)):
+        either = comes.get(uid) or was[uid]
+        old, new = _fate(was.get(uid)), _fate(comes.get(uid))
+        if old != new:
+            yield Differing(f"pod {either.namespace}/{either.name}", old, new)
+
+
+def _fate(order: Eviction | None) -> str:
+    return f"must leave for {order.beneficiary} ({order.action})" if order else "stays"
+
+
+def _stands(verdict: Verdict) -> tuple[object, ...]:
+    return verdict.standing, verdict.reason, verdict.queue
+
+
+def _words(verdict: Verdict | None) -> str:
+    if verdict is None:
+        return "not there"
+    return f"{verdict.standing.value}: {verdict.reason.value}"
+
+
+def _amounts(amounts: Resources) -> str:
+    first = [name for name in (CPU, MEMORY) if amounts.amount(name)]
+    others = sorted(name for name, each in amounts.items() if each and name not in (CPU, MEMORY))
+    said = [f"{write_amount(name, amounts[name])} {name}" for name in (*first, *others)]
+    return ", ".join(said) or "nothing"
+
+
+def print_compared(after: Sight, differing: list[Differing], policy: Policy) -> None:
+    """Print what becomes of those who are asked about, and what changes for the others."""
+    terminal = Terminal()
+    asked = asked_for(after.snapshot)
+    for key in asked[:_SHOWN]:
+        terminal.lay_out(*_asked(after, key, policy))
+    if len(asked) > _SHOWN:
+        terminal.lay_out(Text(f"and {count(len(asked) - _SHOWN, 'gang')} more, below"))
+    if not differing:
+        terminal.lay_out(Text("nothing changes for anybody else" if asked else "nothing changes"))
+        terminal.lay_out(Text())
+        return
+    table = Columns("WHO", "WITHOUT IT", "WITH IT", title="what changes")
+    for each in differing[:_SHOWN]:
+        table.add(*each)
+    table.print(terminal)
+    if len(differing) > _SHOWN:
+        rest = len(differing) - _SHOWN
+        terminal.lay_out(Text(f"and {rest} more; -o json has all of them"))
+    terminal.lay_out(Text())
+
+
+def _asked(after: Sight, key: GangKey, policy: Policy) -> Iterator[Text]:
+    told = explain(after.snapshot, after.plan, policy, key)
+    if told is None:
+        return
+    verdict = told.verdict
+    head = cell(f"{key} ", style="bold")
+    colour = COLOURS.get(verdict.standing.value, "")
+    head.append_text(cell(_STARTS[verdict.standing], style=f"not bold {colour}"))
+    yield head.append_text(cell(f": {verdict.reason.value}: {verdict.message}", style="not bold"))
+    for title, lines in (
+        ("ahead of it", [f"{each.gang} ({each.queue}): {each.why}" for each in told.ahead]),
+        (
+            "asked to leave for it",
+            [f"{each.namespace}/{each.name} on {each.node}" for each in told.victims],
+        ),
+        ("would start with", [*told.remedies]),
+    ):
+        more = [f"and {len(lines) - _NAMED} more"] if len(lines) > _NAMED else []
+        if lines:
+            yield cell(f"  {title}", style="bold")
+        for line in (*lines[:_NAMED], *more):
+            yield cell(f"    {line}")
