@@ -24,6 +24,11 @@ class _SaidKept(msgspec.Struct):
     why: str
 
 
+class _SaidEstimate(msgspec.Struct):
+    words: str
+    not_counted: str
+
+
 class _SaidGang(msgspec.Struct):
     namespace: str
     name: str
@@ -117,6 +122,7 @@ class _SaidExplanation(_SaidGang):
     story: list[_SaidLine]
     reason_lasted_s: float | None = None
     schedulers: list[_SaidScheduler] = []
+    estimate: _SaidEstimate | None = None
 
 
 _SAID: dict[str, type[msgspec.Struct]] = {

@@ -158,7 +158,7 @@ PARTS: Mapping[str, Fields] = MappingProxyType(
     }
 )
 #: Fields that came after the first ones: an extender that does not give them is one all the same.
-ADDED_LATER = frozenset({"since", "reason_since", "reason_lasted_s", "schedulers"})
+ADDED_LATER = frozenset({"since", "estimate", "reason_since", "reason_lasted_s", "schedulers"})
 
 
 def document(kind: str, fields: Document) -> Document:
