@@ -32,7 +32,7 @@ _STARTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class PlannedMoment:
     """A cluster and what is planned for it."""
 
     snapshot: Snapshot
@@ -48,7 +48,7 @@ def asked_for(after: Snapshot) -> list[GangKey]:
     ]
 
 
-def compared(before: Sight, after: Sight) -> Iterator[Differing]:
+def compared(before: PlannedMoment, after: PlannedMoment) -> Iterator[Differing]:
     """Say what changes for everybody but those who are asked about, the worst first."""
     yield from _evictions(before.plan, after.plan)
     asked = {*asked_for(after.snapshot)}
@@ -96,7 +96,7 @@ def _amounts(amounts: Resources) -> str:
     return ", ".join(said) or "nothing"
 
 
-def print_compared(after: Sight, differing: list[Differing], policy: Policy) -> None:
+def print_compared(after: PlannedMoment, differing: list[Differing], policy: Policy) -> None:
     """Print what becomes of those who are asked about, and what changes for the others."""
     terminal = Terminal()
     asked = asked_for(after.snapshot)
@@ -118,7 +118,7 @@ def print_compared(after: Sight, differing: list[Differing], policy: Policy) -> 
     terminal.lay_out(Text())
 
 
-def _asked(after: Sight, key: GangKey, policy: Policy) -> Iterator[Text]:
+def _asked(after: PlannedMoment, key: GangKey, policy: Policy) -> Iterator[Text]:
     told = explain(after.snapshot, after.plan, policy, key)
     if told is None:
         return

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from extender.cli.foreseen.compared import Sight, asked_for, compared, print_compared
+from extender.cli.foreseen.compared import PlannedMoment, asked_for, compared, print_compared
 from extender.cli.foreseen.submitted import submitted
 from extender.cli.foreseen.supposed import Supposed, identity
 from extender.cli.live import answers
@@ -80,7 +80,7 @@ class Answered:
     """The cluster as supposed, and what changes by it where something is supposed."""
 
     found: Objects
-    after: Sight
+    after: PlannedMoment
     policy: Policy
     #: None where nothing is supposed.
     differing: list[Differing] | None = None
@@ -121,7 +121,7 @@ def answered(question: Question, policy: Policy) -> Answered:
         there, said = [*objects.written_in(question.files)], None
     found = question.read(there)
     snapshot = question.seen(found, now)
-    before = Sight(snapshot, make_plan(snapshot, policy))
+    before = PlannedMoment(snapshot, make_plan(snapshot, policy))
     if said is not None:
         remarks += _doubts(said, before.plan)
     if not (new or any(question.supposed)):
@@ -131,7 +131,7 @@ def answered(question: Question, policy: Policy) -> Answered:
     changed = question.supposed.applied([*kept, *new], snapshot, question.schedulers)
     found = question.read(changed)
     after = question.seen(found, snapshot.now)
-    sight = Sight(after, make_plan(after, policy))
+    sight = PlannedMoment(after, make_plan(after, policy))
     return Answered(found, sight, policy, [*compared(before, sight)], remarks)
 
 
