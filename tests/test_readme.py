@@ -37,7 +37,7 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_demo_prints_what_the_readme_shows() -> None:
     shown = next(block for block in blocks("console") if block.startswith("$ make demo\n"))
-    ran = run(sys.executable, "-m", "extender", "demo", "--speed", "20")
+    ran = run(sys.executable, "-m", "extender", "demo", "--speed", "5")
 
     assert ran.returncode == 0, ran.stderr
     told, promised = (without_times(text) for text in (ran.stdout, shown.partition("\n")[2]))

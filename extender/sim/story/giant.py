@@ -30,6 +30,7 @@ def _tell(on: Telling) -> None:
     on.wait(lambda: time.monotonic() >= patient_until, "giant has lost its turn for long")
     try:
         on.set_policy(impatient(on.in_story(_PATIENCE_S) / 2))
+        small.gives_way = True
         on.wait(lambda: on.plan()["kept"], "room is kept for giant")
         late = small.started()
         on.wait_for_start("giant", SLOTS)
@@ -56,6 +57,8 @@ class _Crowd:
         self._sent: list[str] = []
         self._ended: set[str] = set()
         self._next_at = 0.0
+        #: Room may stay free that is kept for giant; before, only what the next one takes at once.
+        self.gives_way = False
 
     def go_on(self) -> None:
         """Send another if nobody waits; end the oldest if it has worked and the next may start."""
@@ -81,7 +84,8 @@ class _Crowd:
 
     def _is_settled(self) -> bool:
         """Ask whether the room of who ended last was taken, or is kept for somebody."""
-        return self.running() == _AT_ONCE or bool(self._on.plan()["kept"])
+        is_full = self.running() == _AT_ONCE
+        return is_full or (self.gives_way and bool(self._on.plan()["kept"]))
 
     def _working(self) -> list[str]:
         return [name for name in self._sent if self._has_started(name) and name not in self._ended]
