@@ -264,6 +264,9 @@ def operator_kinds(create: Callable[..., list[Object]], plane: ControlPlane) -> 
     """The kinds of the Prometheus operator, as far as the API server has to know them."""
     for kind in ("ServiceMonitor", "PrometheusRule"):
         name = f"{kind.lower()}s"
+        wanted = f"crd/{name}.monitoring.coreos.com"
+        # Those of the test before are deleted, and may still be on their way out.
+        plane.kubectl("wait", "--for=delete", wanted, "--timeout=30s")
         anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         version = {
             "name": "v1",
@@ -284,7 +287,6 @@ def operator_kinds(create: Callable[..., list[Object]], plane: ControlPlane) -> 
                 },
             }
         )
-        wanted = f"crd/{name}.monitoring.coreos.com"
         plane.kubectl("wait", "--for=condition=Established", wanted, "--timeout=30s")
 
 
