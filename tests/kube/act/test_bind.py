@@ -306,7 +306,8 @@ def test_overload_until_the_end_of_its_time_is_a_certain_failure():
         server.add_pod("w-0")
         server.script.extend([429] * 1000)
 
-        assert await outcomes(binder, order("w-0"), within_s=0.3) == [bind.TIMED_OUT]
+        # Long enough that it ends in a pause: of a call under way at the end nobody could say.
+        assert await outcomes(binder, order("w-0"), within_s=2.0) == [bind.TIMED_OUT]
         assert server.node_of("w-0") == ""
 
     run(story)
