@@ -476,6 +476,20 @@ def test_a_surplus_member_does_not_follow_those_of_whom_nobody_knows():
     assert desk.cause_of(3) is Cause.BIND_FAILED
 
 
+def test_a_surplus_member_does_not_follow_those_who_are_gone_since():
+    desk = a_gang_of(3, min_member=2)
+    desk.arrives("w-0")
+    desk.commits(desk.arrives("w-1"))
+    desk.arrives("w-2")
+    desk.settled("w-0")
+    for uid in ("w-0", "w-1"):
+        desk.world.remove_pod(uid)
+        desk.pod_changed(uid)
+
+    assert bound_uids(desk.settled("w-1")) == []
+    assert desk.cause_of(3) is Cause.BIND_FAILED
+
+
 def test_a_surplus_member_completes_a_gang_of_which_a_needed_one_failed():
     desk = a_gang_of(3, min_member=2)
     desk.arrives("w-0")

@@ -17,8 +17,11 @@ from extender.holds.machine.limits import Patience
 from extender.holds.machine.messages import Facts, Free, Instruction, ReportPartial, TakeBack
 from extender.holds.machine.standing import UNSEATED_SET, group_objection, objection
 from extender.holds.machine.table import Table
-from extender.model.pod import SEATED_SET, PodUid
+from extender.model.pod import SEATED_SET, PodUid, Status
 from extender.ports import BindResult, EvictOrder
+
+#: Has a node, or is about to be shown on one.
+_THERE = UNSEATED_SET | SEATED_SET | {Status.SUCCEEDED}
 
 
 class Forward:
@@ -54,8 +57,8 @@ class Forward:
         """Send those who waited for what becomes of the others, if some of them stand by now."""
         answer_s = self._patience.limits(now).answer_s
         gone = group_objection(self._facts.group(assembly.key), assembly.group.uid)
-        if gone is None and not assembly.bound:
-            # Nobody knows what became of the others: perhaps nothing.
+        if gone is None and not any(map(self._is_there, assembly.bound)):
+            # Nobody knows what became of the others, or those who were bound are gone since.
             gone = Cause.BIND_FAILED
         ready: list[Hold] = []
         until = float("inf")
@@ -73,6 +76,10 @@ class Forward:
                 until = min(until, by)
         if ready:
             yield from self._table.commit(tuple(ready), until)
+
+    def _is_there(self, uid: PodUid) -> bool:
+        pod = self._facts.arriving(uid)  # our watch may be behind what we have bound
+        return pod is not None and pod.status in _THERE
 
     def close(self, assembly: Assembly, cause: Cause, now: float) -> Iterator[Instruction]:
         """Refuse those who wait; what was sent finishes."""
