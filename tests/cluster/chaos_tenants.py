@@ -121,7 +121,8 @@ class Tenants:
         young = self.gangs[-_YOUNG:]
         if not young:
             raise ApiError(404, "chaos", "no gang has come yet")
-        return young[int(facts["which"] * len(young))]
+        # Scripts are written with three digits: 1.0 is a number that chance gives too.
+        return young[min(int(facts["which"] * len(young)), len(young) - 1)]
 
     def _changed(self, facts: Facts) -> Gang:
         gang = self._chosen(facts)
