@@ -188,6 +188,13 @@ def test_a_queue_over_its_ceiling_is_a_breach() -> None:
     assert story.bind("p").broken() == [rooms.CEILING]
 
 
+def test_a_gang_that_was_moved_while_it_ran_is_paid_for_where_it_started() -> None:
+    story = Story().queue("red", cpu=2).queue("blue").gang("t", 2, 2, queue="blue").after(9)
+    story.bind("t-0", "t-1").after(9).group("t", 2, queue="red").after(9)
+
+    assert story.gang("u", 2, 2, queue="red").bind("u-0", "u-1").after(9).broken() == []
+
+
 def test_a_ceiling_that_was_lowered_just_now_makes_nobody_guilty() -> None:
     story = Story().queue("q", cpu=3).after(9).queue("q", cpu=1).pods("p", cpu=3, queue="q")
 

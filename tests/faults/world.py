@@ -40,6 +40,8 @@ class Pod:
     made: PodCreated
     node: str = ""
     bound_at: float = 0.0
+    #: The queue that was its gang's then, and pays for it to its end, wherever the gang is moved.
+    started_in: str | None = None
     leaving_at: float | None = None
     by_scheduler: bool = False
     ended_at: float | None = None
@@ -117,8 +119,8 @@ class World:
 
     def taken_in(self, queue: str) -> dict[str, int]:
         """Add up what a queue pays for."""
-        placed = (pod.made for pod in self.placed.values() if pod.made.ours)
-        return added(pod.request for pod in placed if self.queue_of(pod) == queue)
+        placed = (pod for pod in self.placed.values() if pod.made.ours)
+        return added(pod.made.request for pod in placed if pod.started_in == queue)
 
     def _made(self, change: PodCreated) -> None:
         pod = self.pods[change.uid] = Pod(change)
@@ -129,6 +131,7 @@ class World:
         pod = self.pods[change.uid]
         if not pod.node:
             pod.node, pod.bound_at = change.node, change.at
+            pod.started_in = self.queue_of(pod.made)
             self.placed[change.uid] = pod
 
     def _leaving(self, change: seen.PodLeaving) -> None:
