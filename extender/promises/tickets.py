@@ -8,7 +8,7 @@ has a place, and nobody of it passes before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from typing import NamedTuple, TypeAlias
@@ -84,17 +84,18 @@ class Tickets:
         """Dispose of all tickets of *plan*; False when one could not be issued: plan anew."""
         parts = self._parts(snapshot, plan)
         self._refused = {key: n for key, n in self._refused.items() if key in plan.tickets}
-        self._in_loop(partial(self._renew, plan))
+        # Looked for here, because filter waits for what is done in the loop.
+        barred = [key for key in self._cluster.inflight.gangs() if self._must_not_start(key)]
+        self._in_loop(partial(self._renew, plan, barred))
         all_issued = True
         while batch := list(_slice(parts)):
             all_issued = self._in_loop(partial(self._issue, snapshot, batch)) and all_issued
         return all_issued
 
-    def _renew(self, plan: Plan) -> bool:
+    def _renew(self, plan: Plan, barred: Iterable[GangKey]) -> bool:
         self._ledger.renew(plan)
-        for key in self._cluster.inflight.gangs():
-            if self._must_not_start(key):
-                self._ledger.withdraw(key)
+        for key in barred:
+            self._ledger.withdraw(key)
         return True
 
     def _must_not_start(self, key: GangKey) -> bool:
