@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -24,9 +25,10 @@ log = logging.getLogger(__name__)
 
 #: A burst of changes becomes one pass.
 DEBOUNCE_S = 0.02
-#: After a pass we rest for so many times its duration, because hooks share the interpreter with
+#: After a pass we rest for so many times what it computed, because hooks share the interpreter with
 #: it and let in by themselves whom nobody waits ahead of; but not for longer than this, unless
-#: the pass itself took half of that.
+#: the pass itself took half of that. Time in which it only waited is not counted: a process that
+#: was frozen for half a minute would rest for a whole one.
 REST = 40.0
 LONGEST_REST_S = 0.25
 LEAST_REST = 2.0
@@ -140,10 +142,10 @@ class Cycle:
             if self._readiness() or not self.is_due():
                 continue
             self._settle_memory()
-            started = self._clock.monotonic()
+            computed = time.thread_time()
             try:
                 self.run_once()
-                self._rest_until = rest_until(started, self._clock.monotonic())
+                self._rest_until = self._clock.monotonic() + rest(time.thread_time() - computed)
             except ShuttingDown:
                 return
             except Exception:
@@ -191,7 +193,6 @@ class Cycle:
         self._metrics.last_cycle.set(self._clock.now())
 
 
-def rest_until(started: float, ended: float) -> float:
-    """Say when the next pass may begin."""
-    took = ended - started
-    return ended + max(min(REST * took, LONGEST_REST_S), LEAST_REST * took)
+def rest(computed_s: float) -> float:
+    """Say for how long nothing is planned after a pass."""
+    return max(min(REST * computed_s, LONGEST_REST_S), LEAST_REST * computed_s)

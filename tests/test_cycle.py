@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 
 from extender.cache.inflight import Stage
-from extender.cycle import rest_until
+from extender.cycle import rest
 from extender.model.gang import GangKey, PodGroup
 from extender.model.pod import Shape
 from extender.model.snapshot import Snapshot
@@ -143,9 +144,30 @@ def test_members_refused_before_their_gang_was_let_in_are_woken() -> None:
 
 
 def test_after_a_pass_hooks_have_the_interpreter_for_a_while() -> None:
-    assert rest_until(10.0, 10.002) == pytest.approx(10.082)
-    assert rest_until(10.0, 10.1) == pytest.approx(10.35)
-    assert rest_until(10.0, 10.5) == pytest.approx(11.5)
+    assert rest(0.002) == pytest.approx(0.08)
+    assert rest(0.1) == pytest.approx(0.25)
+    assert rest(0.5) == pytest.approx(1.0)
+
+
+def test_a_pass_in_which_the_process_was_frozen_is_followed_by_the_next_at_once() -> None:
+    world = World(*complete_gang())
+    planned, again = threading.Event(), threading.Event()
+
+    def plan_across_half_a_minute(snapshot: Snapshot) -> Plan:
+        if planned.is_set():
+            again.set()
+        else:
+            world.clock.time += 30.0
+            planned.set()
+            world.cycle.poke()
+        return make_plan(snapshot)
+
+    world.make_plan = plan_across_half_a_minute
+    world.cycle.start()
+    try:
+        assert again.wait(20), "it rests for twice as long as it was frozen"
+    finally:
+        world.cycle.stop()
 
 
 def test_a_ticket_lasts_longer_while_kube_scheduler_works_through_its_queue() -> None:

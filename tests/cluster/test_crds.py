@@ -157,7 +157,12 @@ def test_a_queue_that_makes_no_sense_shows_why(lab: ControlPlane) -> None:
 def test_kubectl_explains_every_field(lab: ControlPlane, field: str, words: str) -> None:
     kind = f"--api-version={QUEUES.partition('.')[2]}"
 
-    assert words in " ".join(lab.kubectl("explain", field, kind).split())
+    def explained() -> bool:
+        # The API server puts its description together anew after every change to a kind, and
+        # for that moment kubectl finds none.
+        return words in " ".join(lab.kubectl("explain", field, kind).split())
+
+    wait_for(explained, 30, f"kubectl explains {field}", every_s=0.5)
 
 
 def loosened(schema: Any) -> Any:
