@@ -24,7 +24,7 @@ _OTHER_SOCKETS = {
     "web/hookport.py": "listens: kube-scheduler asks here",
     "web/pageport.py": "listens: people and their tools look here",
     "web/http/port.py": "listens, for both",
-    "web/http/door.py": "lets in those who speak TLS",
+    "web/http/door.py": "lets callers in, a few at a time",
     "web/http/connection.py": "reads what callers send",
     "tls/contexts.py": "says how TLS is spoken, on sockets of others",
     "tls/guard.py": "reads why a handshake failed",

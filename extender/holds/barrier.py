@@ -30,6 +30,7 @@ from extender.holds.machine.messages import (
     Closed,
     Doubt,
     Event,
+    FoundShort,
     Free,
     GroupChanged,
     Instruction,
@@ -184,6 +185,10 @@ class Barrier:
         """Hear that no further member of an arriving gang has come for a while."""
         if self._book.state_of(gang) is not None:
             self._tell_soon(StillIncomplete(gang))
+
+    def found_short(self, gang: GangKey) -> None:
+        """Hear that a gang stands in part since before our term."""
+        self._tell_soon(FoundShort(gang))
 
     # Told by whoever runs us
 

@@ -127,4 +127,5 @@ def listen(cluster: Cluster, ledger: Ledger, barrier: Barrier) -> None:
 
     cluster.watch_pods(hear_pod)
     cluster.on_group(barrier.group_changed)
+    cluster.cut_short.on_found(barrier.found_short)
     cluster.on_node(lambda name, _: barrier.node_changed(name))

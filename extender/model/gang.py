@@ -30,6 +30,10 @@ class Phase(Enum):
     COMPLETED = "Completed"
 
 
+#: What is told of a gang of which no part has run in anybody's eyes.
+UNTOLD = frozenset({Phase.PENDING, Phase.INQUEUE})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
     """The gang a pod itself names, or the shadow gang it falls into when it names none.

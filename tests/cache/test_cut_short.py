@@ -158,3 +158,27 @@ def test_with_a_new_term_everything_is_judged_anew() -> None:
     mirror.see("w-2")
 
     assert mirror.cut_short() == CUT_SHORT
+
+
+def test_whom_our_beginning_shows_is_told_once() -> None:
+    mirror = Mirror()
+    told: list[str] = []
+    mirror.cluster.cut_short.on_found(told.append)
+    mirror.cut_short()
+    mirror.cut_short()
+    assert told == [GANG]
+    mirror.cluster.cut_short.forget()
+    mirror.cut_short()
+
+    assert told == [GANG, GANG], "another term is another beginning"
+
+
+def test_whom_the_barrier_told_of_is_not_told_to_it() -> None:
+    mirror = Mirror().settled()
+    told: list[str] = []
+    mirror.cluster.cut_short.on_found(told.append)
+    mirror.see("w-1")
+    mirror.fail()
+    mirror.cut_short()
+
+    assert told == []

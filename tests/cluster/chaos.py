@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from traceback import format_exception
 
 from tests.faults.breaches import Bounds
 from tests.faults.observer import Observer
@@ -131,9 +132,12 @@ def play(rivals: Rivals, record: Record, seed: int, seconds: float) -> Run:
             playing.join()
         record.line("calm")
         complaints = list(_calm(rivals, record, *actors))
-    for playing in lanes:
-        if playing.error is not None:
-            raise playing.error
+    # What was recorded is worth its verdict, even if a lane was not played to its end.
+    complaints += [
+        f"the turns of {playing.name} ended: {''.join(format_exception(playing.error))}"
+        for playing in lanes
+        if playing.error is not None
+    ]
     strays = [f"without leading: {stray}" for stray in rivals.referee.strays(since)]
     return Run(
         seed,

@@ -5,7 +5,14 @@ from __future__ import annotations
 from extender.holds.machine.assembly import AssemblyState
 from extender.holds.machine.cause import Cause
 from extender.holds.machine.limits import Limits
-from extender.holds.machine.messages import BackOff, GroupChanged, Park, ReportPartial, TakeBack
+from extender.holds.machine.messages import (
+    BackOff,
+    FoundShort,
+    GroupChanged,
+    Park,
+    ReportPartial,
+    TakeBack,
+)
 from extender.model.pod import PodUid, Status
 from extender.ports import BindOutcome, BindResult
 
@@ -147,6 +154,55 @@ def test_a_broken_gang_is_not_taken_back_while_a_member_is_being_bound():
     desk.settled("w-1")
 
     assert desk.passes(60) == []
+
+
+def left_in_part(limits: Limits | None = None) -> Desk:
+    """Give a gang of two of which somebody else has bound w-0, before he was ended."""
+    desk = a_gang_of(2, limits=limits)
+    desk.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
+    assert desk.tell(FoundShort(GANG)) == []
+    return desk
+
+
+def test_a_gang_that_another_left_in_part_is_taken_back_in_time_too():
+    desk = left_in_part(Limits(take_back_s=60))
+    assert desk.passes(59) == []
+    out = desk.passes(1)
+
+    assert [order.uid for order in the(TakeBack, out).orders] == ["w-0"]
+    assert desk.book.state_of(GANG) is None
+
+
+def test_a_gang_that_another_left_in_part_is_completed_as_its_members_come():
+    desk = left_in_part(Limits(take_back_s=60))
+    desk.passes(30)
+    assert bound_uids(desk.arrives("w-1")) == ["w-1"]
+    desk.settled("w-1")
+    desk.world.change_pod("w-1", status=Status.RUNNING, node="n-1")
+    desk.pod_changed("w-1")
+
+    assert desk.passes(60) == []
+    assert desk.book.state_of(GANG) is None
+
+
+def test_without_a_time_to_take_back_what_another_left_waits_at_the_barrier_as_any_gang():
+    desk = left_in_part()
+
+    assert desk.book.state_of(GANG) is None
+    assert desk.passes(3600) == []
+
+
+def test_what_is_whole_or_gathers_already_is_not_taken_for_a_gang_in_part():
+    whole = a_gang_of(1, limits=Limits(take_back_s=60))
+    whole.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
+    whole.tell(FoundShort(GANG))
+    assert whole.book.state_of(GANG) is None
+
+    gathers = a_gang_of(3, limits=Limits(take_back_s=60))
+    gathers.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
+    gathers.arrives("w-1")
+    gathers.tell(FoundShort(GANG))
+    assert gathers.book.state_of(GANG) is AssemblyState.ASSEMBLING
 
 
 def the_pods_are_gone(desk: Desk, *uids: str) -> None:

@@ -30,6 +30,7 @@ from extender.holds.machine.messages import (
     CallId,
     Closed,
     Event,
+    FoundShort,
     GroupChanged,
     Instruction,
     Joined,
@@ -68,6 +69,7 @@ TROUBLES = {
     "delete_group",
     "delete_pod",
     "find_incomplete",
+    "find_short",
     "recreate_group",
     "refuse_sibling",
     "restart_gang",
@@ -196,6 +198,10 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
 
     def find_incomplete(self, index, seen):
         self.tell(StillIncomplete(GANGS[index % 2]))
+
+    def find_short(self, index, seen):
+        """Somebody led before us, and left what the mirror shows."""
+        self.tell(FoundShort(GANGS[index % 2]))
 
     def change_group(self, index, seen):
         gang, min_member = GANGS[index % 2], index % 4 + 1

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from extender.model.gang import GangKey
+from extender.model.gang import UNTOLD, GangKey, Phase
 from extender.model.pod import Status
 from extender.model.resources import CPU, PODS
 from extender.model.snapshot import Snapshot
@@ -195,6 +195,17 @@ def test_a_gang_that_was_cut_short_is_completed_first() -> None:
     assert started(ours(before), "a/torn") == 2
     assert started(ours(before), "a/older") == 0
     assert started(volcanos(before), "a/torn") == 0
+
+
+@pytest.mark.parametrize("phase", [Phase.PENDING, Phase.INQUEUE])
+def test_a_gang_that_was_cut_short_is_told_to_wait_so_that_the_next_leader_knows(
+    phase: Phase,
+) -> None:
+    torn = gang("a/torn", 3, on=["n1"], cpu=1, group={"phase": phase})
+    before = cut_short(cluster(nodes(1, cpu=2), [torn]), "a/torn")
+
+    assert ours(before).verdicts[GangKey("a/torn")].phase in UNTOLD
+    assert ours(cut_short(before)).verdicts[GangKey("a/torn")].phase is Phase.UNKNOWN
 
 
 def test_a_gang_that_only_runs_with_too_few_members_waits_for_its_turn() -> None:

@@ -10,16 +10,19 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from extender.metrics import Metrics
-from extender.web.hookport import HookConnection, HookPort
+from extender.web.hookport import LIMITS, HookConnection, HookPort
 
 CORPUS = Path(__file__).with_name("corpus")
 BODY = b'{"a":1}'
+#: A verdict does not wait for a breath.
+AT_ONCE = replace(LIMITS, breath_s=0.0)
 
 OPEN, CLOSED, CUT_OFF = "open", "closed", "cut off"
 
@@ -153,7 +156,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 def judged(loop: asyncio.AbstractEventLoop, *pieces: bytes, leaders: Sequence[str] = ()) -> Verdict:
     heard, line = Heard(), Line()
     heard.leaders.extend(leaders)
-    port = HookPort(heard, METRICS, loop)  # type: ignore[arg-type]
+    port = HookPort(heard, METRICS, loop, limits=AT_ONCE)  # type: ignore[arg-type]
     connection = HookConnection(port)
     connection.connection_made(line)  # type: ignore[arg-type]
     for piece in pieces:

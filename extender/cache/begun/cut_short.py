@@ -14,10 +14,10 @@ Nothing is written for it: what the second way rests on, the API server shows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from extender.model.gang import Gang, GangKey, Phase, PodGroup
+from extender.model.gang import UNTOLD, Gang, GangKey, PodGroup
 from extender.model.pod import SEATED_SET, VALID_SET, Pod, PodUid
 
 #: So long after our beginning a binding may arrive that was sent before it.
@@ -26,8 +26,6 @@ ARRIVES_S = 15.0
 #: but not for ever, for it may never find room.
 SPARED_S = 60.0
 _WHY = "the rest of its gang is being bound"
-#: What is told of a gang of which no part has run in anybody's eyes.
-_UNTOLD = frozenset({Phase.PENDING, Phase.INQUEUE})
 _NOBODY: frozenset[GangKey] = frozenset()
 
 
@@ -66,6 +64,11 @@ class CutShort:
         self._begins = False
         #: Until when, in monotonic seconds, those count that have too few.
         self._begins_until = float("-inf")
+        self._tell: Callable[[GangKey], None] = lambda _: None
+
+    def on_found(self, tell: Callable[[GangKey], None]) -> None:
+        """Tell whom our beginning shows, once each."""
+        self._tell = tell
 
     def forget(self) -> None:
         """Begin anew: a term has begun, or is over."""
@@ -83,15 +86,19 @@ class CutShort:
             return _NOBODY
         known = self._known
         found = {key: begun for key, begun in known.items() if begun.is_still(gangs.get(key))}
+        begun_before: dict[GangKey, _Begun] = {}
         if now <= self._begins_until:
-            found |= {
+            begun_before = {
                 key: begun
                 for key, gang in gangs.items()
-                if key not in found and gang.is_torn and gang.group.phase in _UNTOLD
+                if key not in found and gang.is_torn and gang.group.phase in UNTOLD
                 if (begun := _Begun.of(gang.group, gang.pods, now)).is_still(gang)
             }
+            found |= begun_before
         if self._known is known:  # else the loop has told us of another one, or to begin anew
             self._known = found
+            for key in begun_before:
+                self._tell(key)
         return frozenset(found)
 
     def spared(self, gangs: Mapping[GangKey, Gang], now: float) -> dict[PodUid, str]:

@@ -8,13 +8,20 @@ that was asked for, and that is an eviction.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from extender.holds.machine import quorum
 from extender.holds.machine.assembly import Assembly, AssemblyState, Hold, HoldState
 from extender.holds.machine.cause import Cause
 from extender.holds.machine.limits import Patience
-from extender.holds.machine.messages import Facts, Free, Instruction, ReportPartial, TakeBack
+from extender.holds.machine.messages import (
+    Facts,
+    FoundShort,
+    Free,
+    Instruction,
+    ReportPartial,
+    TakeBack,
+)
 from extender.holds.machine.standing import UNSEATED_SET, group_objection, objection
 from extender.holds.machine.table import Table
 from extender.model.pod import SEATED_SET, PodUid, Status
@@ -104,6 +111,29 @@ class Forward:
         for pod in self._facts.pods_of(assembly.key):
             self._table.enrol(assembly, pod.uid, pod.refusal)
         yield ReportPartial(assembly.key)
+
+    def found_short(self, event: FoundShort, now: float) -> Iterable[Instruction]:
+        """Take a gang back in time though its commit was somebody else's, if that was asked for."""
+        limits, group = self._patience.limits(now), self._facts.group(event.gang)
+        if not limits.take_back_s or group is None or event.gang in self._table.assemblies:
+            return ()
+        seated = quorum.seats(group, self._facts)
+        if not seated.total or quorum.is_satisfied(group, seated):
+            return ()
+        deadline = now + limits.take_back_s
+        assembly = self._table.assemblies[group.key] = Assembly(
+            group=group,
+            epoch=0,  # nothing of it is verified any more
+            deadline=deadline,
+            verify_by=deadline,
+            give_up=deadline,
+            state=AssemblyState.BROKEN,
+            seated_before=seated,
+        )
+        self._look_later(assembly, now)
+        for pod in self._facts.pods_of(group.key):
+            self._table.enrol(assembly, pod.uid, pod.refusal)
+        return ()
 
     def _look_later(self, assembly: Assembly, now: float) -> None:
         """Look again by ourselves, too: nobody tells when the promise of a member lapses."""

@@ -79,6 +79,12 @@ class StillIncomplete(Event, frozen=True):
     gang: GangKey
 
 
+class FoundShort(Event, frozen=True):
+    """Whoever led before us, or we before we were ended, left a gang bound in part."""
+
+    gang: GangKey
+
+
 class Verified(Event, frozen=True):
     """The live PodGroup was read; None when it does not exist."""
 

@@ -10,7 +10,7 @@ from math import inf
 
 import numpy as np
 
-from extender.model.gang import Gang, GangKey, Phase
+from extender.model.gang import UNTOLD, Gang, GangKey, Phase
 from extender.model.node import Amounts
 from extender.model.pod import FINISHED_SET, SEATED_SET, Shape, Status
 from extender.model.reason import Problem, Reason
@@ -281,22 +281,25 @@ class Verdicts:
         allocated = state.allocated if state else gang.allocated
         phase = state.phase if state else gang.group.phase
         ready = state.ready if state else gang.ready
+        short = is_unschedulable(gang, ready + (len(state.empty) if state else 0))
+        after = phase_after(gang, phase, self._session.rules, unschedulable=short)
+        if after is Phase.UNKNOWN and phase in UNTOLD and self._was_cut_short(gang.key):
+            after = phase  # by that whoever leads next knows that it is not to blame
         return Verdict(
             gang=gang.key,
             queue=gang.queue,
             standing=_standing(gang, problem.reason),
             reason=problem.reason,
             message=problem.message,
-            phase=phase_after(
-                gang,
-                phase,
-                self._session.rules,
-                unschedulable=is_unschedulable(gang, ready + (len(state.empty) if state else 0)),
-            ),
+            phase=after,
             share=self._session.maths.share(allocated, self._session.total),
             min_member=gang.group.min_member,
             members=len(gang.pods) - gang.placeholders,
         )
+
+    def _was_cut_short(self, key: GangKey) -> bool:
+        session = self._session
+        return session.rules.torn_gangs_are_first and key in session.snapshot.cut_short
 
 
 def phase_after(gang: Gang, phase: Phase, rules: Rules, *, unschedulable: bool) -> Phase:

@@ -11,6 +11,8 @@ import asyncio
 import logging
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -53,6 +55,8 @@ class BoundedConnection(asyncio.Protocol, ABC):
         #: Bytes of the body that are kept; the port counts them.
         self.kept = 0
         self._is_over = False
+        #: Refused, and not told yet.
+        self._is_put_off = False
         self._is_reading = False
         self._is_in_head = False
         #: The caller waits for a word from us before it sends its body.
@@ -108,7 +112,8 @@ class BoundedConnection(asyncio.Protocol, ABC):
         """Read on; the turn of a stranger who sends a long call has come."""
         self._awaits_turn = False
         # One that has answers to read is read on when it has read them.
-        if not self._is_over and (self._is_waiting or not self._is_unread):
+        is_ending = self._is_over or self._is_put_off
+        if not is_ending and (self._is_waiting or not self._is_unread):
             self._transport.resume_reading()
 
     # asyncio
@@ -136,14 +141,14 @@ class BoundedConnection(asyncio.Protocol, ABC):
         except httptools.HttpParserUpgrade:
             pass  # answered as if it had not been asked for, and the last on this connection
         except httptools.HttpParserCallbackError as error:
-            if not self._is_over:
+            if not self._is_deaf:
                 self._fail(error.__context__)
             return
         except httptools.HttpParserError:
             if not self._is_deaf:
                 self._turn_away(Refusal(400, "not_http", "not an HTTP request"))
             return
-        if self._is_reading and not self._is_over:
+        if self._is_reading and not self._is_deaf:
             self._came += self._now
             if self._came > self._limits.head:
                 self._judge_length()
@@ -153,7 +158,7 @@ class BoundedConnection(asyncio.Protocol, ABC):
         if self._is_in_head:
             self._refuse_head()
         elif self._came > self._limits.message:
-            self.put_out("body")
+            self._send_off("body")
         elif not self.is_known and not self._awaits_turn:
             # Strangers could keep the loop busy with nothing but reading what they send.
             self._awaits_turn = True
@@ -171,7 +176,7 @@ class BoundedConnection(asyncio.Protocol, ABC):
     def resume_writing(self) -> None:
         """Go on."""
         self._is_unread = False
-        if self._is_over:
+        if self._is_over or self._is_put_off:
             return
         if not self._awaits_turn:
             self._transport.resume_reading()
@@ -189,12 +194,10 @@ class BoundedConnection(asyncio.Protocol, ABC):
 
     def on_message_begin(self) -> None:
         """A call begins; nobody asks again before the answer."""
-        if self._is_waiting:
-            self.put_out("impatient")
         self._begun += 1
-        if self._begun > _MOST_CALLS:
-            self.put_out("impatient")
-        if self._is_over:
+        if not self._is_deaf and (self._is_waiting or self._begun > _MOST_CALLS):
+            self._send_off("impatient")
+        if self._is_deaf:
             raise _Over
         self._is_reading = self._is_in_head = True
         self._expects = False
@@ -247,7 +250,7 @@ class BoundedConnection(asyncio.Protocol, ABC):
         """Count a chunk: whoever sends bytes one by one wants our time."""
         self._chunks += 1
         if self._chunks > _MOST_CHUNKS:
-            self.put_out("body")
+            self._send_off("body")
             raise _Over
 
     def on_body(self, body: bytes) -> None:
@@ -256,7 +259,7 @@ class BoundedConnection(asyncio.Protocol, ABC):
         Of a call that is refused the rest is read, not kept: an answer sent into a body that is
         still being written is lost with the connection.
         """
-        if self._is_over:
+        if self._is_deaf:
             raise _Over
         self._size += len(body)
         if self._refusal is not None or self._size > self._limits.body:
@@ -273,7 +276,7 @@ class BoundedConnection(asyncio.Protocol, ABC):
 
     def on_message_complete(self) -> None:
         """Answer, now or later."""
-        if self._is_over:
+        if self._is_deaf:
             raise _Over
         self._is_reading = False
         self._is_last = self._parser.should_upgrade() or not self._parser.should_keep_alive()
@@ -299,7 +302,28 @@ class BoundedConnection(asyncio.Protocol, ABC):
         self._port.refusals.tell(refusal.reason, self.caller)
         self._is_reading = False
         self._is_last = True
-        self._say(refusal.status, refusal.why)
+        self._after_a_breath(partial(self._say, refusal.status, refusal.why))
+
+    def _send_off(self, reason: str) -> None:
+        """End without a word."""
+        self._port.refusals.tell(reason, self.caller)
+        self._after_a_breath(partial(self.put_out, ""))
+
+    def _after_a_breath(self, end: Callable[[], None]) -> None:
+        """End with a stranger, but not at once: he comes again as soon as he is told."""
+        if self.is_known or not self._limits.breath_s:
+            end()
+            return
+        self._is_put_off = True
+        self._body = b""
+        self._port.give_back(self)
+        self._transport.pause_reading()
+        self._allow(self._limits.answer_s)
+        self._port.loop.call_later(self._limits.breath_s, self._end_with, end)
+
+    def _end_with(self, end: Callable[[], None]) -> None:
+        if not self._is_over:
+            end()
 
     def _fail(self, error: BaseException | None) -> None:
         """Say that something went wrong that should not have, as the last thing."""
@@ -346,7 +370,7 @@ class BoundedConnection(asyncio.Protocol, ABC):
         Behind the last call of a connection it is not even HTTP, and an answer to it would be
         taken for that of the call, if that still waits.
         """
-        return self._is_over or (self._is_waiting and self._is_last)
+        return self._is_over or self._is_put_off or (self._is_waiting and self._is_last)
 
     def _has_body(self) -> bool:
         return any(

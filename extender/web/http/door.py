@@ -1,8 +1,11 @@
-"""Where callers come in who must show who they are: TLS, with a bound on those still showing it.
+"""Where callers come in, a few at a time, with a bound on those who still show who they are.
 
-A connection is the port's only when its handshake is done. Until then it costs a file and some
-memory, and whoever means no good stays there; so there are only so many at a time, and a newcomer
-puts out whoever has been at it for the longest.
+Between a few and the next few the loop serves those who are in: asyncio itself would let in all
+who stand outside, a thousand in a row, while kube-scheduler waits for an answer.
+
+With TLS a connection is the port's only when its handshake is done. Until then it costs a file and
+some memory, and whoever means no good stays there; so there are only so many at a time, and a
+newcomer puts out whoever has been at it for the longest.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ HANDSHAKE_S = 10.0
 #: So many at a time: more than kube-scheduler has binds in flight when a large gang begins.
 HANDSHAKES = 512
 #: Of those who come in a crowd, so many are let in before the loop does something else.
-_AT_ONCE = 32
+_AT_ONCE = 4
 #: There are no files left: nobody can be let in, and asking again at once would only burn time.
 _PAUSE_S = 0.1
 _GOODBYE_S = 1.0
@@ -31,7 +34,7 @@ class Door:
         self,
         listening: socket.socket,
         connection: Callable[[], asyncio.Protocol],
-        tls: ssl.SSLContext,
+        tls: ssl.SSLContext | None,
         turned_away: Callable[[str, str], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -89,9 +92,10 @@ class Door:
         caller.setblocking(False)
         caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # Why it failed is counted where TLS is spoken; here it has simply not come in.
+        patience_s = HANDSHAKE_S if self._tls else None
         with suppress(OSError):
             await self._loop.connect_accepted_socket(
-                self._connection, caller, ssl=self._tls, ssl_handshake_timeout=HANDSHAKE_S
+                self._connection, caller, ssl=self._tls, ssl_handshake_timeout=patience_s
             )
 
 

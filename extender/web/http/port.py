@@ -40,6 +40,9 @@ class CallerLimits:
     call_s: float = 30.0
     #: An answer must have been read by then.
     answer_s: float = 10.0
+    #: So long a stranger waits until he hears that he is refused: those who come again at once
+    #: come twenty times in a second then, not thousands of times.
+    breath_s: float = 0.05
     #: Path and headers of a call.
     head: int = 16 * 1024
     #: The body of one call that is answered; none where nobody reads it.
@@ -99,7 +102,7 @@ class BoundedPort(ABC):
         #: Who sends a long call and waits to be read on, first come first read.
         self._turns: dict[Guest, None] = {}
         self._turning: asyncio.TimerHandle | None = None
-        self._server: asyncio.Server | Door | None = None
+        self._door: Door | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         metrics.connections.labels(name).set_function(lambda: len(self.connections))
 
@@ -115,21 +118,14 @@ class BoundedPort(ABC):
 
     async def listen(self, listening: socket.socket) -> None:
         """Begin to answer; called on the loop, which may not be left afterwards."""
-        if self._tls is None:
-            self._server = await self.loop.create_server(
-                self.connection, sock=listening, backlog=_BACKLOG
-            )
-        else:
-            self._server = Door(listening, self.connection, self._tls, self.refusals.tell)
-            self._server.open(_BACKLOG)
+        self._door = Door(listening, self.connection, self._tls, self.refusals.tell)
+        self._door.open(_BACKLOG)
         self._sweep()
 
     async def close(self, grace_s: float) -> None:
         """Take no more connections, and end those there are when their call is answered."""
-        if isinstance(self._server, Door):
-            await self._server.close()
-        elif self._server is not None:
-            self._server.close()
+        if self._door is not None:
+            await self._door.close()
         end = self.loop.time() + grace_s
         while any(each.is_asked for each in self.connections) and self.loop.time() < end:
             await asyncio.sleep(0.01)

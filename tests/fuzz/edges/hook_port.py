@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, Self
@@ -12,13 +13,15 @@ from typing import Any, NamedTuple, Self
 import h11
 
 from extender.metrics import Metrics
-from extender.web.hookport import HookConnection, HookPort
+from extender.web.hookport import LIMITS, HookConnection, HookPort
 from extender.web.http.connection import _MOST_CALLS
 from tests.fuzz.edge import Edge, must, must_be_text
 
 CORPUS = Path(__file__).parents[2] / "web" / "corpus"
 #: As kube-scheduler asks, on a connection of its own.
 GOOD = (CORPUS / "plain.http").read_bytes()
+#: A verdict does not wait for a breath.
+AT_ONCE = replace(LIMITS, breath_s=0.0)
 OPEN, CLOSED, CUT_OFF = "open", "closed", "cut off"
 
 _METHODS = (b"POST", b"GET", b"HEAD", b"PUT", b"CONNECT", b"OPTIONS", b"post", b"PRI", b"")
@@ -136,7 +139,7 @@ class HookStreams(Edge):
 
     def _verdict(self, *pieces: bytes) -> tuple[HookPort, Verdict]:
         heard, line = _Heard(), Line()
-        port = HookPort(heard, self._metrics, self._loop)  # type: ignore[arg-type]
+        port = HookPort(heard, self._metrics, self._loop, limits=AT_ONCE)  # type: ignore[arg-type]
         connection = _Recording(port)
         connection.connection_made(line)  # type: ignore[arg-type]
         for piece in pieces:

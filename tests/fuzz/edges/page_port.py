@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any, NamedTuple, Self
 
 from extender.web.http.desk import Desk, Inquiry
-from extender.web.pageport import PageConnection, PagePort
+from extender.web.pageport import LIMITS, PageConnection, PagePort
 from tests.fuzz.edge import Edge, must
 from tests.fuzz.edges.hook_port import CORPUS, OPEN, Line, cuts, must_be_answers
 from tests.web.conftest import World
@@ -24,6 +25,8 @@ _HEADERS = (b"Host: x", b"Connection: close", b"Expect: 100-continue", b"Upgrade
             b"Content-Length: 3", b"Transfer-Encoding: chunked", b"Range: bytes=0-9",
             b"Accept-Encoding: gzip", b"Origin: http://x", b"X: " + b"y" * 2000)  # fmt: skip
 GOOD = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+#: A verdict does not wait for a breath.
+AT_ONCE = replace(LIMITS, breath_s=0.0)
 
 
 class Verdict(NamedTuple):
@@ -45,7 +48,7 @@ class PageStreams(Edge):
     def __enter__(self) -> Self:
         self._world = World().__enter__()
         # Everything in one thread.
-        self._port = PagePort(self._world.runtime.pages)
+        self._port = PagePort(self._world.runtime.pages, limits=AT_ONCE)
         self._own_loop = self._port.loop
         self._waiting = _Waiting(Desk(self._world.runtime.pages.wsgi_app))
         self._port.loop = self._port.desk = self._waiting  # type: ignore[assignment]

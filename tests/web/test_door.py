@@ -1,0 +1,64 @@
+"""The door of a port: a crowd outside does not keep those waiting who are in."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import ExitStack
+
+from extender.web.http.door import Door
+
+CROWD = 300
+
+
+class Echo(asyncio.Protocol):
+    """Answers at once with what it is told, and counts who came in."""
+
+    came = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        Echo.came += 1
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._transport.write(data)
+
+
+async def turns_until_answered(known: socket.socket) -> int:
+    """Let the loop turn until an answer is there; give how many turns it took."""
+    for turn in range(CROWD):
+        await asyncio.sleep(0)
+        try:
+            assert known.recv(64) == b"filter"
+        except BlockingIOError:
+            continue
+        return turn
+    raise AssertionError("nobody is answered while a crowd comes in")
+
+
+def test_who_is_in_is_answered_before_a_crowd_has_come_in() -> None:
+    async def scene() -> tuple[int, int]:
+        Echo.came = 0
+        with ExitStack() as open_:
+            listening = open_.enter_context(socket.create_server(("127.0.0.1", 0)))
+            door = Door(listening, Echo, None, lambda reason, who: None)
+            door.open(1024)
+            known = open_.enter_context(socket.create_connection(listening.getsockname()))
+            while not Echo.came:
+                await asyncio.sleep(0)
+            for _ in range(CROWD):  # nothing is let in while we do not give way
+                open_.enter_context(socket.create_connection(listening.getsockname()))
+            known.sendall(b"filter")
+            known.setblocking(False)
+            await turns_until_answered(known)
+            came_before = Echo.came - 1
+            while Echo.came <= CROWD:
+                await asyncio.sleep(0)
+            await door.close()
+            return came_before, Echo.came - 1
+
+    before, all_of_them = asyncio.run(scene())
+
+    assert before < CROWD / 10
+    assert all_of_them == CROWD
