@@ -128,14 +128,28 @@ def test_gangs_that_never_start_are_objected_to_and_so_is_a_minute_without_any()
     assert len(broken(nobody, 0.1, LIMIT_MB)) == 2
 
 
-def test_the_quiet_minutes_before_and_after_are_judged_by_together() -> None:
+def test_an_attack_is_judged_by_the_middle_one_of_the_quiet_minutes() -> None:
     first = replace(GOOD, attack=QUIET.name)
+    stalled = replace(first, gangs=Started([9.0] * 100, 100))
     last = replace(first, gangs=Started([0.3] * 100, 100))
     busy = replace(GOOD, gangs=Started([0.5] * 100, 100))
 
-    assert siege.quiet_p99_s([first, busy, last]) == 0.3
-    assert siege.complaints([first, busy, last]) == []
+    assert siege.quiet_p99_s([first, stalled, busy, last]) == 0.3
+    assert siege.complaints([first, stalled, busy, last]) == []
     assert siege.complaints([first, busy]) == ["any: p99 0.50 s is 5.0 times the quiet 0.10 s"]
+
+
+def test_a_slow_minute_is_repeated_and_counts_if_it_is_slow_every_time() -> None:
+    quiet = replace(GOOD, attack=QUIET.name)
+    slow = replace(GOOD, gangs=Started([0.5] * 100, 100))
+    fat = replace(GOOD, peak_mb=2000.0)
+
+    assert siege.is_worth_another([quiet, slow])
+    assert not siege.is_worth_another([quiet, slow, GOOD])
+    assert not siege.is_worth_another([quiet, replace(slow, attack=QUIET.name)])
+    assert siege.complaints([quiet, slow, GOOD]) == []
+    assert len(siege.complaints([quiet, slow, slow, slow])) == 1
+    assert siege.complaints([quiet, fat, GOOD]) == ["any: 2000 MB are over the limit of 1074 MB"]
 
 
 def test_the_limit_is_that_of_the_manifest() -> None:
