@@ -23,7 +23,7 @@ from tests.web.test_hookport import HEADERS, Wire, hold, question, request
 
 MIB = 1024 * 1024
 #: Long enough for whoever behaves on a busy machine, short enough to wait for.
-SHORT = {"idle_s": 2.0, "call_s": 1.0, "answer_s": 1.0, "connections": 8}
+SHORT = {"idle_s": 2.0, "call_s": 1.0, "answer_s": 1.0, "connections": 8, "silent_s": 0}
 HOOKS = replace(hookport.LIMITS, bodies=2 * MIB, **SHORT)
 PAGES = replace(pageport.LIMITS, **SHORT)
 

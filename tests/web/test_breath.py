@@ -25,7 +25,7 @@ CHUNKS = (
 
 @pytest.fixture
 def patient() -> Iterator[World]:
-    with World(limits=replace(hookport.LIMITS, breath_s=AGES_S, connections=4)) as made:
+    with World(limits=replace(hookport.LIMITS, breath_s=AGES_S, connections=4, silent_s=0)) as made:
         yield made
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 from contextlib import ExitStack
+
+import pytest
 
 from extender.web.http.door import Door
 
@@ -43,7 +46,7 @@ def test_who_is_in_is_answered_before_a_crowd_has_come_in() -> None:
         with ExitStack() as open_:
             listening = open_.enter_context(socket.create_server(("127.0.0.1", 0)))
             door = Door(listening, Echo, None, lambda reason, who: None)
-            door.open(1024)
+            door.open(1024, 0)
             known = open_.enter_context(socket.create_connection(listening.getsockname()))
             while not Echo.came:
                 await asyncio.sleep(0)
@@ -62,3 +65,25 @@ def test_who_is_in_is_answered_before_a_crowd_has_come_in() -> None:
 
     assert before < CROWD / 10
     assert all_of_them == CROWD
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps the silent ones itself")
+def test_who_says_nothing_is_not_let_in_before_those_who_speak() -> None:
+    async def scene() -> int:
+        Echo.came = 0
+        with ExitStack() as open_:
+            listening = open_.enter_context(socket.create_server(("127.0.0.1", 0)))
+            door = Door(listening, Echo, None, lambda reason, who: None)
+            door.open(1024, 30)
+            for _ in range(CROWD):
+                open_.enter_context(socket.create_connection(listening.getsockname()))
+            speaks = open_.enter_context(socket.create_connection(listening.getsockname()))
+            speaks.sendall(b"filter")
+            speaks.setblocking(False)
+            while not Echo.came:
+                await asyncio.sleep(0)
+            await turns_until_answered(speaks)
+            await door.close()
+            return Echo.came
+
+    assert asyncio.run(scene()) == 1

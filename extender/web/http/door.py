@@ -1,7 +1,8 @@
 """Where callers come in, a few at a time, with a bound on those who still show who they are.
 
 Between a few and the next few the loop serves those who are in: asyncio itself would let in all
-who stand outside, a thousand in a row, while kube-scheduler waits for an answer.
+who stand outside, a thousand in a row, while kube-scheduler waits for an answer. And whoever has
+connected and says nothing is not even shown to us for a while: the kernel keeps him.
 
 With TLS a connection is the port's only when its handshake is done. Until then it costs a file and
 some memory, and whoever means no good stays there; so there are only so many at a time, and a
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -21,7 +23,7 @@ HANDSHAKE_S = 10.0
 #: So many at a time: more than kube-scheduler has binds in flight when a large gang begins.
 HANDSHAKES = 512
 #: Of those who come in a crowd, so many are let in before the loop does something else.
-_AT_ONCE = 4
+_AT_ONCE = 8
 #: There are no files left: nobody can be let in, and asking again at once would only burn time.
 _PAUSE_S = 0.1
 _GOODBYE_S = 1.0
@@ -46,9 +48,11 @@ class Door:
         self._shaking: dict[asyncio.Task[None], socket.socket] = {}
         self._pause: asyncio.TimerHandle | None = None
 
-    def open(self, backlog: int) -> None:
-        """Let callers in from now on."""
+    def open(self, backlog: int, silent_s: int) -> None:
+        """Let callers in from now on, who says nothing after *silent_s*."""
         self._listening.setblocking(False)
+        if silent_s and sys.platform == "linux":
+            self._listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, silent_s)
         self._listening.listen(backlog)
         self._loop.add_reader(self._listening, self._let_in)
 

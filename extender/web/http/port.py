@@ -23,8 +23,9 @@ _SWEEP_S = 1.0
 #: How long the next of those strangers waits whose calls are long: each turn is one read, at most
 #: 256 KiB, so that all of them together send 128 MiB in a second, and the loop is free between.
 _TURN_S = 0.002
-#: Who comes in a crowd waits here for the loop; asyncio's hundred is less than a gang.
-_BACKLOG = 1024
+#: Who comes in a crowd waits here for the loop, or the kernel would let him try again after a
+#: second; asyncio's hundred is less than a gang.
+_BACKLOG = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,9 @@ class CallerLimits:
     call_s: float = 30.0
     #: An answer must have been read by then.
     answer_s: float = 10.0
+    #: Who has connected and said nothing is let in after so many seconds; kube-scheduler asks at
+    #: once, so that a silent crowd costs it nothing.
+    silent_s: int = 8
     #: So long a stranger waits until he hears that he is refused: those who come again at once
     #: come twenty times in a second then, not thousands of times.
     breath_s: float = 0.05
@@ -119,7 +123,7 @@ class BoundedPort(ABC):
     async def listen(self, listening: socket.socket) -> None:
         """Begin to answer; called on the loop, which may not be left afterwards."""
         self._door = Door(listening, self.connection, self._tls, self.refusals.tell)
-        self._door.open(_BACKLOG)
+        self._door.open(_BACKLOG, self.limits.silent_s)
         self._sweep()
 
     async def close(self, grace_s: float) -> None:
