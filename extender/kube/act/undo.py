@@ -56,10 +56,10 @@ class CautiousUndo:
             self._look(order, partial(hear, order))
 
     def _look(self, order: EvictOrder, hear: Callable[[Reply], None], attempt: int = 1) -> None:
-        """Ask for a pod; again when that may pass: nobody would take the gang back later."""
+        """Ask for a pod; again while nothing is said of it: nobody takes the gang back later."""
 
         def answered(reply: Reply) -> None:
-            if not reply.may_pass or attempt == ATTEMPTS:
+            if reply.status in (200, 404) or attempt == ATTEMPTS:
                 hear(reply)
                 return
             again = partial(self._look, order, hear, attempt + 1)

@@ -90,7 +90,7 @@ def test_in_doubt_all_stay(caplog):
     assert taken_back(prepare, "w-0") == []
 
 
-@pytest.mark.parametrize("trouble", [500, 429, HANG_UP])
+@pytest.mark.parametrize("trouble", [500, 429, 409, 403, HANG_UP])
 def test_a_question_without_an_answer_is_asked_again_and_keeps_nobody(trouble: int | str):
     evictions = Evictions()
 
