@@ -30,6 +30,7 @@ class Asked(NamedTuple):
     path: str
     body: Any
     content_type: str
+    wait_s: float = 15.0
 
 
 class ApiDouble:
@@ -51,7 +52,7 @@ class ApiDouble:
     ) -> bytes:
         if body is not None and mandate is not None and not mandate.current():
             raise OutOfTerm("not sent")
-        self.asked.append(Asked(method, path, body, content_type))
+        self.asked.append(Asked(method, path, body, content_type, wait_s))
         script = self.answers.get(f"{method} {path}", [(200, {})])
         status, said = script.pop(0) if len(script) > 1 else script[0]
         data = msgspec.json.encode(said)

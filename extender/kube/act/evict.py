@@ -32,6 +32,10 @@ log = logging.getLogger(__name__)
 #: Between attempts while a budget, or the API server itself, asks for patience.
 PAUSE = Pause(0.25, 1.0)
 ATTEMPTS = 5
+#: How long the first answer is waited for. Those who leave together are a gang in part until the
+#: last one has left, and asking twice does no harm; a slow API server has all its time after that.
+FIRST_S = 3.0
+LATER_S = 15.0
 
 _LEAVING = EvictOutcome(EvictResult.LEAVING)
 _GONE = EvictOutcome(EvictResult.GONE, "the pod is gone, or another one by now")
@@ -157,14 +161,14 @@ class ApiEvictor(PacedCalls):
 
     def _ask_until_answered(self, order: EvictOrder, term: int) -> EvictOutcome:
         for attempt in range(1, ATTEMPTS):
-            outcome, final = self._ask(order)
+            outcome, final = self._ask(order, FIRST_S if attempt == 1 else LATER_S)
             if final:
                 return outcome
             self._wait(PAUSE.after(attempt))
             self._must_hold(term)
-        return self._ask(order)[0]
+        return self._ask(order, LATER_S)[0]
 
-    def _ask(self, order: EvictOrder) -> tuple[EvictOutcome, bool]:
+    def _ask(self, order: EvictOrder, wait_s: float) -> tuple[EvictOutcome, bool]:
         """Ask once; the flag says that asking again changes nothing."""
         eviction = {
             "apiVersion": "policy/v1",
@@ -174,7 +178,10 @@ class ApiEvictor(PacedCalls):
         }
         try:
             self._access.request(
-                "POST", pod_path(order.namespace, order.name, "/eviction"), eviction
+                "POST",
+                pod_path(order.namespace, order.name, "/eviction"),
+                eviction,
+                wait_s=wait_s,
             )
         except Gone as error:
             if not self._is_there(order):

@@ -196,7 +196,13 @@ class Asks(Protocol):
     """What a rare call needs of the way to the API server."""
 
     def request(
-        self, method: str, path: str, body: object = None, *, content_type: str = ...
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        content_type: str = ...,
+        wait_s: float = ...,
     ) -> bytes:
         """Ask once and give the body; anything but 2xx raises from the `ApiError` family."""
 
@@ -215,12 +221,15 @@ class ActingAccess:
         body: object = None,
         *,
         content_type: str = "application/json",
+        wait_s: float = _REQUEST_S,
     ) -> bytes:
         """Ask once; `OutOfTerm` when nothing was sent that has an effect."""
         within = InTerm(self._mandate, self._mandate.current())
         if body is not None:
             _must_lead(within)
-        return self._access.request(method, path, body, content_type=content_type, mandate=within)
+        return self._access.request(
+            method, path, body, content_type=content_type, wait_s=wait_s, mandate=within
+        )
 
 
 def _last_look(data: bytes, mandate: Mandate) -> Iterator[bytes]:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from extender.kube.act.evict import ApiEvictor
+from extender.kube.act.evict import FIRST_S, LATER_S, ApiEvictor
 from extender.kube.api.client import Access
 from extender.model.pod import PodUid
 from extender.ports import EvictOrder, EvictOutcome, EvictResult
@@ -65,6 +65,16 @@ def test_all_who_leave_together_are_marked_before_the_first_one_leaves() -> None
     methods = [request.partition(" ")[0] for request in api.requests()]
     assert methods == ["PATCH"] * 20 + ["POST"] * 20
     assert evictor.evict([]) == []
+
+
+def test_an_answer_that_does_not_come_is_not_waited_for_long_at_first() -> None:
+    """The others of its gang have left, and it stands alone."""
+    outcome, api, _ = evict(evict=[(0, {}), (0, {}), (201, {})])
+
+    assert outcome.result is EvictResult.LEAVING
+    waited = [asked.wait_s for asked in api.asked if asked.method == "POST"]
+    assert waited == [FIRST_S, LATER_S, LATER_S]
+    assert FIRST_S < 5
 
 
 def test_what_we_stop_with_is_called_back() -> None:
