@@ -187,6 +187,19 @@ def test_an_ordinary_pod_leaves_fenced_room_alone() -> None:
     assert list(answer.nodes) == ["n2"]
 
 
+def test_what_becomes_free_where_room_is_owed_is_left_to_whom_it_is_owed() -> None:
+    """Whoever leaves such a node does so between two plans, and others come at any moment."""
+    fence = {"n1": Resources({"cpu": 1000})}
+    plan = Plan(fences=fence, open_queues={"default": OpenQueue()})
+
+    assert list(World(lone("web"), plan=plan).ask_lone("web").nodes) == NODES
+    owing = replace(plan, owed={"n1": Resources({"cpu": 3000})})
+    world = World(lone("web"), lone("late"), plan=owing)
+    assert list(world.ask_lone("web").nodes) == ["n2"]
+    world.promise("late", "n1", lone("late").membership.key)
+    assert world.ledger.may_bind(uid("late"), "n1"), "who has a place there keeps it"
+
+
 def test_an_ordinary_pod_of_a_queue_that_may_not_start_pods_now_is_refused() -> None:
     key = lone("web").membership.key
     plan = Plan(verdicts=verdict(Reason.QUEUE_OVER_DESERVED, key=key).verdicts)

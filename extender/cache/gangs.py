@@ -181,6 +181,7 @@ def _promised(pod: Pod, promise: Promise, before: tuple[Pod, Pod] | None) -> tup
         labels=pod.labels,
         lasts_s=pod.lasts_s,
         deadline_s=pod.deadline_s,
+        grace_s=pod.grace_s,
         refusal=pod.refusal,
     )
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from extender.forecast.expectation import Lasting
 from extender.model.gang import GangKey
-from extender.text.spans import told
+from extender.text.spans import clock, told
 
 #: So many gangs are named; the others are counted.
 NAMED = 3
@@ -69,13 +68,6 @@ class Estimate:
             return said
         others = f"of {self.unknown} other gangs" if self.unknown > 1 else "of another gang"
         return f"{said}; nobody knows the end {others}, so it may be sooner"
-
-
-def clock(at: float, now: float) -> str:
-    """Write a moment: the time of day, and the day where it is another one."""
-    moment, today = datetime.fromtimestamp(at, UTC), datetime.fromtimestamp(now, UTC)
-    form = "%H:%M UTC" if moment.date() == today.date() else "%Y-%m-%d %H:%M UTC"
-    return moment.strftime(form)
 
 
 def _listed(endings: Sequence[Ending]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 from types import MappingProxyType
 from typing import NewType
 
@@ -158,12 +159,14 @@ class Pod:
     doomed: bool = False
     labels: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)
     #: For how long it will run, as its author says, in seconds; 0 when it does not say. A claim:
-    #: it decides nothing.
+    #: it gets nobody room.
     lasts_s: float = 0.0
     #: After so many seconds the kubelet ends it (activeDeadlineSeconds); 0 when it does not.
     deadline_s: float = 0.0
+    #: For how long it may go on after that before it is killed; 0 where nobody ends it.
+    grace_s: float = 0.0
     #: When it began on its node and when it ended, in seconds since the epoch; 0 while it did not.
-    #: They decide nothing, so they are no part of equality.
+    #: No part of equality: a plan goes by its creation until it hears of its beginning.
     began: float = field(default=0.0, compare=False)
     ended: float = field(default=0.0, compare=False)
     #: What kube-scheduler said when it last found no node (PodScheduled is False, Unschedulable).
@@ -211,6 +214,14 @@ class Pod:
     def requests(self) -> Resources:
         """What it needs on its node."""
         return self.shape.requests
+
+    @property
+    def most_s(self) -> float:
+        """For how long it can run, whatever its author does; endless where nobody ends it.
+
+        A deadline can be shortened on a pod that exists, and never be lengthened.
+        """
+        return self.deadline_s + self.grace_s if self.deadline_s else inf
 
     @property
     def is_called(self) -> bool:

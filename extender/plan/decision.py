@@ -153,6 +153,8 @@ class Plan:
     kept: tuple[Kept, ...] = ()
     #: Room kept free on nodes for gangs that wait too long: node name -> amounts.
     fences: Mapping[str, Resources] = field(default_factory=dict)
+    #: What those gangs lack there still: whoever leaves such a node leaves it to them first.
+    owed: Mapping[str, Resources] = field(default_factory=dict)
 
 
 NO_PLAN = Plan()

@@ -15,6 +15,7 @@ from extender.plan.actions.allocate import allocate, lend
 from extender.plan.actions.backfill import backfill
 from extender.plan.actions.claims import preempt, reclaim
 from extender.plan.actions.enqueue import enqueue
+from extender.plan.actions.meanwhile import use_meanwhile
 from extender.plan.arithmetic import Vector
 from extender.plan.census import Census
 from extender.plan.decision import Eviction, Plan, QueueFigures, ShareFigures, Ticket, Verdict
@@ -60,6 +61,7 @@ def make_plan(
                 actions[name](session)
                 if place == lender:
                     lend(session)
+        use_meanwhile(session)
         return _written_down(session)
 
 
@@ -90,6 +92,7 @@ def _written_down(session: Session) -> Plan:
         idle=idle(session),
         kept=kept(session),
         fences=_fences(session),
+        owed=_owed(session),
     )
 
 
@@ -128,6 +131,17 @@ def _fences(session: Session) -> dict[str, Resources]:
         name = table.nodes[row].name
         fences[name] = fences.get(name, NOTHING) + amounts
     return fences
+
+
+def _owed(session: Session) -> dict[str, Resources]:
+    """Say what the starving will need of nodes beyond what is idle there now."""
+    table, owed = session.snapshot.nodes, dict[str, Resources]()
+    for fence in chain.from_iterable(session.fenced.values()):
+        amounts = Resources(zip(table.dimensions, fence.owed.tolist(), strict=True)).positive()
+        if amounts:
+            name = table.nodes[fence.row].name
+            owed[name] = owed.get(name, NOTHING) + amounts
+    return owed
 
 
 def _evictions(session: Session) -> tuple[Eviction, ...]:

@@ -49,6 +49,11 @@ class Session:
         self.shared: dict[str, object] = {}
         #: Room kept for gangs that wait too long.
         self.fenced: dict[GangKey, list[Fence]] = {}
+        #: Which of those could start first, and when at the earliest; None if nobody asked.
+        self.first_start: tuple[GangKey, float] | None = None
+        #: Gangs that were let into such room because they are gone by then, and that are not.
+        self.let_in_meanwhile: set[GangKey] = set()
+        self.too_long: set[GangKey] = set()
         #: Whether a pod of a shape asks for nothing but a place (best effort).
         self.is_empty: Callable[[Shape], bool] = cache(
             lambda shape: policy.rules.maths.is_empty(shape.requests)

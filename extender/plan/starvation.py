@@ -17,9 +17,9 @@ from contextlib import contextmanager
 import numpy as np
 
 from extender.model.node import Amounts
-from extender.model.pod import ALLOCATED_SET, Shape
 from extender.model.resources import total
 from extender.plan.demand import Demand, needed_pods
+from extender.plan.endings import seats
 from extender.plan.policy.options import Starvation
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
@@ -125,13 +125,18 @@ def without_its_fence(session: Session, gang: GangState) -> Iterator[None]:
 
 
 def _places(session: Session, demand: Demand) -> dict[int, Amounts] | None:
-    """Choose the nodes where it will fit first: much idle already, and enough in the end."""
-    room = session.snapshot.nodes.allocatable - _stays(session)
+    """Choose the nodes where it will fit first: much idle already, and enough in the end.
+
+    What the brief use is as good as idle: else those who are let in meanwhile would drive it away.
+    """
+    stays, brief = seats(session)
+    room = session.snapshot.nodes.allocatable - stays
+    soon = session.room.idle + brief
     places: dict[int, Amounts] = {}
     for shape, pods in demand.by_shape.items():
         need, left = session.room.row(shape), len(pods)
         in_the_end = session.places.count(room, shape)
-        now = np.minimum(session.places.count(session.room.idle, shape), in_the_end)
+        now = np.minimum(session.places.count(soon, shape), in_the_end)
         for row in np.lexsort((-in_the_end, -now)).tolist():
             count = min(left, int(in_the_end[row]))
             if count:
@@ -141,18 +146,3 @@ def _places(session: Session, demand: Demand) -> dict[int, Amounts] | None:
         if left:
             return None
     return places
-
-
-def _stays(session: Session) -> Amounts:
-    """Count what will not leave by itself: everything on the nodes that is in no gang of ours."""
-    stays = session.snapshot.nodes.used.copy()
-    index = session.snapshot.nodes.facts.index
-    seats: dict[Shape, list[int]] = {}
-    for gang in session.snapshot.gangs.values():
-        for pod in gang.pods if len(gang.waiting) < len(gang.pods) else ():
-            # Those on their way there, too. Who leaves is waited for elsewhere, or never goes.
-            if pod.status in ALLOCATED_SET and pod.node in index:
-                seats.setdefault(pod.shape, []).append(index[pod.node])
-    for shape, rows in seats.items():
-        np.subtract.at(stays, rows, session.room.row(shape))
-    return np.maximum(stays, 0)

@@ -37,6 +37,7 @@ class FreeRoom:
         self._promises = cluster.inflight
         self._versions = cluster.versions
         self._fences: Mapping[str, Resources] = {}
+        self._owed: Mapping[str, Resources] = {}
         self._counts: LRUCache[Shape, _Counts] = LRUCache(_SHAPES)
         #: Host ports promised on a node, and at which version of it.
         self._promised_ports: LRUCache[str, tuple[int, Ports]] = LRUCache(_NODES)
@@ -46,10 +47,10 @@ class FreeRoom:
         """Give the room kept free for gangs that wait too long, by node."""
         return self._fences
 
-    @fences.setter
-    def fences(self, fences: Mapping[str, Resources]) -> None:
-        if fences != self._fences:
-            self._fences = fences
+    def fence_off(self, fences: Mapping[str, Resources], owed: Mapping[str, Resources]) -> None:
+        """Keep *fences* free, and what is *owed* there as soon as somebody leaves it."""
+        if fences != self._fences or owed != self._owed:
+            self._fences, self._owed = fences, owed
             self._counts.clear()
 
     def slots(self, name: str, shape: Shape) -> int | None:
@@ -135,12 +136,16 @@ class FreeRoom:
         idle = self._cluster.idle(name)
         if idle is None or version is None:
             return None
-        fence = self._fences.get(name, NOTHING)
+        fence, owed = self._fences.get(name, NOTHING), self._owed.get(name, NOTHING)
         most = UNLIMITED
         for each, amount in shape.requests.items():
             if amount > 0:
                 taken = committed.amount(each) + promised.amount(each) + fence.amount(each)
-                most = min(most, (idle.amount(each) - taken) // amount)
+                free = idle.amount(each) - taken
+                most = min(most, free // amount)
+                if owed and most > 0:
+                    # Debts turn away whoever comes; who has a place already is in nobody's way.
+                    most = min(most, max(0, (free - owed.amount(each)) // amount))
         if shape.host_ports:
             most = min(most, 0 if self._clashes(name, shape, version) else 1)
         if len(counts) >= _COUNTED:

@@ -111,7 +111,7 @@ class Ledger:
     def renew(self, plan: Plan) -> None:
         """Judge by *plan* from now on."""
         self.allowance.renew(plan)
-        self.room.fences = plan.fences
+        self.room.fence_off(plan.fences, plan.owed)
         if self._lapses:
             over = (Standing.RUNNING, Standing.FINISHED, None)
             self._lapses = {

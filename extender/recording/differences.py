@@ -23,10 +23,11 @@ class Differing(NamedTuple):
 
 #: Figures and sentences: they follow from the policy even where nothing else does.
 _WORDS = ("queues", "shares", "stakes", "total", "idle", "kept")
-_WHAT_HAPPENS = ("open_queues", "fences")
+_WHAT_HAPPENS = ("open_queues", "fences", "owed")
 _NAMES = {
     "open_queues": "who may start without waiting for a pass, in queue",
     "fences": "room kept on node",
+    "owed": "room to be kept as it becomes free on node",
     "queues": "the figures of queue",
     "shares": "the figures of namespace share",
     "stakes": "limits of queues",

@@ -1,8 +1,9 @@
-"""Numbers and times as people write them in a scenario, and those that are drawn."""
+"""Numbers, amounts and times as people write them in a scenario, and those that are drawn."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from math import exp, isfinite
 from random import Random
 from typing import Annotated, Any
@@ -11,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from extender.errors import BadInput
+from extender.model.resources import Resources
 
 _SPANS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SPAN = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([smhd]?)")
@@ -66,3 +68,12 @@ def seconds(written_: Any, name: str) -> float:
         return float(found[1]) * _SPANS[found[2] or "s"]
     shown = str(written_)[:60]
     raise BadInput(f"{name}: {shown!r} is no time; write 90s, 5m, 2h or 1d")
+
+
+def amounts(given: Mapping[str, str | int | float], **more: int) -> Resources:
+    """Read a resource list."""
+    found = Resources({**Resources.parse(given), **more})
+    for name, amount in found.items():
+        if amount < 0:
+            raise BadInput(f"{name[:60]}: {given[name]} is less than nothing; give 0 or more")
+    return found

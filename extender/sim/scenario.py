@@ -16,7 +16,7 @@ from extender.model.node import Node
 from extender.model.pod import Shape
 from extender.model.queue import DEFAULT_QUEUE, Queue
 from extender.model.resources import PODS, Resources
-from extender.sim.chance import Chance, Clause, drawn, seconds
+from extender.sim.chance import Chance, Clause, amounts, drawn, seconds
 from extender.sim.traces.reading import TraceWish
 from extender.sim.world.workloads import Job
 from extender.text import written
@@ -68,6 +68,9 @@ class Stream(Clause, kw_only=True):
     least: Annotated[int, Meta(ge=1)] | None = None
     each: dict[str, str | int | float]
     lasts: str | float | Chance
+    #: It says how long it lasts, and the kubelet ends its pods after so long.
+    declared: bool = False
+    deadline: str | float = 0
     priority: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 0
     plain: bool = False
 
@@ -224,15 +227,6 @@ def queues_of(scenario: Scenario, given: Given = NOTHING_GIVEN) -> dict[str, Que
     return {**given.queues, **{wish.name: queue_of(wish) for wish in scenario.queues}}
 
 
-def amounts(given: Mapping[str, str | int | float], **more: int) -> Resources:
-    """Read a resource list."""
-    found = Resources({**Resources.parse(given), **more})
-    for name, amount in found.items():
-        if amount < 0:
-            raise BadInput(f"{name[:60]}: {given[name]} is less than nothing; give 0 or more")
-    return found
-
-
 def queue_of(wish: QueueWish) -> Queue:
     """Make the queue that was wished for."""
     return Queue(
@@ -257,6 +251,7 @@ def jobs_of(scenario: Scenario, given: Given = NOTHING_GIVEN) -> list[Job]:
         shape = shapes.setdefault(needs, Shape(requests=needs))
         first = seconds(stream.after, "after")
         last = seconds(stream.before, "before") if stream.before is not None else span
+        deadline_s = seconds(stream.deadline, "deadline")
         for number in range(stream.count):
             size = _size(stream, rng)
             lasts_s = max(1.0, drawn(stream.lasts, rng, "lasts"))
@@ -271,7 +266,9 @@ def jobs_of(scenario: Scenario, given: Given = NOTHING_GIVEN) -> list[Job]:
                     size=size,
                     least=1 if stream.plain else least,
                     shape=shape,
-                    lasts_s=lasts_s,
+                    lasts_s=min(lasts_s, deadline_s or lasts_s),
+                    says_s=lasts_s if stream.declared else 0.0,
+                    deadline_s=deadline_s,
                     arrives_s=round(at, 3),
                     priority=stream.priority,
                     priority_class=f"rank-{stream.priority}" if stream.priority else "",

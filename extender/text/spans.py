@@ -1,8 +1,9 @@
-"""Spans of time as people write them (`90s`, `1h30m`), and as they are told."""
+"""Spans of time as people write them (`90s`, `1h30m`), and spans and moments as they are told."""
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from functools import lru_cache
 
 _PART = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h|d)")
@@ -42,3 +43,10 @@ def told(seconds: float) -> str:
         return f"{hours} h {minutes} min" if minutes else f"{hours} h"
     days, hours = divmod(hours, 24)
     return f"{days} d {hours} h" if hours else f"{days} d"
+
+
+def clock(at: float, now: float) -> str:
+    """Tell a moment: the time of day, and the day where it is another one than that of *now*."""
+    moment, today = datetime.fromtimestamp(at, UTC), datetime.fromtimestamp(now, UTC)
+    form = "%H:%M UTC" if moment.date() == today.date() else "%Y-%m-%d %H:%M UTC"
+    return moment.strftime(form)

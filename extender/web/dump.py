@@ -192,6 +192,7 @@ def _pod(pod: Pod, gang: Gang, leaves_by: float) -> Object:
         spec["preemptionPolicy"] = "Never"
     if pod.deadline_s:
         spec["activeDeadlineSeconds"] = int(pod.deadline_s)
+        spec["terminationGracePeriodSeconds"] = int(pod.grace_s)
     if pod.gated:
         spec["schedulingGates"] = [{"name": "gated"}]
     if shape.affinity is not None or shape.preferred:

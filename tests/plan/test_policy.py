@@ -89,9 +89,13 @@ def test_compatibility_turns_all_differences_back() -> None:
 
 
 def test_patience_is_read_as_durations() -> None:
-    read = policies.parse("starvation: {after: 1h30m, hold: 90s, gangs: 3}").starvation
+    read = policies.parse(
+        "starvation: {after: 1h30m, hold: 90s, gangs: 3, backfill: 20m}"
+    ).starvation
 
     assert (read.after_s, read.hold_s, read.gangs) == (5400.0, 90.0, 3)
+    assert read.backfill_s == 1200.0
+    assert policies.parse("starvation: {backfill: 0s}").starvation.backfill_s == 0.0
 
 
 @pytest.mark.parametrize(
@@ -144,6 +148,8 @@ def test_patience_is_read_as_durations() -> None:
         ("configurations: [{name: alocate}]", "did you mean 'allocate'?"),
         ("compatibility: kubernetes", "the only one is volcano"),
         ("starvation: {afer: 1m}", "did you mean 'after'?"),
+        ("starvation: {backfil: 1m}", "did you mean 'backfill'?"),
+        ("starvation: {backfill: soon}", "backfill is 'soon'; write a duration like 90s or 1h30m"),
         ("starvation: {gangs: .inf}", "gangs is inf; write a number of ordinary size"),
         ("starvation: {gangs: .nan}", "gangs is nan; write a number of ordinary size"),
         ("starvation: {gangs: 1e300}", "write a number of ordinary size"),

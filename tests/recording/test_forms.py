@@ -20,11 +20,13 @@ from extender.model.ports import Ports
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan
+from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.plan.policy.options import VOLCANO, Policy, Rules
 from extender.recording import changes
-from extender.recording.differences import compared_fields
+from extender.recording.differences import compared_fields, differences
 from extender.recording.forms import Forms
+from tests.plan.test_backfill import brief, crowd, old
 
 #: What follows from the rest, or can be worked out again. Whoever adds to it here says that no
 #: decision hangs on it.
@@ -151,6 +153,16 @@ def test_a_pod_that_equals_the_one_before_but_was_refused_meanwhile_is_another()
     pipe.through(first)
 
     must_be_the_same(second, pipe.through(second))
+
+
+def test_what_lets_somebody_into_kept_room_is_read_again() -> None:
+    before = crowd(old(), brief())
+    plan = make_plan(before)
+    assert "it ends before a/big can start" in plan.verdicts[brief().key].message
+
+    again = make_plan(Pipe(changes.of_snapshot).through(before))
+
+    assert [*differences(plan, again)] == []
 
 
 def test_pods_that_share_a_shape_share_it_afterwards_and_others_do_not() -> None:

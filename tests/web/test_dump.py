@@ -98,6 +98,10 @@ PICKY = Shape(
         pytest.param(pod("x-0", Status.RELEASING, node="n0", created=NOW - 9), id="leaving"),
         pytest.param(pod("x-0", node="n0", started_in="default"), id="started"),
         pytest.param(pod("x-0", Status.SUCCEEDED, labels={"app": "db"}), id="done"),
+        pytest.param(
+            pod("x-0", Status.PENDING, lasts_s=90.0, deadline_s=300.0, grace_s=60.0), id="brief"
+        ),
+        pytest.param(pod("x-0", node="n0", began=NOW - 60, lasts_s=600.0), id="gave its word"),
     ],
 )
 def test_a_pod_is_the_same_again(member: Any, tmp_path: Path) -> None:
@@ -106,7 +110,8 @@ def test_a_pod_is_the_same_again(member: Any, tmp_path: Path) -> None:
     back = read_back(seen, tmp_path).gangs[gang("x").key].pods[0]
 
     same = ("uid", "name", "status", "role", "priority", "gated", "preemptable", "may_preempt")
-    for name in (*same, "labels", "created", "started_in"):
+    spans = ("lasts_s", "deadline_s", "grace_s", "began")
+    for name in (*same, *spans, "labels", "created", "started_in"):
         assert getattr(back, name) == getattr(member, name), name
     for name in ("requests", "selector", "affinity", "preferred", "tolerations", "host_ports"):
         assert getattr(back.shape, name) == getattr(member.shape, name), name

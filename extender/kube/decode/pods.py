@@ -23,7 +23,7 @@ from extender.kube.decode.bounds import (
 )
 from extender.kube.decode.codec import OddMeta
 from extender.kube.decode.membership import membership_of, no_gang
-from extender.kube.decode.raw import Labels, RawMarks, RawPod, RawPodStatus
+from extender.kube.decode.raw import Labels, RawMarks, RawPod, RawPodSpec, RawPodStatus
 from extender.kube.decode.requests import ONE_POD
 from extender.kube.decode.shapes import Shapes
 from extender.model.gang import SHADOW, GangKey, Membership
@@ -41,6 +41,8 @@ from extender.text.spans import MOST_S, span_s
 DURATION = "gang-extender.io/duration"
 #: So much of one that cannot be read is said.
 _SAID = 40
+#: What the API server writes where a pod does not say.
+_GRACE_S = 30.0
 _ROLE = "volcano.sh/task-spec"
 _PREEMPTABLE = "volcano.sh/preemptable"
 #: Longer texts add nothing to "why was it refused?".
@@ -176,6 +178,7 @@ def to_pod(
             labels=_labels(labels) if labels and ours else NO_LABELS,
             lasts_s=lasts_s or 0.0,
             deadline_s=_deadline(spec.active_deadline_seconds),
+            grace_s=_grace(spec),
             began=status.began if spec.node_name else 0.0,
             ended=status.ended if stage in FINISHED_SET else 0.0,
             refusal=_refusal(status) if ours and not spec.node_name else "",
@@ -198,6 +201,14 @@ def _status(raw: RawPod) -> Status:
 
 def _deadline(seconds: int | None) -> float:
     return float(seconds) if seconds is not None and 0 < seconds <= MOST_S else 0.0
+
+
+def _grace(spec: RawPodSpec) -> float:
+    """Give how long after its deadline a pod may go on; nobody asks where it has none."""
+    if not _deadline(spec.active_deadline_seconds):
+        return 0.0
+    grace = spec.termination_grace_period_seconds
+    return _GRACE_S if grace is None else float(min(max(grace, 0), MOST_S))
 
 
 @lru_cache(maxsize=4096)

@@ -210,6 +210,7 @@ class RawPodSpec(msgspec.Struct, rename="camel", gc=False):
     tolerations: tuple[RawToleration, ...] | None = None
     scheduling_gates: tuple[RawGate, ...] | None = None
     active_deadline_seconds: int | None = None
+    termination_grace_period_seconds: int | None = None
     scheduling_group: RawSchedulingGroup | None = None
     workload_ref: RawWorkloadRef | None = None
 

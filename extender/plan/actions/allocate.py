@@ -140,7 +140,7 @@ def _serve_starving(session: Session, contenders: list[GangState]) -> set[str]:
         demand = Demand(gang, needed_pods(session, gang))
         if not demand.pods:
             continue
-        preferred = _may_be_preferred(session, demand)
+        preferred = may_be_preferred(session, demand)
         with without_its_fence(session, gang):
             started = preferred and _take_turn(session, gang, alone=False)
         gang.runs = _worth_a_node(gang, session.waiting_runs(gang))
@@ -156,7 +156,7 @@ def _serve_starving(session: Session, contenders: list[GangState]) -> set[str]:
     return held
 
 
-def _may_be_preferred(session: Session, demand: Demand) -> bool:
+def may_be_preferred(session: Session, demand: Demand) -> bool:
     """Ask whether nobody could rightly take the room back at once.
 
     As long as queues are served within their due, only a gang that stays within its own.

@@ -89,6 +89,9 @@ class Starvation:
     hold_s: float = 1800.0
     #: How many gangs may have room kept at once.
     gangs: int = 1
+    #: Gangs that are ended within so many seconds, whatever they do, may use that room until it
+    #: could be needed; 0 lets nobody. That long a gang waits longer at most if others lied.
+    backfill_s: float = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

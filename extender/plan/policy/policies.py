@@ -53,7 +53,7 @@ _HIERARCHY = ("enableHierarchy", "enabledHierarchy")
 _NAMESPACES = ("enableNamespaceOrder", "enabledNamespaceOrder")
 _PLUGIN_KEYS = ("name", "arguments", *_HIERARCHY, *_FLAGS)
 _KEYS = ("actions", "tiers", "configurations", "metrics", "compatibility", "starvation")
-_STARVATION_KEYS = ("after", "hold", "gangs")
+_STARVATION_KEYS = ("after", "hold", "gangs", "backfill")
 
 _WEIGHS_NODES = "enableTopologyAwarePreemption"
 _ACTION_ARGUMENTS = {"preempt": (_WEIGHS_NODES,)}
@@ -212,6 +212,7 @@ def _read_starvation(written: Any, source: str) -> Starvation:
         after_s=arguments.seconds("after", usual.after_s) or 0.0,
         hold_s=arguments.seconds("hold", usual.hold_s) or 0.0,
         gangs=int(arguments.number("gangs", usual.gangs)),
+        backfill_s=arguments.seconds("backfill", usual.backfill_s) or 0.0,
     )
 
 

@@ -24,6 +24,7 @@ from extender.plan.queues.limits import stated, too_much
 from extender.plan.queues.quota import TOP
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
+from extender.plan.verdict.meanwhile import why_kept_out, why_let_in
 from extender.plan.verdict.shortfall import amounts, barred, in_words, obstacles
 from extender.plan.victims.protected import Protected
 
@@ -48,9 +49,11 @@ class Verdicts:
         self._obstacles = cache(lambda shape: in_words(obstacles(session, idle, shape)))
         self._protected = Protected(session)
         self._remembered = ("verdict", session.policy)
-        #: Who may start in this cycle, in the order of their keys.
+        #: Who may start in this cycle, in the order of their keys, in room that anybody could have.
         self._went_first = dict.fromkeys(
-            gang.key for gang in session.census.contenders.values() if gang.committed
+            gang.key
+            for gang in session.census.contenders.values()
+            if gang.committed and gang.key not in session.let_in_meanwhile
         )
 
     def all(self) -> dict[GangKey, Verdict]:
@@ -142,10 +145,12 @@ class Verdicts:
         return self._never(gang) or self._kept(gang) or self._limit(gang) or self._no_room(gang)
 
     def _admitted(self, gang: GangState) -> str:
+        meanwhile = why_let_in(self._session, gang)
         if gang.ready == 1:
-            return "its member has a node"
+            return f"its member has a node{meanwhile}"
         new = f"{gang.committed} of them now" if gang.committed < gang.ready else "all of them now"
-        return f"{gang.ready} members have nodes, {new if gang.committed else 'given before'}"
+        given = new if gang.committed else "given before"
+        return f"{gang.ready} members have nodes, {given}{meanwhile}"
 
     def _somebody_leaves(self, gang: GangState) -> bool:
         """Ask whether room is released where it waits; Volcano promises idle room in parts too."""
@@ -271,7 +276,9 @@ class Verdicts:
             names = [*islice((key for key in first if key != gang.key), 2)]
             return f": {_some(names, 'gangs', number)} went first"
         kept = sorted(self._session.fenced)
-        return f": room is kept for {_some(kept, 'gangs')}" if kept else ""
+        if not kept:
+            return ""
+        return f": room is kept for {_some(kept, 'gangs')}{why_kept_out(self._session, gang)}"
 
     def _wanted(self, gang: GangState) -> Counter[Shape]:
         needed = needed_pods(self._session, gang) or gang.gang.waiting[:1]

@@ -34,6 +34,9 @@ class Job:
     shape: Shape
     #: Seconds of work once the minimum is on nodes.
     lasts_s: float
+    #: What its PodGroup declares, and after how long the kubelet ends its pods; 0 for neither.
+    says_s: float = 0.0
+    deadline_s: float = 0.0
     #: Seconds after the beginning.
     arrives_s: float = 0.0
     priority: int = 0
@@ -125,6 +128,7 @@ class Workloads:
                     priority_class=job.priority_class,
                     created=self._time.now(),
                     uid=f"group-{job.key}",
+                    lasts_s=job.says_s,
                 )
             )
         self.on_run(run)
@@ -145,6 +149,8 @@ class Workloads:
             priority_class=job.priority_class,
             created=self._time.now(),
             scheduler=self._scheduler_name,
+            lasts_s=job.says_s if job.is_plain else 0.0,
+            deadline_s=job.deadline_s,
         )
         member = (
             Membership(key=GangKey(f"{job.namespace}/pod:{name}"), queue=job.queue)

@@ -18,6 +18,7 @@ from extender.model.pod import (
     Toleration,
 )
 from extender.model.quantity import LARGEST
+from extender.text.spans import MOST_S as YEAR_S
 from tests.kube import json_objects as make
 
 SCHEDULERS = frozenset({"gang-scheduler"})
@@ -80,6 +81,27 @@ def test_fields_may_be_null_wherever_go_writes_null() -> None:
     }
 
     assert dict(read(thing).requests) == {"pods": 1}
+
+
+@pytest.mark.parametrize(
+    ("spec", "deadline_s", "grace_s"),
+    [
+        ({}, 0.0, 0.0),
+        ({"terminationGracePeriodSeconds": 60}, 0.0, 0.0),
+        ({"activeDeadlineSeconds": 300}, 300.0, 30.0),
+        ({"activeDeadlineSeconds": 300, "terminationGracePeriodSeconds": 60}, 300.0, 60.0),
+        ({"activeDeadlineSeconds": 300, "terminationGracePeriodSeconds": -1}, 300.0, 0.0),
+        ({"activeDeadlineSeconds": 300, "terminationGracePeriodSeconds": 1 << 62}, 300.0, YEAR_S),
+        ({"activeDeadlineSeconds": 1 << 62, "terminationGracePeriodSeconds": 60}, 0.0, 0.0),
+    ],
+)
+def test_a_deadline_is_read_with_how_long_the_pod_may_go_on_after_it(
+    spec: dict[str, Any], deadline_s: float, grace_s: float
+) -> None:
+    pod = read(with_spec(**spec))
+
+    assert (pod.deadline_s, pod.grace_s) == (deadline_s, grace_s)
+    assert pod.most_s == (deadline_s + grace_s if deadline_s else float("inf"))
 
 
 @pytest.mark.parametrize(
