@@ -167,13 +167,21 @@ class ControlPlane:
         """Apply our CRDs, and of the base manifests what gives the extender its rights."""
         if crds := _manifests(MANIFESTS / "crds"):
             self.kubectl("apply", *(f"--filename={path}" for path in crds))
-            self.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+            self.wait_until_established("crd", "--all")
             self._wait_until_custom_resources_are_served()
         rights = [thing for thing in self._base_objects() if thing["kind"] in RIGHTS]
         home = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": EXTENDER_NAMESPACE}}
         namespaces = [thing for thing in rights if thing["kind"] == "Namespace"] or [home]
         rest = [thing for thing in rights if thing["kind"] != "Namespace"]
         self.kubectl("apply", "--filename=-", stdin=yaml.safe_dump_all([*namespaces, *rest]))
+
+    def wait_until_established(self, *kinds: str) -> None:
+        """Wait for custom kinds; of one that has no status at all yet kubectl only complains."""
+
+        def is_established() -> str:
+            return self.kubectl("wait", "--for=condition=Established", *kinds, "--timeout=30s")
+
+        wait_for(is_established, 60, "custom kinds are established", every_s=0.2)
 
     def _wait_until_custom_resources_are_served(self) -> None:
         # For a moment after it is established, a custom resource answers "too many requests".

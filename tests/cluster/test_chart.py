@@ -287,7 +287,7 @@ def operator_kinds(create: Callable[..., list[Object]], plane: ControlPlane) -> 
                 },
             }
         )
-        plane.kubectl("wait", "--for=condition=Established", wanted, "--timeout=30s")
+        plane.wait_until_established(wanted)
 
 
 @pytest.mark.usefixtures("operator_kinds")

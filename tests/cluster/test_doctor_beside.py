@@ -230,7 +230,7 @@ def _deleted_kind(patient: Patient) -> Iterator[None]:
         yield
     finally:
         patient.made.shell.type("kubectl apply -k manifests/crds")
-        patient.plane.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=60s")
+        patient.plane.wait_until_established(f"crd/{name}")
 
 
 @contextmanager
