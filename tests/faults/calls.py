@@ -32,14 +32,17 @@ class Calls:
                 ends.setdefault(moment.call, moment)
         bound = {moment.uid: moment for moment in reversed(record.of(PodBound))}
         asked = record.of(Asked)
-        binds = [each for each in asked if each.hook == "bind"]
-        killed = record.of(Killed)
+        binds: dict[str, list[Asked]] = {}
+        for call in asked:
+            if call.hook == "bind":
+                binds.setdefault(call.uid, []).append(call)
+        killed, ended_at = record.of(Killed), record.ended_at
         for call in asked:
             end = ends.get(call.call)
-            self._judge_end(call, end, killed, record.ended_at)
+            self._judge_end(call, end, killed, ended_at)
             if isinstance(end, Answered) and call.hook == "bind":
-                others = [each for each in binds if each.uid == call.uid and each is not call]
-                self._judge_truth(call, end, bound.get(call.uid), others, record.ended_at)
+                others = [each for each in binds[call.uid] if each is not call]
+                self._judge_truth(call, end, bound.get(call.uid), others, ended_at)
 
     def _judge_end(
         self, call: Asked, end: Moment | None, killed: list[Killed], record_ends: float
