@@ -11,7 +11,7 @@ from typing import Any
 
 from extender.model.node import Node
 from extender.model.pod import Shape
-from extender.model.queue import PriorityClass, Queue
+from extender.model.queue import PriorityClass, Queue, QueueState
 from extender.model.resources import Resources
 from extender.sim.world.kube_scheduler import Ways
 from extender.sim.world.workloads import Job, Run
@@ -100,6 +100,18 @@ def test_a_queue_takes_back_what_it_lent() -> None:
     poor = runs["poor"]
     assert poor.first_started_at is not None, "its half of the cluster was lent, not given"
     assert sum(each.evicted for each in runs.values()) > 0
+
+
+def test_a_queue_that_is_closed_while_nobody_waits_takes_nobody_in() -> None:
+    world = cluster(red=1)
+    runs = run(world, 30, job("before", 2, lasts_s=5000, queue="red"))
+    assert runs["before"].first_started_at is not None
+
+    world.api.put(Queue(name="red", state=QueueState.CLOSED))
+    run(world, 1)
+    runs = run(world, 300, job("after", 2, queue="red"))
+
+    assert runs["after"].first_started_at is None
 
 
 def test_who_is_more_important_goes_first_and_makes_a_plain_pod_leave() -> None:

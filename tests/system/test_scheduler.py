@@ -116,6 +116,20 @@ def test_room_on_a_node_is_kept_for_those_nominated_to_it(stage: Stage) -> None:
     assert extender.offers == [("web", ["n2"])]
 
 
+def test_a_pod_with_scheduling_gates_is_not_looked_at_before_they_are_gone(stage: Stage) -> None:
+    world, extender = stage()
+    world.create_pod("web", gated=True)
+    world.scheduler_hears()
+    world.scheduler.restart()
+    assert not world.scheduler.schedule()
+
+    world.api.patch(uid("web"), status_only=False, gated=False)
+    world.scheduler_hears()
+
+    assert world.scheduler.schedule()
+    assert extender.offers == [("web", ["n1", "n2"])]
+
+
 @pytest.mark.parametrize("hints", [True, False])
 def test_a_refused_pod_sleeps_until_our_patch_wakes_it(stage: Stage, hints: bool) -> None:
     world, extender = refused(stage, Ways(hints=hints))

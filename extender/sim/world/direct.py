@@ -13,7 +13,7 @@ from dataclasses import replace
 from random import Random
 
 from extender.cache.assignment import QueuePolicy
-from extender.cache.changes import Change
+from extender.cache.changes import Change, Delete, Kind, kind_of
 from extender.cache.cluster import Cluster
 from extender.cycle import DEBOUNCE_S, LONGEST_REST_S, Cycle, Published
 from extender.evictions.dispatch import Dispatch
@@ -103,6 +103,8 @@ class DirectExtender:
         cluster.on_change(self.plan_soon)
         self._is_pass_due = self._is_looking = False
         self._rests_until = float("-inf")
+        #: Something changed by which whoever comes next is judged: a plan is made for nobody, too.
+        self._is_wanted = False
         #: Something changed, and no plan was made for want of anybody who waits for it.
         self.is_deferred = False
         #: Says that nobody waits for a plan: then a pass would decide nothing.
@@ -124,6 +126,8 @@ class DirectExtender:
 
     def hear(self, change: Change) -> None:
         """Take in what the watch brings."""
+        if _concerns_all(change):
+            self._is_wanted = True
         self._cluster.apply(change)
 
     # ── asked by kube-scheduler ───────────────────────────────────────────────────────────
@@ -161,14 +165,14 @@ class DirectExtender:
             self._time.call_later(max(DEBOUNCE_S, rest_s), self._pass_or_wait)
 
     def _pass_or_wait(self) -> None:
-        """Make a pass that is due, unless nobody waits for it: then the clock brings it."""
+        """Make a pass that is due, unless nobody needs it: then the clock brings it."""
         self._is_pass_due = False
-        self.is_deferred = self.is_quiet()
+        self.is_deferred = self.is_quiet() and not self._is_wanted
         if not self.is_deferred:
             self._make_pass()
 
     def _make_pass(self) -> None:
-        self.is_deferred = False
+        self.is_deferred = self._is_wanted = False
         self._cycle.run_once()
         self.passes += 1
         self._rests_until = self._time.monotonic() + self._rest_s
@@ -240,3 +244,9 @@ class DirectExtender:
 
     def learnt_timeout(self, seconds: float | None) -> None:
         """Nobody is told."""
+
+
+def _concerns_all(change: Change) -> bool:
+    """Ask whether filter, which goes by the last plan, would let in others after this."""
+    kind = change.kind if isinstance(change, Delete) else kind_of(change.item)
+    return kind not in (Kind.POD, Kind.GROUP)

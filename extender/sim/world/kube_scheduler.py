@@ -7,7 +7,8 @@ the loop, after PreBind. A refused pod is parked with a condition until somethin
 failed bind is forgotten and comes back after a pause.
 
 Who is more important comes first, and may make others leave where the extender agrees
-(`preempting`). Left out: scheduling gates, scores (any passed node may be chosen).
+(`preempting`). A pod with scheduling gates is not looked at before they are gone. Left out: scores
+(any passed node may be chosen).
 """
 
 from __future__ import annotations
@@ -162,8 +163,9 @@ class KubeScheduler:
                 self._wake_all()
             elif self.ways.hints and self.ways.looks_in_vain:
                 self._wake_all(besides=self.roomless)
-        elif known is None:
-            self.active.append(uid)
+        elif known is None or known.pod.gated:
+            if not seen.pod.gated:
+                self.active.append(uid)
         elif uid in self.parked and self._is_worth_a_look(uid, status_only):
             self._wake(uid)
         self._seat(uid)
@@ -395,7 +397,9 @@ class KubeScheduler:
             self._rooms.put(node)
         for uid in self.pods:
             self._seat(uid)
-        waiting = [uid for uid, seen in self.pods.items() if not seen.pod.node]
+        waiting = [
+            uid for uid, seen in self.pods.items() if not seen.pod.node and not seen.pod.gated
+        ]
         turn %= max(len(waiting), 1)
         self.active = waiting[turn:] + waiting[:turn]
 

@@ -1,0 +1,204 @@
+"""The real control plane as a stage for the stories that the embedded cluster is told too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.stories.stage import Look
+
+from . import objects
+from .api import Object, resource_of
+from .components import http_json
+from .conftest import POOL, GangScheduler
+from .control_plane import ControlPlane
+from .waiting import wait_for
+
+#: What must come true has so long; nothing is asserted by it having passed.
+LIMIT_S = 120.0
+#: Once a story went wrong, what comes after is only looked at.
+LOST_S = 5.0
+RESOURCES = {
+    "Node": "nodes",
+    "Pod": "pods",
+    "PodGroup": objects.POD_GROUPS,
+    "Queue": objects.QUEUES,
+}
+_NAMESPACED = ("Pod", "PodGroup")
+_TAKES_PART = ("Node", "Pod", "PodGroup")
+#: A label of nodes that nobody reads, and that makes the extender plan again.
+_NUDGE = "gang-extender.test/nudge"
+_LONG = "which has waited long"
+
+
+class PlaneStage:
+    """One namespace, with all nodes of the cluster; empty again after the `with` block."""
+
+    def __init__(self, plane: ControlPlane, pair: GangScheduler, namespace: str) -> None:
+        self._plane = plane
+        self._api = plane.api
+        self._extender = pair.extender
+        self.namespace = namespace
+        self.mark = namespace[-6:]
+        #: Nodes and queues as the extender should know them.
+        self._known: dict[tuple[str, str], Object] = {}
+        self._of_nobody: list[Object] = []
+        self._nudges = 0
+        self._limit_s = LIMIT_S
+
+    def __enter__(self) -> PlaneStage:
+        # Nodes of another story would be room, and its gangs would be ahead of ours.
+        wait_for(
+            lambda: self._is_empty(self._snapshot()),
+            LIMIT_S,
+            "the extender knows of nobody",
+            seeing=self._snapshot,
+        )
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for resource in ("pods", objects.POD_GROUPS):
+            self._api.delete_all(resource, self.namespace, grace_seconds=0)
+        for thing in self._of_nobody:
+            self._api.delete(resource_of(thing), thing["metadata"]["name"], grace_seconds=0)
+
+    def create(self, *things: Object) -> None:
+        for thing in things:
+            if thing["kind"] == "Node":
+                thing["metadata"]["labels"][POOL] = self.namespace
+            self._api.create(thing)
+            if "namespace" not in thing["metadata"]:
+                self._of_nobody.append(thing)
+            if thing["kind"] in ("Node", "Queue"):
+                self._known[thing["kind"], thing["metadata"]["name"]] = thing
+
+    def change(self, kind: str, name: str, change: Object) -> None:
+        where = self.namespace if kind in _NAMESPACED else None
+        part = "status" if "status" in change else ""
+        changed = self._api.patch(RESOURCES[kind], name, change, where, subresource=part)
+        if kind in ("Node", "Queue"):
+            self._known[kind, name] = changed
+
+    def remove(self, kind: str, name: str) -> None:
+        where = self.namespace if kind in _NAMESPACED else None
+        self._api.delete(RESOURCES[kind], name, where, grace_seconds=0)
+        self._known.pop((kind, name), None)
+
+    def hear(self) -> None:
+        """Wait until nodes are ready, and all of it is what the extender planned with last."""
+        nodes = [name for kind, name in self._known if kind == "Node"]
+        self._plane.wait_until_nodes_are_ready(nodes, LIMIT_S)
+        wanted = {key: _facts(thing) for key, thing in self._known.items()}
+
+        def heard() -> bool:
+            seen = self._facts_of(self._snapshot())
+            return all(seen.get(key) == facts for key, facts in wanted.items())
+
+        wait_for(
+            heard,
+            LIMIT_S,
+            f"the extender knows {wanted}",
+            seeing=lambda: self._facts_of(self._snapshot()),
+        )
+
+    def look(self) -> Look:
+        return self._look(self._told("plan"))
+
+    def settle(self, is_as_told: Callable[[Look], bool]) -> Look:
+        """Wait until things are as the story has them, also in a plan that was made after that.
+
+        Where they never are, whoever compares says in what.
+        """
+        try:
+            self._wait(is_as_told, after=-1)
+            before = self._told("plan")["generation"]
+            self._nudge()
+            self._wait(is_as_told, after=before)
+        except AssertionError:
+            self._limit_s = LOST_S
+        return self.look()
+
+    def _wait(self, is_as_told: Callable[[Look], bool], after: int) -> None:
+        def holds() -> bool:
+            plan = self._told("plan")
+            return plan["generation"] > after and is_as_told(self._look(plan))
+
+        wait_for(holds, self._limit_s, "it is as the story says", every_s=0.05)
+
+    def _nudge(self) -> None:
+        """Let kube-scheduler and the extender look at everything once more."""
+        self._nudges += 1
+        node = next(name for kind, name in self._known if kind == "Node")
+        change = {"metadata": {"labels": {_NUDGE: str(self._nudges)}}}
+        self._api.patch("nodes", node, change)
+
+    def _look(self, plan: Object) -> Look:
+        written = self._conditions()
+        start = f"{self.namespace}/"
+        here = [gang for gang in plan["gangs"] if gang["namespace"] == self.namespace]
+        return Look(
+            pods={
+                pod["metadata"]["name"]: objects.node_of(pod) or ""
+                for pod in self._api.list("pods", self.namespace)
+            },
+            reasons={gang["name"]: _reason(gang, written) for gang in here},
+            kept=frozenset(
+                each["for"].removeprefix(start) for each in plan["kept"] if _LONG in each["why"]
+            ),
+        )
+
+    def _conditions(self) -> dict[str, str]:
+        """Give what stands in the PodGroups that have a status: why they wait, if they do."""
+        groups = self._api.list(objects.POD_GROUPS, self.namespace)
+        return {
+            group["metadata"]["name"]: next(
+                (
+                    condition["reason"]
+                    for condition in group.get("status", {}).get("conditions", ())
+                    if condition["type"] == "Unschedulable" and condition["status"] == "True"
+                ),
+                "nothing",
+            )
+            for group in groups
+        }
+
+    def _snapshot(self) -> Object:
+        return self._told("snapshot")
+
+    def _told(self, page: str) -> Any:
+        told = http_json("GET", f"{self._extender.ops_url}/api/v1/{page}")
+        assert told is not None, f"the extender does not answer {page}"
+        return told
+
+    def _is_empty(self, snapshot: Object) -> bool:
+        return not [
+            each for each in snapshot["items"] if each["kind"] in ("Node", "PodGroup", "Pod")
+        ]
+
+    def _facts_of(self, snapshot: Object) -> dict[tuple[str, str], Object]:
+        return {
+            (each["kind"], each["metadata"]["name"]): _facts(each)
+            for each in snapshot["items"]
+            if each["kind"] in ("Node", "Queue")
+        }
+
+
+def _facts(thing: Object) -> Object:
+    """Give what stories change of a node or a queue."""
+    spec, status = thing.get("spec", {}), thing.get("status", {})
+    if thing["kind"] == "Node":
+        return {"unschedulable": bool(spec.get("unschedulable"))}
+    return {
+        "weight": spec["weight"],
+        "capability": spec.get("capability") or {},
+        "lends": bool((spec.get("guarantee") or {}).get("lend")),
+        "state": status.get("state") or "Open",
+    }
+
+
+def _reason(gang: Object, written: dict[str, str]) -> str:
+    """Give the reason of a verdict, and what the PodGroup says instead while that differs."""
+    reason, condition = str(gang["reason"]), written.get(gang["name"])
+    if condition is None or gang["verdict"] not in ("waiting", "invalid") or condition == reason:
+        return reason
+    return f"{reason} (but its condition says {condition})"

@@ -1,0 +1,148 @@
+"""The embedded cluster as a stage: virtual time, and objects decoded as the watches decode them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from extender.kube.decode import watched
+from extender.kube.decode.codec import Codec
+from extender.model.dialect import VOLCANO
+from extender.model.gang import GangKey, PodGroup
+from extender.model.pod import PodUid
+from extender.model.queue import PriorityClass
+from extender.model.snapshot import Snapshot
+from extender.plan.decision import NO_PLAN, Plan, Why
+from extender.plan.policy import policies
+from extender.settings import Settings
+from extender.sim.world.world import World
+from extender.timing.clock import timestamp
+
+from .stage import SCHEDULER, Look, Object
+from .story import Story
+
+#: Longer than a plan is put off while nobody waits for it (a minute), and than any pause; so much
+#: shorter than the usual patience that no story comes to its end by it.
+SETTLES_S = 90.0
+#: A plan follows a change within this.
+HEARS_S = 1.0
+
+
+def policy_of(story: Story) -> str:
+    """Give the policy file that a story is told under."""
+    patience = f'starvation: {{after: "{story.patience}"}}\n' if story.patience else ""
+    return policies.DEFAULT_TEXT + patience
+
+
+class EmbeddedStage:
+    """One world, empty at first."""
+
+    namespace = "stories"
+    mark = "here"
+
+    def __init__(self, policy: str = policies.DEFAULT_TEXT) -> None:
+        settings = Settings(scheduler_name=(SCHEDULER,))
+        self.world = World(policies.parse(policy), settings=settings)
+        self.world.extender.on_pass = self._planned
+        self._plan: Plan = NO_PLAN
+        self._things: dict[tuple[str, str], Object] = {}
+        self._made = 0
+        self._codecs: dict[str, Codec[Any]] = {
+            "Node": watched.nodes(),
+            "Pod": watched.pods(frozenset({SCHEDULER})),
+            "PodGroup": watched.groups(VOLCANO),
+            "Queue": watched.queues(VOLCANO),
+        }
+
+    def create(self, *things: Object) -> None:
+        for thing in things:
+            self._made += 1
+            made = deepcopy(thing)
+            made["metadata"] |= {
+                "uid": f"uid-{self._made:04d}",
+                "creationTimestamp": timestamp(self.world.time.now()),
+            }
+            self._admit(made)
+            self._put(made)
+
+    def change(self, kind: str, name: str, change: Object) -> None:
+        self._put(_merged(self._things[kind, name], change))
+
+    def remove(self, kind: str, name: str) -> None:
+        api, thing = self.world.api, self._things.pop((kind, name), None)
+        if thing is None:
+            return
+        uid, key = PodUid(thing["metadata"]["uid"]), GangKey(f"{self.namespace}/{name}")
+        if kind == "Node":
+            api.delete_node(name)
+        elif kind == "PodGroup":
+            api.delete_group(key)
+        elif uid in api.pods:  # whoever was made to leave is gone
+            api.delete_pod(uid)
+
+    def hear(self) -> None:
+        """Let a plan be made: watches do not lag here, but what a queue may have is planned."""
+        self.world.run(self.world.time.monotonic() + HEARS_S)
+
+    def look(self) -> Look:
+        start = f"{self.namespace}/"
+        return Look(
+            pods={seen.pod.name: seen.pod.node for seen in self.world.api.pods.values()},
+            reasons={
+                key.removeprefix(start): verdict.reason.value
+                for key, verdict in self._plan.verdicts.items()
+            },
+            kept=frozenset(
+                each.whom.removeprefix(start)
+                for each in self._plan.kept
+                if each.why is Why.STARVING
+            ),
+        )
+
+    def settle(self, is_as_told: Callable[[Look], bool]) -> Look:
+        """Let time pass, whatever the story says."""
+        self.world.run(self.world.time.monotonic() + SETTLES_S)
+        return self.look()
+
+    def _planned(self, snapshot: Snapshot, plan: Plan) -> None:
+        self._plan = plan
+
+    def _admit(self, made: Object) -> None:
+        """Fill in what a kubelet or the API server would."""
+        if made["kind"] == "Node":
+            made["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+        elif made["kind"] == "Pod":
+            made["status"] = {"phase": "Pending"}
+            named = made["spec"].get("priorityClassName")
+            if named:
+                made["spec"]["priority"] = self.world.api.classes[named].value
+
+    def _put(self, thing: Object) -> None:
+        kind, name = thing["kind"], thing["metadata"]["name"]
+        self._things[kind, name] = thing
+        if kind == "PriorityClass":
+            self.world.api.put(PriorityClass(name=name, value=thing["value"]))
+            return
+        item = self._codecs[kind].read(msgspec.json.encode(thing))
+        if isinstance(item, PodGroup) and item.key in self.world.api.groups:
+            # Its phase is written by the extender alone.
+            known = self.world.api.groups[item.key]
+            item = replace(item, phase=known.phase, is_phaseless=known.is_phaseless)
+        self.world.api.put(item)  # type: ignore[arg-type]
+
+
+def _merged(thing: Object, change: Object) -> Object:
+    """Merge as the API server does a merge patch: None takes a field away."""
+    merged = dict(thing)
+    for key, value in change.items():
+        if value is None:
+            merged.pop(key, None)
+        elif isinstance(value, dict):
+            merged[key] = _merged(merged.get(key) or {}, value)
+        else:
+            merged[key] = value
+    return merged
