@@ -47,7 +47,7 @@ def _shipped() -> dict[str, str]:
     required=True,
     metavar="SCENARIO",
     help="A scenario in YAML, or the name of one that comes with us: deadlock, greedy-queue, "
-    "starving-giant, node-loss, mixed-drf, ml-day.",
+    "starving-giant, node-loss, mixed-drf, ml-day, backfill.",
 )
 @click.option("--config", metavar="FILE", help="The policy file; without it the default policy.")
 @click.option(
