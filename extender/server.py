@@ -98,15 +98,17 @@ class Application:
     async def stop(self) -> None:
         """Refuse what waits; what is being bound may finish, and people may look meanwhile.
 
-        No binding is under way longer than its call may take: nobody is cut off here.
+        No binding is under way longer than its call may take: nobody is cut off here. Connections
+        that kube-scheduler keeps are ended last: a call that is on its way on one would be lost.
         """
         if self._parts is None:
             return
         runtime, hooks, pages = self._parts
         runtime.drain()
-        await hooks.close(Limits.of(self._settings).answer_s)
+        await hooks.drain(Limits.of(self._settings).answer_s)
         await asyncio.to_thread(pages.stop)
         await runtime.finish()
+        hooks.end()
 
     def _socket(self, listening: Sequence[Any], where: str, flag: str) -> Any:
         port = address(where, flag)[1]

@@ -58,10 +58,10 @@ class HookPort(BoundedPort):
         self.thread = threading.get_ident()
         await super().listen(listening)
 
-    async def close(self, grace_s: float) -> None:
-        """Take no more connections, and end those there are when their call is answered."""
+    async def drain(self, grace_s: float) -> None:
+        """Take no more connections; who is in hears with his next answer that it was the last."""
         self.pacing.close()
-        await super().close(grace_s)
+        await super().drain(grace_s)
 
 
 class HookConnection(BoundedConnection):
@@ -157,6 +157,7 @@ class HookConnection(BoundedConnection):
         if self.is_known:
             self._pacing.idle.add(self)  # strangers' connections are none of kube-scheduler's two
         # Whoever asks a standby was led here before: a new connection finds who leads now.
-        self._is_last = self._is_last or bool(self._hooks.standby())
+        is_elsewhere = self._port.is_draining or bool(self._hooks.standby())
+        self._is_last = self._is_last or is_elsewhere
         self._begin_answer(status, _JSON, len(body), body)
         self._end_answer()

@@ -80,20 +80,20 @@ class World:
     def __enter__(self) -> World:
         self._thread.start()
         self.runtime.start()
-        self._wait_for(self.port.listen(self._listening))
+        self.wait_for(self.port.listen(self._listening))
         eventually(lambda: b"not ready" not in self.runtime.hooks.answer("filter", _QUESTION))
         return self
 
     def __exit__(self, *_: object) -> None:
         self.runtime.drain()
-        self._wait_for(self.port.close(grace_s=5))
+        self.wait_for(self.port.close(grace_s=5))
         self.runtime.stop()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
         self.ops_socket.close()
 
-    def _wait_for(self, work: Coroutine[Any, Any, None]) -> None:
+    def wait_for(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self.loop).result(20)
 
     def node(self, name: str, cpus: int = 4) -> None:

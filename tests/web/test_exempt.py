@@ -160,7 +160,7 @@ def unplanned(leases: LeaseDouble) -> Iterator[World]:
     made.runtime._cycle._make_plan = lambda snapshot: waiting.wait(30)  # type: ignore[assignment]
     made._thread.start()
     made.runtime.start()
-    made._wait_for(made.port.listen(made._listening))
+    made.wait_for(made.port.listen(made._listening))
     eventually(lambda: b"plan" in page(made, "/readyz").data)
     try:
         yield made

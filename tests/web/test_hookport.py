@@ -282,3 +282,19 @@ def test_a_body_that_is_too_long_is_refused_in_a_sentence_kube_scheduler_shows(w
     assert answer.startswith(b"HTTP/1.1 200 OK")
     assert b"the body is over" in answer
     assert wire.is_closed()
+
+
+def test_who_asks_on_a_kept_connection_while_we_end_is_answered_and_led_elsewhere(
+    world: World, wire: Wire
+) -> None:
+    world.node("node-0")
+    wire.send(request(question(world)))
+    wire.read(b"}")
+    world.wait_for(world.port.drain(grace_s=5))
+
+    wire.send(request(question(world, "next")))
+    answer = wire.read(b"}")
+
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert b"connection: close" in answer
+    assert wire.is_closed()

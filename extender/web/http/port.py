@@ -107,6 +107,7 @@ class BoundedPort(ABC):
         self._turns: dict[Guest, None] = {}
         self._turning: asyncio.TimerHandle | None = None
         self._door: Door | None = None
+        self.is_draining = False
         self._sweeper: asyncio.TimerHandle | None = None
         metrics.connections.labels(name).set_function(lambda: len(self.connections))
 
@@ -128,11 +129,21 @@ class BoundedPort(ABC):
 
     async def close(self, grace_s: float) -> None:
         """Take no more connections, and end those there are when their call is answered."""
+        await self.drain(grace_s)
+        self.end()
+
+    async def drain(self, grace_s: float) -> None:
+        """Take no more connections; who is in hears with his next answer that it was the last."""
+        self.is_draining = True
         if self._door is not None:
-            await self._door.close()
+            door, self._door = self._door, None
+            await door.close()
         end = self.loop.time() + grace_s
         while any(each.is_asked for each in self.connections) and self.loop.time() < end:
             await asyncio.sleep(0.01)
+
+    def end(self) -> None:
+        """End the connections that are left."""
         for timer in (self._sweeper, self._turning):
             if timer is not None:
                 timer.cancel()
