@@ -1,7 +1,6 @@
 """The only module that knows everyone: puts the parts together, starts and stops them.
 
-Read from top to bottom, as the data flows: what is heard, what is promised and answered, what is
-planned and carried out, what is told. Who comes early and tells who comes late has a listener.
+Read from top to bottom, as the data flows. Who comes early and tells who comes late has a listener.
 """
 
 from __future__ import annotations
@@ -41,6 +40,7 @@ from extender.settings import Settings
 from extender.tls.rotation import LOOK_S as TLS_LOOK_S, Certificates
 from extender.web.app import create_app
 from extender.web.hooks import Hooks
+from extender.whatif.on_page import supposing
 
 
 class Runtime:
@@ -155,13 +155,13 @@ class Runtime:
             warmth=cluster.readiness,
             standby=leadership.readiness,
             notes=lambda: [
-                *(*news.notes(), *callers.notes()),
+                *(*news.notes(), *callers.notes(), *ports.notes()),
                 *(each.problem for each in certificates if each.problem),
-                *ports.notes(),
             ],
             silence=lambda: cluster.freshness.silence(clock.monotonic()),
             promises=lambda gang: (cluster.inflight.of_gang(gang), clock.monotonic()),
             experience=learn_from(cluster),
+            suppose=supposing(settings),
         )
 
     @property

@@ -12,13 +12,11 @@ from rich.text import Text
 
 from extender.audit.everything import audit
 from extender.cache.assignment import QueuePolicy
-from extender.cli.foreseen.supposed import Supposed
 from extender.cli.foreseen.whatif import Question, answered, whatif_options
 from extender.cli.printed.columns import Columns
 from extender.cli.printed.documents import document
 from extender.cli.printed.terminal import Terminal, cell, tell
 from extender.cli.reach.whereabouts import Whereabouts, reach_options
-from extender.cli.saved import objects
 from extender.cli.saved.missing import missing
 from extender.cli.serve import setting_option
 from extender.cli.show import COLOURS, coloured, count, output_option, show
@@ -31,6 +29,9 @@ from extender.plan.decision import Plan, QueueFigures, Standing, Ticket, Verdict
 from extender.policyfile import PolicyFile
 from extender.settings import Settings, label_pairs
 from extender.web import api
+from extender.whatif.compared import by_node
+from extender.whatif.supposed import Supposed
+from extender.whatif.weighed import Reading
 
 _BAR = 12
 #: Of our own processor time, for estimates: somebody waits for the answer, and nobody else is here.
@@ -94,18 +95,20 @@ def plan(
     """
     policies = PolicyFile(config or "")
     policy = policies.current()
-    labels, exempt = label_pairs(node_selector), frozenset(exempt_namespace)
-    queues = QueuePolicy.of(Settings(**queue_settings))
-    ours = frozenset(schedulers)
+    reading = Reading(
+        schedulers=frozenset(schedulers),
+        node_labels=label_pairs(node_selector),
+        exempt=frozenset(exempt_namespace),
+        queues=QueuePolicy.of(Settings(**queue_settings)),
+        budgets_are_gangs=budgets_are_gangs,
+    )
     question = Question(
         files=files,
         live=live,
         where=where,
         supposed=Supposed(withs, withouts),
         now=_time(now) if now else None,
-        schedulers=ours,
-        read=lambda things: objects.decoded(things, ours, labels, exempt),
-        seen=lambda read, at: read.snapshot(at, queues, budgets_are_gangs=budgets_are_gangs),
+        reading=reading,
     )
     answer = answered(question, policy)
     found, snapshot, decided = answer.found, answer.after.snapshot, answer.after.plan
@@ -248,15 +251,8 @@ def _why(verdict: Verdict, ticket: Ticket | None) -> Text:
         return why
     for word, places in (("on", ticket.placements), ("later on", ticket.pipelined)):
         if places:
-            why.append_text(cell(f"; {word} {_by_node(list(places.values()))}", style="dim"))
+            why.append_text(cell(f"; {word} {by_node(places.values())}", style="dim"))
     return why
-
-
-def _by_node(nodes: list[str]) -> str:
-    """Count by node: `n1 x4, n2`; a long list is cut."""
-    counts = {name: nodes.count(name) for name in sorted(set(nodes))}
-    said = [f"{name} x{number}" if number > 1 else name for name, number in counts.items()]
-    return ", ".join(said[:6]) + (f" and {len(said) - 6} more nodes" if len(said) > 6 else "")
 
 
 def _evictions(plan: Plan) -> Columns:

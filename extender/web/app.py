@@ -24,6 +24,8 @@ from extender.web.pages.sights import Sights
 from extender.web.pages.site import Site
 from extender.web.probes import Probes
 from extender.web.series import FindingSeries, PlanSeries, WatchSeries
+from extender.web.whatif.answer import Suppose, nothing_supposed
+from extender.web.whatif.question import TOO_LONG
 
 #: Prometheus has a right to it already, in many a cluster.
 _METRICS = "/metrics"
@@ -62,11 +64,13 @@ class Pages(Flask):
 
         So nobody can ask for what costs much, the same each time, in ever new ways.
         """
-        if not query or len(query) > _LONGEST_QUERY:
+        rule = self._rule(path) if query else None
+        if rule is None or not rule.endpoint.startswith("site."):
             return b""
-        rule = self._rule(path)
-        is_heeded = rule is not None and rule.endpoint.startswith("site.")
-        return query if is_heeded else b""
+        if len(query) <= _LONGEST_QUERY:
+            return query
+        # Filters are never so long; what is supposed may be, and then it is said.
+        return f"{TOO_LONG}=1".encode() if rule.endpoint == "site.whatif" else b""
 
     def _rule(self, path: bytes) -> Rule | None:
         text = unquote_to_bytes(path).decode("utf-8", "replace")
@@ -90,13 +94,15 @@ def create_app(
     silence: Callable[[], Mapping[str, float]],
     promises: Promises = lambda _: ((), 0.0),
     experience: Experience | None = None,
+    suppose: Suppose = nothing_supposed,
 ) -> Pages:
     """Mount the pages, and let *metrics* show what is read when somebody scrapes.
 
     *findings* says what makes no sense, None before anybody looked; *readiness* says what must
     be mended before we decide anything; *warmth* the same of the mirror alone; *standby* who leads
     while it is not us; *notes* says what should be mended although we go on; *promises* what a gang
-    was promised and has not taken; *experience* how long gangs ran before.
+    was promised and has not taken; *experience* how long gangs ran before; *suppose* works out what
+    would be.
     """
     forecaster = Forecaster(policies.current, experience)
     metrics.policy_refused.set_function(lambda: bool(policies.problem))
@@ -123,6 +129,7 @@ def create_app(
         silence=silence,
         promises=promises,
         forecaster=forecaster,
+        suppose=suppose,
     )
     app = Pages(probes, metrics, sights)
     ops = Ops(journal, policies.current, findings=findings, standby=standby, forecaster=forecaster)

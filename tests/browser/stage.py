@@ -13,8 +13,10 @@ from extender.model.resources import Resources
 from extender.plan.decision import QueueFigures, Verdict
 from extender.policyfile import PolicyFile
 from extender.reporting.journal import Journal
+from extender.settings import Settings
 from extender.web.app import create_app
 from extender.web.pageport import PagePort
+from extender.whatif.on_page import supposing
 from tests.evictions.scene import gang, node_table, plan, snapshot, verdict
 
 NO_ROOM = Reason.NOT_ENOUGH_ROOM
@@ -52,6 +54,7 @@ class Stage:
             standby=list,
             notes=list,
             silence=lambda: {"pods": 0.4},
+            suppose=supposing(Settings()),
         )
         self._gangs: dict[str, tuple[Gang, Verdict]] = {}
         self._cycle = 0

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from extender.model.reason import Reason
-from tests.browser.conftest import Open
 from tests.browser.stage import Stage
+from tests.browser.windows import (
+    NARROW,
+    Open,
+    brightness,
+    gang_names,
+    is_drawn_and_live,
+    is_the_same,
+    overhang,
+    serious_faults,
+    stays,
+)
 
-SECTIONS = ["/", "/gangs", "/nodes", "/holds", "/evictions", "/policy", "/health"]
+SECTIONS = ["/", "/gangs", "/nodes", "/holds", "/evictions", "/whatif", "/policy", "/health"]
 PAGES = [*SECTIONS, "/gangs/a/train", "/gangs/a/report", "/gangs/a/nobody"]
-NARROW = {"width": 390, "height": 800}
-
-
-def names(page: Page) -> list[str]:
-    found = page.locator(".gangs tbody a.name").all_inner_texts()
-    return [each.strip() for each in found]
-
-
-def stays(page: Page) -> None:
-    """Mark the page, so that a reload would be noticed."""
-    page.evaluate("window.isTheSame = true")
-
-
-def is_the_same(page: Page) -> bool:
-    return bool(page.evaluate("window.isTheSame === true"))
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -36,8 +28,7 @@ def test_every_page_is_drawn_and_says_nothing_on_the_console(look: Open, path: s
     # Browsers themselves say on the console that something is not there.
     page = look(path, quiet=not path.endswith("nobody"))
 
-    expect(page.locator("h1")).to_have_count(1)
-    expect(page.locator("#state")).to_have_attribute("data-is", "live")
+    is_drawn_and_live(page)
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -46,13 +37,8 @@ def test_every_page_is_drawn_and_says_nothing_on_the_console(look: Open, path: s
 def test_axe_finds_no_serious_fault(look: Open, path: str, scheme: str, width: int) -> None:
     window = {"width": width, "height": 800}
     page = look(path, quiet=False, color_scheme=scheme, viewport=window, bypass_csp=True)
-    found = Axe().run(page).response["violations"]
 
-    assert [
-        (each["id"], [node["html"] for node in each["nodes"]])
-        for each in found
-        if each["impact"] in ("serious", "critical")
-    ] == []
+    assert serious_faults(page) == []
 
 
 def test_a_new_gang_appears_without_a_reload(look: Open, stage: Stage) -> None:
@@ -95,7 +81,7 @@ def test_filters_live_in_the_address(look: Open) -> None:
     assert is_the_same(page)
 
     page.reload()
-    assert names(page) == ["a/sweep"]
+    assert gang_names(page) == ["a/sweep"]
     expect(page.get_by_role("searchbox")).to_have_value("swe")
 
     page.get_by_role("link", name="clear filters").click()
@@ -109,9 +95,9 @@ def test_a_choice_narrows_at_once_and_a_head_sorts(look: Open) -> None:
     assert "stands=waiting" in page.url
 
     page.get_by_role("columnheader", name="Gang").get_by_role("link").click()
-    assert names(page) == ["a/sweep", "a/train"]
+    assert gang_names(page) == ["a/sweep", "a/train"]
     page.get_by_role("columnheader", name="Gang").get_by_role("link").click()
-    assert names(page) == ["a/train", "a/sweep"]
+    assert gang_names(page) == ["a/train", "a/sweep"]
     assert "stands=waiting" in page.url
 
 
@@ -137,12 +123,12 @@ def test_ten_thousand_gangs_are_pages_of_fifty(look: Open, stage: Stage) -> None
     stage.plan()
     page = look("/gangs?sort=gang")
 
-    assert len(names(page)) == 50
+    assert len(gang_names(page)) == 50
     expect(page.locator(".pager")).to_contain_text("of 10,003")
     page.keyboard.press("]")
     page.wait_for_url("**page=2")
     page.get_by_role("link", name="last").click()
-    assert names(page)[-1] == "a/train"
+    assert gang_names(page)[-1] == "a/train"
     page.get_by_role("searchbox").fill("many-0777")
     expect(page.locator(".gangs tbody tr")).to_have_count(10)
 
@@ -151,7 +137,7 @@ def test_ten_thousand_gangs_are_pages_of_fifty(look: Open, stage: Stage) -> None
 def test_a_narrow_screen_shows_all_without_scrolling_sideways(look: Open, path: str) -> None:
     page = look(path, quiet=not path.endswith("nobody"), viewport=NARROW)
 
-    assert page.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
+    assert overhang(page) <= 0
 
 
 def test_on_a_narrow_screen_the_reason_is_on_it(look: Open) -> None:
@@ -164,13 +150,8 @@ def test_on_a_narrow_screen_the_reason_is_on_it(look: Open) -> None:
 
 
 def test_the_dark_is_dark_and_the_light_is_light(look: Open) -> None:
-    def brightness(scheme: str) -> int:
-        page = look("/", color_scheme=scheme)
-        colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        return sum(map(int, re.findall(r"\d+", colour)[:3]))
-
-    assert brightness("dark") < 150
-    assert brightness("light") > 600
+    assert brightness(look("/", color_scheme="dark")) < 150
+    assert brightness(look("/", color_scheme="light")) > 600
 
 
 def test_names_and_messages_of_strangers_are_text(look: Open, stage: Stage) -> None:
@@ -224,4 +205,4 @@ def test_without_script_it_still_tells(look: Open) -> None:
     page.get_by_role("searchbox").fill("sweep")
     page.get_by_role("button", name="show").click()
 
-    assert names(page) == ["a/sweep"]
+    assert gang_names(page) == ["a/sweep"]

@@ -7,10 +7,9 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
-from tests.browser.conftest import PATIENCE_MS
+from tests.browser.windows import serious_faults, windows
 from tests.cli.test_demo import run
 
 
@@ -34,20 +33,13 @@ def demo_url() -> Iterator[str]:
 def test_a_gang_that_is_typed_there_runs(
     browser: Browser, demo_url: str, width: int, scheme: str
 ) -> None:
-    said: list[str] = []
-    context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
-    context.set_default_timeout(PATIENCE_MS)
-    page = context.new_page()
-    page.on("console", lambda line: said.append(line.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.goto(demo_url)
-    page.get_by_role("link", name="Submit a gang").click()
-    page.get_by_label("name").fill("hello-1")
-    page.get_by_label("seconds of work").fill("600")
-    page.get_by_role("button", name="submit").click()
+    window = {"viewport": {"width": width, "height": 800}, "color_scheme": scheme}
+    with windows(browser, demo_url) as look:
+        page = look("", **window)
+        page.get_by_role("link", name="Submit a gang").click()
+        page.get_by_label("name").fill("hello-1")
+        page.get_by_label("seconds of work").fill("600")
+        page.get_by_role("button", name="submit").click()
 
-    expect(page.get_by_role("row", name=re.compile("hello-1.*running"))).to_be_visible()
-    faults = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa"]}).response["violations"]
-    assert [each["id"] for each in faults if each["impact"] in ("serious", "critical")] == []
-    assert said == []
-    context.close()
+        expect(page.get_by_role("row", name=re.compile("hello-1.*running"))).to_be_visible()
+        assert serious_faults(page, runOnly=["wcag2a", "wcag2aa"]) == []

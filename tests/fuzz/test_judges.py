@@ -14,7 +14,6 @@ import pytest
 from extender import policyfile
 from extender.cache.cluster import Cluster
 from extender.cli.printed import terminal
-from extender.cli.saved import objects
 from extender.errors import BadQuantity, MalformedCall
 from extender.kube.decode.codec import Codec
 from extender.model import quantity
@@ -24,6 +23,7 @@ from extender.web.hooks import Hooks
 from extender.web.http import writing
 from extender.web.http.connection import BoundedConnection
 from extender.web.http.port import BoundedPort
+from extender.whatif import objects
 from tests.fuzz import bounds
 from tests.fuzz.bounds import Ears, bounded
 from tests.fuzz.edge import Objection, must_be_sentence, must_be_text

@@ -217,3 +217,4 @@ def test_only_pages_for_people_look_at_queries(world: World) -> None:
     assert pages.heeded(b"/metrics", b"name[]=x") == b""
     assert pages.heeded(b"/nothing", b"find=x") == b""
     assert pages.heeded(b"/gangs", b"x" * 5000) == b""
+    assert pages.heeded(b"/whatif", b"x" * 5000) == b"too-long=1"

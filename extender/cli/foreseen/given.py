@@ -8,7 +8,6 @@ from pathlib import Path
 
 from extender.cache.changes import SeenPod
 from extender.cli.saved import objects
-from extender.cli.saved.objects import Objects
 from extender.cli.show import count
 from extender.errors import BadInput
 from extender.model.node import Node
@@ -18,6 +17,7 @@ from extender.sim.scenario import Given, Scenario
 from extender.sim.traces import reading as traces
 from extender.sim.traces.reading import TraceWish
 from extender.text.plain import shown
+from extender.whatif.objects import Objects
 
 #: What Kubernetes' own programs have for themselves.
 _CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")

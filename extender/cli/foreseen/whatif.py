@@ -9,21 +9,22 @@ from typing import Any
 
 import click
 
-from extender.cli.foreseen.compared import PlannedMoment, asked_for, compared, print_compared
-from extender.cli.foreseen.submitted import submitted
-from extender.cli.foreseen.supposed import Supposed, identity
+from extender.cli.foreseen.differing import print_compared
 from extender.cli.live import answers
 from extender.cli.reach.way import reached
 from extender.cli.reach.whereabouts import Whereabouts
 from extender.cli.saved import objects
-from extender.cli.saved.objects import Objects, Thing
 from extender.cli.typed.names import in_use
 from extender.errors import BadInput
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan
-from extender.plan.planner import make_plan
 from extender.plan.policy.options import Policy
 from extender.recording.differences import Differing
+from extender.whatif.compared import PlannedMoment, asked_for
+from extender.whatif.objects import Objects, Thing, told as told_by
+from extender.whatif.submitted import submitted
+from extender.whatif.supposed import Supposed
+from extender.whatif.weighed import Reading, weighed
 
 Command = Callable[..., Any]
 _OPTIONS = (
@@ -69,10 +70,7 @@ class Question:
     where: Whereabouts
     supposed: Supposed
     now: float | None
-    schedulers: frozenset[str]
-    #: Reads objects, and makes a cluster of them.
-    read: Callable[[Sequence[Thing]], Objects]
-    seen: Callable[[Objects, float | None], Snapshot]
+    reading: Reading
 
 
 @dataclass(slots=True)
@@ -104,7 +102,8 @@ def answered(question: Question, policy: Policy) -> Answered:
     """Plan once, or twice where something is supposed."""
     if not question.files and not question.live:
         raise BadInput("plan needs -f FILE with saved objects, or --live for a running extender")
-    now, remarks, new = question.now, list[str](), list[Thing]()
+    now, reading = question.now, question.reading
+    remarks, new = list[str](), list[Thing]()
     if question.live:
         now = time.time() if now is None else now
         there, said = _live(question.where)
@@ -114,32 +113,22 @@ def answered(question: Question, policy: Policy) -> Answered:
             there,
             namespace=in_use(question.where) if files else "",
             now=now,
-            schedulers=question.schedulers,
+            schedulers=reading.schedulers,
         )
         new, remarks = brought.things, brought.remarks
     else:
         there, said = [*objects.written_in(question.files)], None
-    found = question.read(there)
-    snapshot = question.seen(found, now)
-    before = PlannedMoment(snapshot, make_plan(snapshot, policy))
+    told = weighed(there, new, question.supposed, reading, policy, now)
     if said is not None:
-        remarks += _doubts(said, before.plan)
-    if not (new or any(question.supposed)):
-        return Answered(found, before, policy, remarks=remarks)
-    replaced = {identity(each.written) for each in new}
-    kept = [each for each in there if identity(each.written) not in replaced]
-    changed = question.supposed.applied([*kept, *new], snapshot, question.schedulers)
-    found = question.read(changed)
-    after = question.seen(found, snapshot.now)
-    sight = PlannedMoment(after, make_plan(after, policy))
-    return Answered(found, sight, policy, [*compared(before, sight)], remarks)
+        remarks += _doubts(said, told.before.plan)
+    return Answered(told.found, told.after, policy, told.differing, remarks)
 
 
 def _live(where: Whereabouts) -> tuple[list[Thing], dict[str, Any]]:
     """Give what a running extender sees, and what it plans for it."""
     with reached(where) as address:
         listed, said = answers.snapshot(address), answers.plan(address)
-    return [*objects.told(listed, str(address))], said
+    return [*told_by(listed, str(address))], said
 
 
 def _doubts(said: dict[str, Any], plan: Plan) -> Iterator[str]:

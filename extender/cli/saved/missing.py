@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from extender.cache.changes import Kind, kind_of
-from extender.cli.saved.objects import Objects
 from extender.cli.show import count
 from extender.model.gang import SHADOW, Gang, Phase, PodGroup
 from extender.model.queue import Namespace, PriorityClass
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan
 from extender.plan.policy.options import Policy
+from extender.whatif.objects import Objects
 
 #: The plugin that looks at quotas.
 _NEEDS_QUOTAS = "resourcequota"

@@ -14,6 +14,7 @@ from extender.metrics import Metrics
 from extender.policyfile import PolicyFile
 from extender.reporting.journal import Journal, Pass
 from extender.web.pages.holds import Promises
+from extender.web.whatif.answer import Suppose, nothing_supposed
 
 #: A plan is made every five seconds at least, whatever happens; an older one is worth a word.
 STALE_S = 15.0
@@ -33,6 +34,7 @@ class Sights:
     silence: Callable[[], Mapping[str, float]]
     forecaster: Forecaster
     promises: Promises = lambda _: ((), 0.0)
+    suppose: Suppose = nothing_supposed
     now: Callable[[], float] = time.time
 
     @property

@@ -17,6 +17,7 @@ from extender.web.pages import gang, gangs, health, holds, nodes, overview, poli
 from extender.web.pages.asked import Asked, paged
 from extender.web.pages.sights import Sights
 from extender.web.pages.words import FILTERS
+from extender.web.whatif.page import WhatIf
 
 #: Script and style come from us as files, nobody frames us, and no text becomes script.
 _POLICY = (
@@ -42,6 +43,7 @@ _SECTIONS = (
     ("nodes", "Nodes"),
     ("holds", "Holds"),
     ("evictions", "Evictions"),
+    ("whatif", "What if"),
     ("policy", "Policy"),
     ("health", "Health"),
 )
@@ -54,6 +56,7 @@ class Site:
 
     def __init__(self, sights: Sights) -> None:
         self._sights = sights
+        self._whatif = WhatIf(sights.suppose, sights.policies.current)
         #: Pages that are linked on every page; where the whole is a demo, there is one more.
         self.sections = list(_SECTIONS)
 
@@ -68,6 +71,7 @@ class Site:
         routes.add_url_rule("/nodes", view_func=self.nodes)
         routes.add_url_rule("/holds", view_func=self.holds)
         routes.add_url_rule("/evictions", view_func=self.evictions)
+        routes.add_url_rule("/whatif", view_func=self.whatif)
         routes.add_url_rule("/policy", view_func=self.policy)
         routes.add_url_rule("/health", view_func=self.health)
         routes.add_url_rule("/events", view_func=self.events)
@@ -116,6 +120,17 @@ class Site:
         asked, last = Asked(request.args), self._sights.last
         shown = {"shown": paged(self._sights.journal.departures.all(), asked.page, _SIZE)}
         return self._page("evictions.html", last, "evictions", "Evictions", asked, shown, every_s=2)
+
+    def whatif(self) -> ResponseReturnValue:
+        """Show what would be, were it as the address supposes."""
+        last = self._sights.last
+        shown, status = self._whatif.page(request.args.to_dict(flat=False), last)
+        page = self._page(
+            "whatif.html", last, "whatif", "What if", Asked({}), shown, status, every_s=2
+        )
+        if status == 503:
+            page.headers["retry-after"] = "5"
+        return page
 
     def policy(self) -> ResponseReturnValue:
         """Show the policy in force."""

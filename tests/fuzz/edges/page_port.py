@@ -18,7 +18,8 @@ _PATHS = (b"/", b"/healthz", b"/readyz", b"/warmz", b"/metrics", b"/api/v1/plan"
           b"/api/v1/gangs/a/train", b"/api/v1/pods/a/p", b"/api/v1/queues", b"/api/v1/snapshot",
           b"/api/v1/findings", b"/gangs", b"/gangs/a/train", b"/gangs?find=x&sort=-age&page=2",
           b"/?resource=cpu", b"/assets/x/live.js", b"/nodes?sort=free", b"/holds",
-          b"/evictions", b"/policy", b"/health", b"/filter", b"/bind")  # fmt: skip
+          b"/evictions", b"/policy", b"/health", b"/filter", b"/bind",
+          b"/whatif?name=x&members=3&cpu=1&with=queue/x.weight=5&without=node/n7")  # fmt: skip
 _ODD = (b"", b"/", b"//", b"%00", b"%9b", b"%ff", b"%1b[2J", b"\x9b", b"..", b"%2e%2e%2f", b"?x=y",
         b"#x", b"%", b"%zz", b"<b>", b"%E2%80%AE", b"x" * 3000)  # fmt: skip
 _HEADERS = (b"Host: x", b"Connection: close", b"Expect: 100-continue", b"Upgrade: websocket",

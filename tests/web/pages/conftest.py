@@ -16,8 +16,10 @@ from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan
 from extender.policyfile import PolicyFile
 from extender.reporting.journal import Journal
+from extender.settings import Settings
 from extender.web.pages.sights import Sights
 from extender.web.pages.site import Site
+from extender.whatif.on_page import supposing
 from tests.evictions.scene import NOW
 
 
@@ -44,6 +46,7 @@ class Looker:
             silence=lambda: {"pods": 1.5},
             promises=lambda key: (self.promised.get(key, ()), 1000.0),
             forecaster=Forecaster(self.policies.current),
+            suppose=supposing(Settings()),
             now=lambda: self.now,
         )
         app = Flask(__name__)

@@ -15,7 +15,7 @@ from tests.evictions.scene import NOW, gang, plan, snapshot, verdict
 from tests.web.pages.conftest import Looker
 from tests.web.test_api import DECIDED, SEEN
 
-SECTIONS = ["/", "/gangs", "/nodes", "/holds", "/evictions", "/policy", "/health"]
+SECTIONS = ["/", "/gangs", "/nodes", "/holds", "/evictions", "/whatif", "/policy", "/health"]
 PAGES = [*SECTIONS, "/gangs/a/train", "/gangs/a/nobody"]
 HOSTILE = [
     "<script>alert(1)</script>",

@@ -79,7 +79,8 @@
       if (fresh.querySelector("link[rel=stylesheet]").getAttribute("href") !== sheet()) return location.reload();
       heard();
       if (address === location.href) show(fresh);
-      else wanted = true;
+      // Another address was chosen meanwhile, or the server is still at it.
+      if (address !== location.href || live.querySelector("[data-unfinished]")) wanted = true;
     };
     call.onerror = call.ontimeout = () => silent("The extender does not answer");
     call.onloadend = () => { asking = false; if (wanted) soon(); };

@@ -12,12 +12,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from extender.cli.saved.objects import Thing
 from extender.errors import BadInput, BadQuantity
 from extender.kube.decode.membership import STARTED_IN
 from extender.model import quantity
 from extender.model.gang import GangKey
 from extender.model.snapshot import Snapshot
+from extender.whatif.objects import Thing
 
 _AMOUNTS = ("capability", "deserved", "guarantee")
 _BOOLEANS = {"true": True, "false": False}

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from extender.cli.foreseen.supposed import identity
-from extender.cli.saved.objects import Thing
 from extender.errors import BadInput
 from extender.text.plain import shown
 from extender.web.api import time
+from extender.whatif.objects import Thing
+from extender.whatif.supposed import identity
 
 Written = Mapping[str, Any]
 

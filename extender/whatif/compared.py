@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from rich.text import Text
-
-from extender.cli.foreseen.submitted import MARK
-from extender.cli.printed.columns import Columns
-from extender.cli.printed.terminal import Terminal, cell
-from extender.cli.show import COLOURS, count
 from extender.model.gang import GangKey
 from extender.model.resources import CPU, MEMORY, Resources, write_amount
 from extender.model.snapshot import Snapshot
@@ -18,9 +14,8 @@ from extender.plan.decision import Eviction, Plan, Standing, Verdict
 from extender.plan.policy.options import Policy
 from extender.plan.verdict.explain import explain
 from extender.recording.differences import Differing
+from extender.whatif.submitted import MARK
 
-#: On a page; a document has all of them.
-_SHOWN = 40
 _NAMED = 5
 _STARTS = {
     Standing.ADMITTED: "would start now",
@@ -37,6 +32,17 @@ class PlannedMoment:
 
     snapshot: Snapshot
     plan: Plan
+
+
+class Foretold(NamedTuple):
+    """What would become of a gang that somebody asks about."""
+
+    gang: GangKey
+    verdict: Verdict
+    #: Whether it would start, in words.
+    starts: str
+    #: Who is ahead of it, who would leave for it, what would let it start: titles and lines.
+    lists: list[tuple[str, list[str]]]
 
 
 def asked_for(after: Snapshot) -> list[GangKey]:
@@ -96,47 +102,30 @@ def _amounts(amounts: Resources) -> str:
     return ", ".join(said) or "nothing"
 
 
-def print_compared(after: PlannedMoment, differing: list[Differing], policy: Policy) -> None:
-    """Print what becomes of those who are asked about, and what changes for the others."""
-    terminal = Terminal()
-    asked = asked_for(after.snapshot)
-    for key in asked[:_SHOWN]:
-        terminal.lay_out(*_asked(after, key, policy))
-    if len(asked) > _SHOWN:
-        terminal.lay_out(Text(f"and {count(len(asked) - _SHOWN, 'gang')} more, below"))
-    if not differing:
-        terminal.lay_out(Text("nothing changes for anybody else" if asked else "nothing changes"))
-        terminal.lay_out(Text())
-        return
-    table = Columns("WHO", "WITHOUT IT", "WITH IT", title="what changes")
-    for each in differing[:_SHOWN]:
-        table.add(*each)
-    table.print(terminal)
-    if len(differing) > _SHOWN:
-        rest = len(differing) - _SHOWN
-        terminal.lay_out(Text(f"and {rest} more; -o json has all of them"))
-    terminal.lay_out(Text())
-
-
-def _asked(after: PlannedMoment, key: GangKey, policy: Policy) -> Iterator[Text]:
+def foretold(after: PlannedMoment, key: GangKey, policy: Policy) -> Foretold | None:
+    """Say what would become of a gang; None when the plan knows no such gang."""
     told = explain(after.snapshot, after.plan, policy, key)
     if told is None:
-        return
-    verdict = told.verdict
-    head = cell(f"{key} ", style="bold")
-    colour = COLOURS.get(verdict.standing.value, "")
-    head.append_text(cell(_STARTS[verdict.standing], style=f"not bold {colour}"))
-    yield head.append_text(cell(f": {verdict.reason.value}: {verdict.message}", style="not bold"))
-    for title, lines in (
+        return None
+    lists = (
         ("ahead of it", [f"{each.gang} ({each.queue}): {each.why}" for each in told.ahead]),
         (
             "asked to leave for it",
             [f"{each.namespace}/{each.name} on {each.node}" for each in told.victims],
         ),
         ("would start with", [*told.remedies]),
-    ):
-        more = [f"and {len(lines) - _NAMED} more"] if len(lines) > _NAMED else []
-        if lines:
-            yield cell(f"  {title}", style="bold")
-        for line in (*lines[:_NAMED], *more):
-            yield cell(f"    {line}")
+    )
+    named = [(title, _cut(lines)) for title, lines in lists if lines]
+    return Foretold(key, told.verdict, _STARTS[told.verdict.standing], named)
+
+
+def _cut(lines: list[str]) -> list[str]:
+    more = [f"and {len(lines) - _NAMED} more"] if len(lines) > _NAMED else []
+    return [*lines[:_NAMED], *more]
+
+
+def by_node(names: Iterable[str]) -> str:
+    """Count by node: `n1 x4, n2`; a long list is cut."""
+    counts = sorted(Counter(names).items())
+    said = [f"{name} x{number}" if number > 1 else name for name, number in counts]
+    return ", ".join(said[:6]) + (f" and {len(said) - 6} more nodes" if len(said) > 6 else "")

@@ -1,0 +1,129 @@
+"""Where what-ifs are worked out: one at a time, in a thread of its own, and then it rests as long.
+
+Not where pages are written, because everybody else's would wait; and never in the loop of the
+hooks. Who asks while another question is worked out is told so: there is no line to stand in.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from extender.errors import BadInput
+from extender.web.whatif.answer import Foreseen
+from extender.web.whatif.question import Supposition
+
+log = logging.getLogger(__name__)
+
+#: Who asks waits so long for the answer; on a small cluster that is enough.
+_MOMENT_S = 0.3
+#: An answer is good for so long, and for so many times as long as it took: an open page asks again.
+GOOD_S = 30.0
+_GOOD_FOR = 20.0
+#: A name that was not there may be there soon.
+_REFUSED_S = 2.0
+#: One that is no longer good is shown for so long, until there is a newer one.
+_SHOWN_S = 120.0
+_MOST_KEPT = 8
+
+
+class BenchReply(NamedTuple):
+    """What is to be said now: the answer, or in a sentence why there is none; or neither yet."""
+
+    status: int
+    answer: Foreseen | None = None
+    problem: str = ""
+
+
+PENDING = BenchReply(202)
+BUSY = BenchReply(503, problem="busy with the question of somebody else; ask again in a moment")
+_FAILED = BenchReply(500, problem="the extender failed to answer; its log has the details")
+
+
+@dataclass(slots=True)
+class _Underway:
+    question: Supposition
+    work: Callable[[], Foreseen]
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+class _Kept(NamedTuple):
+    reply: BenchReply
+    good_until: float
+
+
+class Bench:
+    """May be asked from any thread."""
+
+    def __init__(
+        self,
+        monotonic: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._monotonic = monotonic
+        self._pause = pause
+        self._lock = threading.Lock()
+        self._current: _Underway | None = None
+        self._kept: dict[Supposition, _Kept] = {}
+        self._rested_at = 0.0
+
+    def ask(
+        self, question: Supposition, work: Callable[[], Foreseen], moment_s: float = _MOMENT_S
+    ) -> BenchReply:
+        """Give the answer if it is there within a moment; *work* is done only if need be."""
+        with self._lock:
+            kept = self._known(question)
+            if kept is not None and self._monotonic() < kept.good_until:
+                return kept.reply
+            if self._current is None:
+                self._current = _Underway(question, work)
+                threading.Thread(
+                    target=self._run, args=(self._current,), name="what-if", daemon=True
+                ).start()
+            current = self._current
+        if kept is not None:
+            return kept.reply
+        if current.question != question:
+            return BUSY
+        current.done.wait(moment_s)
+        with self._lock:
+            kept = self._known(question)
+        return PENDING if kept is None else kept.reply
+
+    def _known(self, question: Supposition) -> _Kept | None:
+        now = self._monotonic()
+        self._kept = {
+            key: each for key, each in self._kept.items() if now < each.good_until + _SHOWN_S
+        }
+        return self._kept.get(question)
+
+    def _run(self, current: _Underway) -> None:
+        # Others need the processor too: half of the time at most is spent here.
+        self._pause(max(0.0, self._rested_at - self._monotonic()))
+        began = self._monotonic()
+        reply = _reply(current.work)
+        now = self._monotonic()
+        took = now - began
+        with self._lock:
+            least_s = GOOD_S if reply.answer is not None else _REFUSED_S
+            self._kept.pop(current.question, None)
+            self._kept[current.question] = _Kept(reply, now + max(least_s, _GOOD_FOR * took))
+            while len(self._kept) > _MOST_KEPT:
+                del self._kept[next(iter(self._kept))]
+            self._rested_at = now + took
+            self._current = None
+        current.done.set()
+
+
+def _reply(work: Callable[[], Foreseen]) -> BenchReply:
+    try:
+        return BenchReply(200, work())
+    except BadInput as error:
+        return BenchReply(422, problem=str(error))
+    except Exception:
+        log.exception("what-if failed")
+        return _FAILED

@@ -1,0 +1,48 @@
+"""The page that asks: a form whose fields live in the address, and what would be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from extender.errors import BadInput
+from extender.plan.policy.options import Policy
+from extender.reporting.journal import Pass
+from extender.web.whatif import question
+from extender.web.whatif.answer import Suppose
+from extender.web.whatif.bench import Bench, BenchReply
+
+#: Queues that are offered; any other may be typed.
+_OFFERED = 200
+_LONGEST = 2048
+
+
+class WhatIf:
+    """Reads what is asked, and has it worked out."""
+
+    def __init__(self, suppose: Suppose, policy: Callable[[], Policy]) -> None:
+        self._suppose = suppose
+        self._policy = policy
+        self._bench = Bench()
+
+    def page(
+        self, given: Mapping[str, Sequence[str]], last: Pass | None
+    ) -> tuple[dict[str, Any], int]:
+        """Give what is to be shown, and its status."""
+        shown = {
+            "typed": {name: " ".join(given.get(name, ()))[:_LONGEST] for name in question.FIELDS},
+            "offered": sorted(last.plan.queues)[:_OFFERED] if last is not None else [],
+            "most_members": question.MOST_MEMBERS,
+        }
+        reply = self._reply(given, last)
+        return {**shown, "reply": reply}, reply.status if reply is not None else 200
+
+    def _reply(self, given: Mapping[str, Sequence[str]], last: Pass | None) -> BenchReply | None:
+        try:
+            asked = question.read(given)
+        except BadInput as error:
+            return BenchReply(422, problem=str(error))
+        if asked is None or last is None:
+            return None
+        return self._bench.ask(asked, partial(self._suppose, last, self._policy(), asked))

@@ -1,0 +1,133 @@
+"""The bench of what-ifs: one question at a time, answers that are kept, and a rest after each."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from extender.errors import BadInput
+from extender.web.whatif.answer import Foreseen
+from extender.web.whatif.bench import BUSY, GOOD_S, PENDING, Bench, BenchReply
+from extender.web.whatif.question import Supposition
+
+PATIENCE_S = 60.0
+FIRST, SECOND = (Supposition(None, (f"queue/{name}.weight=5",), ()) for name in ("a", "b"))
+
+
+def foreseen(cycle: int) -> Foreseen:
+    return Foreseen(cycle, 0.0, (), (), 0, ())
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.pauses: list[float] = []
+
+    def work(self, cycle: int, seconds: float) -> Callable[[], Foreseen]:
+        def work() -> Foreseen:
+            self.now += seconds
+            return foreseen(cycle)
+
+        return work
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def bench(clock: Clock) -> Bench:
+    return Bench(lambda: clock.now, clock.pauses.append)
+
+
+def nobody_works() -> Foreseen:
+    raise AssertionError("what is known is worked out again")
+
+
+def test_one_question_is_worked_out_at_a_time_and_others_are_told_so(bench: Bench) -> None:
+    go = threading.Event()
+
+    def work() -> Foreseen:
+        assert go.wait(PATIENCE_S)
+        return foreseen(1)
+
+    assert bench.ask(FIRST, work, 0) == PENDING
+    assert bench.ask(SECOND, nobody_works, 0) == BUSY
+    assert bench.ask(FIRST, nobody_works, 0) == PENDING
+    go.set()
+    assert bench.ask(FIRST, nobody_works, PATIENCE_S) == BenchReply(200, foreseen(1))
+    assert bench.ask(SECOND, lambda: foreseen(2), PATIENCE_S).answer == foreseen(2)
+
+
+def test_it_rests_as_long_as_it_worked(bench: Bench, clock: Clock) -> None:
+    bench.ask(FIRST, clock.work(1, 4.0), PATIENCE_S)
+    clock.now += 1.0
+    bench.ask(SECOND, clock.work(2, 0.0), PATIENCE_S)
+
+    assert clock.pauses == [0.0, 3.0]
+
+
+@pytest.mark.parametrize(("took", "good_s"), [(0.1, GOOD_S), (4.0, 80.0)])
+def test_an_answer_is_good_for_a_while_and_shown_until_there_is_a_newer_one(
+    bench: Bench, clock: Clock, took: float, good_s: float
+) -> None:
+    bench.ask(FIRST, clock.work(1, took), PATIENCE_S)
+    clock.now += good_s - 0.01
+    assert bench.ask(FIRST, nobody_works).answer == foreseen(1)
+
+    clock.now += 0.02
+    go, done = threading.Event(), threading.Event()
+
+    def work() -> Foreseen:
+        assert go.wait(PATIENCE_S)
+        done.set()
+        return foreseen(2)
+
+    assert bench.ask(FIRST, work).answer == foreseen(1)
+    assert bench.ask(FIRST, nobody_works).answer == foreseen(1)
+    go.set()
+    assert done.wait(PATIENCE_S)
+    while (reply := bench.ask(FIRST, nobody_works)).answer == foreseen(1):
+        pass
+    assert reply.answer == foreseen(2)
+
+
+def test_one_that_is_long_past_is_not_shown(bench: Bench, clock: Clock) -> None:
+    bench.ask(FIRST, clock.work(1, 0.0), PATIENCE_S)
+    clock.now += 1000.0
+
+    assert bench.ask(FIRST, clock.work(2, 0.0), PATIENCE_S).answer == foreseen(2)
+
+
+def test_few_answers_are_kept(bench: Bench) -> None:
+    for number in range(20):
+        asked = Supposition(None, (f"queue/q{number}.weight=5",), ())
+        assert bench.ask(asked, lambda: foreseen(1), PATIENCE_S).status == 200
+
+    assert len(bench._kept) == 8
+
+
+def test_what_is_refused_is_a_sentence_and_soon_asked_again(bench: Bench, clock: Clock) -> None:
+    def refuse() -> Foreseen:
+        raise BadInput("there is no queue a")
+
+    assert bench.ask(FIRST, refuse, PATIENCE_S) == BenchReply(422, None, "there is no queue a")
+    clock.now += 3.0
+    bench.ask(FIRST, lambda: foreseen(2))
+    while (reply := bench.ask(FIRST, lambda: foreseen(2))).answer is None:
+        pass
+    assert reply.answer == foreseen(2)
+
+
+def test_a_failure_is_said_and_the_next_question_is_answered(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> Foreseen:
+        raise KeyError("x")
+
+    assert bench.ask(FIRST, fail, PATIENCE_S).status == 500
+    assert "what-if failed" in caplog.text
+    assert bench.ask(SECOND, lambda: foreseen(1), PATIENCE_S).status == 200
