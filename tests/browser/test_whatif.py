@@ -23,7 +23,7 @@ def test_a_gang_and_a_change_that_are_typed_are_answered(look: Open, stage: Stag
 
     expect(page.locator(".asked .chip")).to_have_text("would start now")
     assert "members=3" in page.url
-    expect(page.get_by_label("with", exact=True)).to_have_value(
+    expect(page.locator("textarea[name=with]")).to_have_value(
         "queue/left.weight=5\nnode/n1.unschedulable=true"
     )
     # The answer stays though the page follows the plan.

@@ -250,7 +250,7 @@ def test_every_page_of_the_app_has_a_name_and_all_gangs_have_one(world: World) -
             f"/gang-extender/{each}"
             for each in (
                 *("plan", "queues", "gangs", "pods", "findings", "snapshot", "events"),
-                *("nodes", "holds", "evictions", "policy", "health"),
+                *("nodes", "holds", "evictions", "policy", "health", "whatif"),
             )
         ),
     }
