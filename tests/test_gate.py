@@ -176,6 +176,21 @@ def test_an_ordinary_pod_leaves_promised_room_alone() -> None:
     assert answer.refused == {"n1": Reason.BEHIND_IN_ORDER.sentence}
 
 
+def test_an_ordinary_pod_may_use_the_fenced_room_that_its_ticket_is_for() -> None:
+    fence = {"n1": Resources({"cpu": 4000}), "n2": Resources({"cpu": 4000})}
+    brief = {"deadline_s": 60.0}
+    plan = Plan(fences=fence, open_queues={"default": OpenQueue()})
+    world = World(lone("web", **brief), plan=plan)
+    world.promise("web", on="n1", gang=GangKey("a/pod:web"), **brief)
+    world.promise("long", on="n2", gang=GangKey("a/pod:long"))
+
+    assert list(world.ask_lone("web", **brief).nodes) == ["n1"]
+    assert world.ledger.may_bind(uid("web"), "n1")
+    assert not world.ask_lone("web", ["n2"], **brief).nodes
+    assert not world.ask_lone("long").nodes, "it would stay"
+    assert not world.ask_lone("another", **brief).nodes
+
+
 def test_an_ordinary_pod_leaves_fenced_room_alone() -> None:
     fence = Resources({"cpu": 4000})
     world = World(

@@ -107,6 +107,15 @@ class FreeRoom:
                 return name
         return ""
 
+    def bears_promises(self, name: str, shape: Shape) -> bool:
+        """Ask whether a node has all that is promised there of what *shape* asks for."""
+        promised, committed = self._promises.reserved_on(name), self._promises.committed_on(name)
+        idle = self._cluster.idle(name)
+        return idle is not None and all(
+            idle.amount(each) >= promised.amount(each) + committed.amount(each)
+            for each in shape.requests
+        )
+
     def fits(self, name: str, amounts: Resources) -> bool:
         """Ask whether *amounts* fit beside all promises; fences are for others to mind."""
         # What is promised is read before what is seen: a pod that is just being seen counts in

@@ -175,11 +175,18 @@ class Ledger:
             self._table.move(pod.uid, SOMEWHERE)
         nodes = self._nodes_beside_promises(pod, offered)
         if known.stage <= Stage.PASSED:
+            if not nodes and known.node in offered and self._was_let_in(pod, known.node):
+                self._table.move(pod.uid, known.node)
+                return (known.node,)
             if nodes:
                 self._table.move(pod.uid, self._only(nodes, pod))
             elif known.node != SOMEWHERE:
                 self._table.step_back(pod.uid, known.node)
         return nodes
+
+    def _was_let_in(self, pod: Pod, node: str) -> bool:
+        """Ask whether room that is kept from others is what the ticket of a brief pod is for."""
+        return pod.deadline_s > 0 and self.room.fits(node, pod.requests)
 
     def _pass_anew(
         self, pod: Pod, gang: GangKey, queue: str, offered: Sequence[str]
@@ -294,7 +301,9 @@ class Ledger:
             return False  # tainted or cordoned since; not ready is for taints to say
         if is_there:
             slots = self.room.slots(node, pod.shape)
-            return slots is not None and slots >= 0
+            is_kept = slots is not None and slots >= 0
+            # A brief one may have been let into room that is kept from everybody else.
+            return is_kept or (pod.deadline_s > 0 and self.room.bears_promises(node, pod.shape))
         if not self.room.nodes_for(pod.shape, (node,)):
             return False
         return known is not None or is_native or self._is_allowed(pod, uid)

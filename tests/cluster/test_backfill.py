@@ -67,7 +67,12 @@ def test_kept_room_is_for_those_whom_the_kubelet_ends_in_time(
         )
 
         create(objects.pod("brief", namespace, activeDeadlineSeconds=300, **about))
-        wait_for(lambda: node_of("brief"), LONG_S, "one with a deadline is bound")
+        wait_for(
+            lambda: node_of("brief"),
+            LONG_S,
+            "one with a deadline is bound",
+            seeing=lambda: said(extender, namespace, "pod:brief"),
+        )
         assert node_of("boaster") is None
         assert node_of("large-0") is None
 

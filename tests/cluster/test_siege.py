@@ -76,7 +76,7 @@ def test_an_extender_that_ends_is_noticed_and_so_is_all_that_is_too_slow_or_too_
 ) -> None:
     minute = besieged.minute(Kills(), SECONDS)
 
-    ended, slow, large = broken(minute, 1e-6, 1.0)
+    ended, large, slow = broken(minute, 1e-6, 1.0)
     assert ended == "the worker of extender ended"
     assert "times the quiet" in slow
     assert "over the limit" in large
