@@ -74,7 +74,7 @@ class Program:
     """
 
     port_count = 0
-    start_s: float = 30
+    start_s: float = 120.0
     stop_s: float = 10
 
     def __init__(self, name: str, logs: Path, environment: Mapping[str, str] | None = None) -> None:
