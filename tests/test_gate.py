@@ -178,16 +178,17 @@ def test_an_ordinary_pod_leaves_promised_room_alone() -> None:
 
 def test_an_ordinary_pod_may_use_the_fenced_room_that_its_ticket_is_for() -> None:
     fence = {"n1": Resources({"cpu": 4000}), "n2": Resources({"cpu": 4000})}
-    brief = {"deadline_s": 60.0}
-    plan = Plan(fences=fence, open_queues={"default": OpenQueue()})
-    world = World(lone("web", **brief), plan=plan)
+    brief, lengthy = {"deadline_s": 60.0}, {"deadline_s": 3600.0}
+    plan = Plan(fences=fence, open_queues={"default": OpenQueue()}, brief_s=600.0)
+    world = World(lone("web", **brief), lone("long", **lengthy), plan=plan)
     world.promise("web", on="n1", gang=GangKey("a/pod:web"), **brief)
-    world.promise("long", on="n2", gang=GangKey("a/pod:long"))
+    world.promise("long", on="n2", gang=GangKey("a/pod:long"), **lengthy)
 
     assert list(world.ask_lone("web", **brief).nodes) == ["n1"]
     assert world.ledger.may_bind(uid("web"), "n1")
     assert not world.ask_lone("web", ["n2"], **brief).nodes
-    assert not world.ask_lone("long").nodes, "it would stay"
+    assert not world.ledger.may_bind(uid("long"), "n2"), "it would stay"
+    assert not world.ask_lone("long", **lengthy).nodes
     assert not world.ask_lone("another", **brief).nodes
 
 

@@ -155,6 +155,8 @@ class Plan:
     fences: Mapping[str, Resources] = field(default_factory=dict)
     #: What those gangs lack there still: whoever leaves such a node leaves it to them first.
     owed: Mapping[str, Resources] = field(default_factory=dict)
+    #: Whoever cannot stay longer may be let into room that is kept (`Starvation.backfill_s`).
+    brief_s: float = 0.0
 
 
 NO_PLAN = Plan()

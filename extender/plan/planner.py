@@ -93,6 +93,7 @@ def _written_down(session: Session) -> Plan:
         kept=kept(session),
         fences=_fences(session),
         owed=_owed(session),
+        brief_s=session.policy.starvation.backfill_s,
     )
 
 

@@ -81,6 +81,8 @@ class Ledger:
         self.allowance = Allowance(self._table.spent, lambda: cluster.total, cluster.share)
         self.room = FreeRoom(cluster)
         self.wakeups = WakeUps(cluster, self.answers, wake, self._is_busy)
+        #: Whoever is gone after so long may be let into room that is kept from everybody else.
+        self._brief_s = 0.0
         #: Gangs of whose ticket only a part has been issued so far.
         self.opening: set[GangKey] = set()
         #: How often in a row each gang did not use its ticket.
@@ -112,6 +114,7 @@ class Ledger:
         """Judge by *plan* from now on."""
         self.allowance.renew(plan)
         self.room.fence_off(plan.fences, plan.owed)
+        self._brief_s = plan.brief_s
         if self._lapses:
             over = (Standing.RUNNING, Standing.FINISHED, None)
             self._lapses = {
@@ -186,7 +189,7 @@ class Ledger:
 
     def _was_let_in(self, pod: Pod, node: str) -> bool:
         """Ask whether room that is kept from others is what the ticket of a brief pod is for."""
-        return pod.deadline_s > 0 and self.room.fits(node, pod.requests)
+        return pod.most_s <= self._brief_s and self.room.fits(node, pod.requests)
 
     def _pass_anew(
         self, pod: Pod, gang: GangKey, queue: str, offered: Sequence[str]
@@ -303,7 +306,8 @@ class Ledger:
             slots = self.room.slots(node, pod.shape)
             is_kept = slots is not None and slots >= 0
             # A brief one may have been let into room that is kept from everybody else.
-            return is_kept or (pod.deadline_s > 0 and self.room.bears_promises(node, pod.shape))
+            is_brief = pod.most_s <= self._brief_s
+            return is_kept or (is_brief and self.room.bears_promises(node, pod.shape))
         if not self.room.nodes_for(pod.shape, (node,)):
             return False
         return known is not None or is_native or self._is_allowed(pod, uid)
