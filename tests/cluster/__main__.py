@@ -151,16 +151,12 @@ def besiege(
         folder = running.enter_context(tempfile.TemporaryDirectory(prefix="gang-extender-"))
         laid = running.enter_context(tried_on(Path(folder) / "cluster"))
         for attack in siege.in_order(wanted):
-            for _ in range(siege.TRIES):
-                try:
-                    minutes.append(laid.minute(attack, seconds))
-                except (AssertionError, ApiError) as why:
-                    failed.append(f"{attack.name}: could not be tried: {why}")
-                    print(failed[-1], flush=True)
-                    break
-                print(siege.table(minutes).splitlines()[-1], *minutes[-1].restarts, flush=True)
-                if not siege.is_worth_another(minutes):
-                    break
+            try:
+                for minute in laid.tried(attack, seconds, minutes):
+                    print(siege.table(minutes).splitlines()[-1], *minute.restarts, flush=True)
+            except (AssertionError, ApiError) as why:
+                failed.append(f"{attack.name}: could not be tried: {why}")
+                print(failed[-1], flush=True)
     print(f"\n{siege.table(minutes)}\n")
     complaints = [*siege.complaints(minutes), *failed]
     print("\n".join(complaints) or "all held")

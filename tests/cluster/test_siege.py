@@ -134,7 +134,7 @@ def test_an_attack_is_judged_by_the_middle_one_of_the_quiet_minutes() -> None:
     last = replace(first, gangs=Started([0.3] * 100, 100))
     busy = replace(GOOD, gangs=Started([0.5] * 100, 100))
 
-    assert siege.quiet_p99_s([first, stalled, busy, last]) == 0.3
+    assert siege.quiet_p99_s([first, stalled, busy, last], busy) == 0.3
     assert siege.complaints([first, stalled, busy, last]) == []
     assert siege.complaints([first, busy]) == ["any: p99 0.50 s is 5.0 times the quiet 0.10 s"]
 
@@ -152,17 +152,28 @@ def test_a_slow_minute_is_repeated_and_counts_if_it_is_slow_every_time() -> None
     assert siege.complaints([quiet, fat, GOOD]) == ["any: 2000 MB are over the limit of 1074 MB"]
 
 
+def test_a_minute_that_the_host_disturbed_is_compared_with_quiet_ones_that_it_disturbed() -> None:
+    quiet = replace(GOOD, attack=QUIET.name)
+    stalled = replace(quiet, gangs=Started([0.4] * 100, 100), stolen=0.3)
+    slow = replace(GOOD, gangs=Started([0.5] * 100, 100))
+    excused = replace(slow, stolen=0.2)
+
+    assert not siege.is_worth_another([quiet, stalled, excused])
+    assert siege.is_worth_another([quiet, stalled, slow]), "the host had no part in it"
+    assert siege.is_worth_another([quiet, excused]), "nobody knows yet how slow the host makes us"
+
+
 def test_the_limit_is_that_of_the_manifest() -> None:
     assert memory_limit_mb() == pytest.approx(1073.74, abs=0.01)
 
 
 def test_the_table_has_a_row_for_every_minute_with_what_its_author_was_told() -> None:
     quiet = replace(GOOD, attack=QUIET.name)
-    told = replace(GOOD, scheduler_s=1.2, cpu_s=(3.0, 6.0), told="head 7")
+    told = replace(GOOD, scheduler_s=1.2, cpu_s=(3.0, 6.0), stolen=0.03, told="head 7")
     rows = siege.table([quiet, told]).splitlines()
 
     assert rows[-1] == (
-        "| any | 400 of 400 | 0.10 / 0.10 s | 1.00 | 2% / 5% / 10% | 200 MB | 0 | head 7 |"
+        "| any | 400 of 400 | 0.10 / 0.10 s | 1.00 | 3% | 2% / 5% / 10% | 200 MB | 0 | head 7 |"
     )
     assert len(rows) == 4
 
