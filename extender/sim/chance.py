@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from extender.errors import BadInput
 from extender.model.resources import Resources
+from extender.text.plain import as_text
 
 _SPANS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SPAN = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([smhd]?)")
@@ -53,21 +54,29 @@ def drawn(what: str | float | Chance, rng: Random, name: str) -> float:
 
 
 def _number(given: Any, name: str) -> float:
-    if isinstance(given, int | float) and isfinite(given) and given >= 0:
-        return float(given)
-    raise BadInput(f"{name}: {str(given)[:60]!r} is no number of pods; write it like 8")
+    number = _finite(given)
+    if number is not None:
+        return number
+    raise BadInput(f"{name}: {as_text(given)[:60]!r} is no number of pods; write it like 8")
+
+
+def _finite(given: Any) -> float | None:
+    """Give a number of 0 or more that computers can count to, None for anything else."""
+    try:
+        number = float(given) if isinstance(given, int | float) else -1.0
+    except OverflowError:
+        return None
+    return number if isfinite(number) and number >= 0 else None
 
 
 def seconds(written_: Any, name: str) -> float:
     """Read a span of time: a number of seconds, or `90s`, `5m`, `2h`, `1d`."""
-    if isinstance(written_, int | float):
-        number = float(written_)
-        if isfinite(number) and number >= 0:
-            return number
-    elif found := _SPAN.fullmatch(written_.strip()):
-        return float(found[1]) * _SPANS[found[2] or "s"]
-    shown = str(written_)[:60]
-    raise BadInput(f"{name}: {shown!r} is no time; write 90s, 5m, 2h or 1d")
+    found = _SPAN.fullmatch(written_.strip()) if isinstance(written_, str) else None
+    number = _finite(float(found[1]) * _SPANS[found[2] or "s"] if found else written_)
+    if number is None:
+        shown = as_text(written_)[:60]
+        raise BadInput(f"{name}: {shown!r} is no time; write 90s, 5m, 2h or 1d")
+    return number
 
 
 def amounts(given: Mapping[str, str | int | float], **more: int) -> Resources:

@@ -27,6 +27,8 @@ MOST_GANGS = 100_000
 MOST_PODS = 500_000
 LONGEST_S = 31 * 86400.0
 _PODS_OF_A_NODE = 110
+#: What stands wrong in a scenario is told with so many letters.
+_LONGEST_TOLD = 300
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?")
 
@@ -129,6 +131,8 @@ def parse(text: str, name: str) -> Scenario:
         raise BadInput(f"{name}: {error}") from error
     except msgspec.ValidationError as error:
         said = str(error).replace(" - at `$", " at `").replace("`$", "`")
+        if len(said) > _LONGEST_TOLD:
+            said = f"{said[:_LONGEST_TOLD]}…"  # somebody's key, or a path of many
         raise BadInput(f"{name}: {said}; docs/simulate.md says what may stand there") from error
     return scenario
 

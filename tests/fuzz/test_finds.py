@@ -202,7 +202,7 @@ def test_what_an_extender_says_is_printed() -> None:
     told = _documents()
 
     assert is_said("Picture", told["plan"])
-    assert is_said("Explanation", told["explanation"])
+    assert is_said("Explanation", told["explain"])
 
 
 def test_a_complaint_keeps_its_beginning_and_its_end(capsys: pytest.CaptureFixture[str]) -> None:

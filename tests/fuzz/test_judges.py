@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from typing import Any
@@ -13,11 +14,15 @@ import pytest
 
 from extender import policyfile
 from extender.cache.cluster import Cluster
+from extender.cli.foreseen import replay
 from extender.cli.printed import terminal
 from extender.errors import BadQuantity, MalformedCall
 from extender.kube.decode.codec import Codec
 from extender.model import quantity
 from extender.plan.policy import policies
+from extender.recording import reading
+from extender.recording.layout import BEGINNING, parcel
+from extender.sim import scenario
 from extender.web import hookport, wire
 from extender.web.hooks import Hooks
 from extender.web.http import writing
@@ -28,6 +33,8 @@ from tests.fuzz import bounds
 from tests.fuzz.bounds import Ears, bounded
 from tests.fuzz.edge import Objection, must_be_sentence, must_be_text
 from tests.fuzz.edges import EDGES, new, watch
+from tests.fuzz.edges.recording import Recordings
+from tests.fuzz.edges.scenario import Scenarios
 from tests.fuzz.mutations import EVIL
 from tests.fuzz.running import judged
 
@@ -193,6 +200,31 @@ def a_call_that_is_forged(patch: Patch) -> bytes:
     return json.dumps({"at": "raw", "from": 0, "drop": 0, "put": put, "cut": 0}).encode()
 
 
+def a_scenario_that_raises(patch: Patch) -> bytes:
+    patch.setattr(scenario, "_size", raising(ZeroDivisionError()))
+    return Scenarios().real()[0]
+
+
+def a_scenario_that_is_quoted_as_it_is(patch: Patch) -> bytes:
+    patch.setattr(terminal, "clean", str)
+    return b'"\\e[2J": 1\n'
+
+
+def a_recording_that_raises(patch: Patch) -> bytes:
+    patch.setattr(replay, "_judge", raising(KeyError("x")))
+    return Recordings().real()[0]
+
+
+def a_recording_that_is_unpacked_whole(patch: Patch) -> bytes:
+    patch.setattr(
+        reading, "_unpacked", lambda unpacking, content, at: unpacking.decompress(content)
+    )
+    # More than was ever in use before, whatever ran here.
+    size, packing = bounds._peak() + 2 * bounds.MOST_BYTES, zlib.compressobj()
+    bomb = [packing.compress(bytes(1 << 20)) for _ in range(size >> 20)]
+    return b"bytes\n" + BEGINNING + parcel(b"".join([*bomb, packing.flush()]))
+
+
 #: By edge: what is put in, and what must be objected to.
 FAULTS = {
     "quantities": {
@@ -231,6 +263,14 @@ FAULTS = {
     "terminal": {
         a_command_that_steers: "steers the terminal by U+009B",
         a_command_that_raises: "TypeError is raised",
+    },
+    "scenario": {
+        a_scenario_that_raises: "ZeroDivisionError is raised",
+        a_scenario_that_is_quoted_as_it_is: "steers the terminal by U+001B",
+    },
+    "recording": {
+        a_recording_that_raises: "KeyError is raised",
+        a_recording_that_is_unpacked_whole: "too much memory",
     },
     "handshakes": {
         a_handshake_that_leaves_something_behind: "KeyError",

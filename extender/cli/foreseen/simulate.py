@@ -82,7 +82,7 @@ def simulate(
     simulated. The same scenario gives the same bytes. It may play a trace of another cluster
     (trace), and take nodes and queues from a saved one (snapshot).
     """
-    scenario, given, remarks = _read(name)
+    scenario, given, remarks = read(name)
     if seed is not None:
         scenario.seed = seed
     files = [config or "", *others]
@@ -133,7 +133,8 @@ def _unwritten(drawing: str, error: OSError) -> BadInput:
     return BadInput(f"--html {drawing}: cannot be written: {error.strerror}")
 
 
-def _read(name: str) -> tuple[Scenario, Given, list[str]]:
+def read(name: str) -> tuple[Scenario, Given, list[str]]:
+    """Read a scenario and the files it names; remarks are for people."""
     text, folder = _text(name)
     scenario = scenarios.parse(text, name)
     try:
@@ -150,7 +151,8 @@ def _text(name: str) -> tuple[str, Path]:
     if name in shipped:
         return shipped[name], Path()
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_MOST_LETTERS + 1)
     except OSError as error:
         known = ", ".join(shipped)
         raise BadInput(

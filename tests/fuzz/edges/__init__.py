@@ -16,6 +16,8 @@ EDGES = {
     "page-port": "PageStreams",
     "plan": "PlanInput",
     "terminal": "Terminals",
+    "scenario": "Scenarios",
+    "recording": "Recordings",
     "handshakes": "Handshakes",
 }
 

@@ -26,6 +26,7 @@ from tests.fuzz.mutations import EVIL, TEXTS, changed, written
 
 _ROOT = Path(__file__).parents[3]
 _WHAT_IF = str(_ROOT / "manifests" / "examples" / "what-if.yaml")
+_JOB = str(_ROOT / "manifests" / "examples" / "gang.yaml")
 _SHIPPED = _ROOT / "manifests" / "overlays" / "second-scheduler" / "scheduler-config.yaml"
 #: What is typed, by a name of ours. Nothing else is ever run: some commands write files.
 COMMANDS: dict[str, tuple[str, ...]] = {
@@ -45,6 +46,16 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "plan then": ("plan", "-f", _WHAT_IF, "--now", "{text}"),
     "plan for": ("plan", "-f", _WHAT_IF, "--scheduler-name", "{text}"),
     "plan beside": ("plan", "-f", _WHAT_IF, "--node-selector", "{text}"),
+    "plan with": ("plan", "-f", _WHAT_IF, "--with", "{text}"),
+    "plan without": ("plan", "-f", _WHAT_IF, "--without", "{text}"),
+    "plan live": ("plan", "--live", "-o", "{way}", "--ops-url", "{url}"),
+    "plan live with": ("plan", "--live", "-f", _JOB, "--with", "{text}", "--ops-url", "{url}"),
+    "simulate": ("simulate", "-f", "{text}"),
+    "simulate what": ("simulate", "-f", "{file}"),
+    "simulate by": ("simulate", "-f", "deadlock", "--config", "{file}"),
+    "simulate onto": ("simulate", "-f", "deadlock", "--html", "{folder}/{text}/x"),
+    "replay": ("replay", "{text}"),
+    "replay then": ("replay", "{folder}", "--at", "{text}"),
     "scheduler-config": ("scheduler-config", "--url", "{text}"),
     "scheduler-config for": ("scheduler-config", "--scheduler-name", "{text}"),
     "certificates": ("certificates", "--directory", "{folder}", "--force", "--host", "{text}"),
@@ -88,7 +99,7 @@ class Terminals(Edge):
         ]
 
     def _input(self, command: str, text: str, file: str, way: str) -> dict[str, Any]:
-        asked = "explanation" if command.startswith("explain") else "plan"
+        asked = next((each for each in self._documents if command.startswith(each)), "plan")
         told = self._documents[asked] if "{url}" in COMMANDS[command] else {}
         return {"command": command, "way": way, "text": text, "file": file, "told": told}
 
@@ -196,7 +207,9 @@ def _documents() -> dict[str, Any]:
     plan = asked.get("/api/v1/plan").json
     gang = plan["gangs"][0]
     path = f"/api/v1/gangs/{gang['namespace']}/{gang['name']}"
-    return {"plan": plan, "explanation": asked.get(path).json}
+    seen = asked.get("/api/v1/snapshot").json
+    # Whoever asks about a live cluster asks for both, and is told both at once each time.
+    return {"plan live": {**plan, **seen}, "plan": plan, "explain": asked.get(path).json}
 
 
 def _evil(thing: Any, chance: Random) -> Any:
