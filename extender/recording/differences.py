@@ -22,7 +22,7 @@ class Differing(NamedTuple):
 
 
 #: Figures and sentences: they follow from the policy even where nothing else does.
-_WORDS = ("queues", "shares", "stakes", "total", "idle", "kept")
+_WORDS = ("queues", "shares", "stakes", "total", "idle", "kept", "brief_s")
 _WHAT_HAPPENS = ("open_queues", "fences", "owed")
 _NAMES = {
     "open_queues": "who may start without waiting for a pass, in queue",
@@ -34,6 +34,7 @@ _NAMES = {
     "total": "what all nodes have",
     "idle": "what is idle",
     "kept": "what is kept idle",
+    "brief_s": "how long whoever uses kept room may stay",
 }
 
 

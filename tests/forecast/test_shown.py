@@ -13,7 +13,7 @@ from extender.forecast.experience import MOST_NAMES, MOST_OF_A_NAMESPACE, MOST_S
 from extender.forecast.lookahead import MOST_STEPS
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
-from tests.bench.bench_estimates import HEAD, row
+from tests.bench.bench_estimates import HEAD, SMALL, row
 from tests.forecast.test_lookahead import HOUR, running, seen, waiting
 from tests.web.pages.conftest import Looker
 
@@ -110,9 +110,10 @@ def test_the_manual_has_the_bounds_that_hold() -> None:
     assert "at least five earlier gangs" in page
 
 
-@pytest.mark.parametrize("name", ["deadlock"])
-def test_the_table_of_errors_is_what_the_command_prints(name: str) -> None:
+@pytest.mark.parametrize("declared", [False, True], ids=["learnt", "declared"])
+@pytest.mark.parametrize("name", SMALL)
+def test_the_table_of_errors_is_what_the_command_prints(name: str, declared: bool) -> None:
     lines = PAGE.read_text().splitlines()
 
     assert HEAD.splitlines()[0] in lines
-    assert row(name) in lines
+    assert row(name, declared=declared) in lines

@@ -197,6 +197,7 @@ class ApiServer:
                 status=Status.RUNNING,
                 refusal="",
                 nominated="",
+                began=self._time.now(),
             )
         if mood == "is silent":
             return BindOutcome(BindResult.UNKNOWN, "no answer")
