@@ -9,6 +9,7 @@ from typing import Any
 from extender.errors import BadInput
 from extender.plan.policy.options import Policy
 from extender.reporting.journal import Pass
+from extender.text.plain import clean
 from extender.web.whatif import question
 from extender.web.whatif.answer import Suppose
 from extender.web.whatif.bench import Bench, BenchReply
@@ -31,7 +32,7 @@ class WhatIf:
     ) -> tuple[dict[str, Any], int]:
         """Give what is to be shown, and its status."""
         shown = {
-            "typed": {name: " ".join(given.get(name, ()))[:_LONGEST] for name in question.FIELDS},
+            "typed": {name: _typed(given.get(name, ())) for name in question.FIELDS},
             "offered": sorted(last.plan.queues)[:_OFFERED] if last is not None else [],
             "most_members": question.MOST_MEMBERS,
         }
@@ -46,3 +47,8 @@ class WhatIf:
         if asked is None or last is None:
             return None
         return self._bench.ask(asked, partial(self._suppose, last, self._policy(), asked))
+
+
+def _typed(said: Sequence[str]) -> str:
+    """Give what was typed, for the form to hold: its words, and nothing in them that steers."""
+    return clean(" ".join(" ".join(said)[:_LONGEST].split()))

@@ -90,15 +90,17 @@ class PageStreams(Edge):
         line, self._waiting.is_slow = Line(), is_slow
         connection = PageConnection(self._port)
         connection.connection_made(line)  # type: ignore[arg-type]
-        for piece in pieces:
-            if line.end == OPEN:
-                connection.data_received(piece)
-        self._waiting.work_off()
-        end = line.end
-        is_bare = any(word in b"".join(pieces) for word in (b"HEAD", b"100-continue"))
-        if not is_bare:
-            must_be_answers(line.sent)
-        connection.connection_lost(None)
+        try:
+            for piece in pieces:
+                if line.end == OPEN:
+                    connection.data_received(piece)
+            self._waiting.work_off()
+            end = line.end
+            is_bare = any(word in b"".join(pieces) for word in (b"HEAD", b"100-continue"))
+            if not is_bare:
+                must_be_answers(line.sent)
+        finally:  # what is objected to here is nothing that the next one has to answer for
+            connection.connection_lost(None)
         statuses = tuple(int(each) for each in re.findall(rb"HTTP/1.1 (\d+)", line.sent))
         return Verdict(statuses, end)
 

@@ -128,11 +128,19 @@ def test_what_changes_is_what_the_command_line_says(
 
 
 def test_what_was_asked_stands_in_the_form_again(asker: Looker) -> None:
-    page = answer(asker, **NEW, members=2, **{"with": "queue/left.weight=3"})
+    changes_ = "queue/left.weight=3\r\nqueue/right.weight=2"
+    page = answer(asker, **NEW, members=2, **{"with": changes_})
 
     assert 'name="members" value="2"' in page
-    assert ">queue/left.weight=3</textarea>" in page
+    assert ">queue/left.weight=3\nqueue/right.weight=2</textarea>" in page
     assert '<option value="left">' in page
+
+
+def test_nothing_that_steers_stands_in_the_form_again(asker: Looker) -> None:
+    page = ask(asker, name="a\x1b[2J", without="node/\u202en\x00").text
+
+    assert 'value="a\ufffd[2J"' in page
+    assert ">node/\ufffdn\ufffd</textarea>" in page
 
 
 @pytest.mark.parametrize(
