@@ -73,12 +73,13 @@ class World:
             self._tell(Node(name=f"n{number:05}", allocatable=NODE))
         for first in range(0, size.running, 20):
             count = min(20, size.running - first)
-            self._gang(f"run-{first:06}", first // 20 % size.queues, count, RUNNING, size.nodes)
+            self.gang(f"run-{first:06}", first // 20 % size.queues, count, RUNNING, size.nodes)
         for number in range(size.gangs):
             shape = _shapes(size)[number % size.shapes]
-            self._gang(f"wait-{number:05}", number % size.queues, size.members, shape, 0)
+            self.gang(f"wait-{number:05}", number % size.queues, size.members, shape, 0)
 
-    def _gang(self, name: str, queue: int, members: int, shape: Shape, nodes: int) -> None:
+    def gang(self, name: str, queue: int, members: int, shape: Shape, nodes: int) -> None:
+        """Let there be a gang: on so many nodes, or waiting."""
         phase = Phase.RUNNING if nodes else Phase.PENDING
         group = PodGroup(
             namespace="a",
