@@ -160,8 +160,8 @@ class Runtime:
             ],
             silence=lambda: cluster.freshness.silence(clock.monotonic()),
             promises=lambda gang: (cluster.inflight.of_gang(gang), clock.monotonic()),
-            experience=learn_from(cluster),
-            suppose=supposing(settings),
+            experience=(learnt := learn_from(cluster)),
+            suppose=supposing(settings, learnt),
         )
 
     @property

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
 from extender.errors import BadInput
+from extender.forecast.experience import Experience
+from extender.forecast.forecaster import MOST_S
+from extender.forecast.lookahead import Effort, Lookahead
 from extender.model.gang import GangKey
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan
@@ -28,8 +32,8 @@ SHOWN = 200
 _HERE = "the form"
 
 
-def supposing(settings: Settings) -> Suppose:
-    """Give who works out what-ifs for an extender that was started so."""
+def supposing(settings: Settings, experience: Experience) -> Suppose:
+    """Give who works out what-ifs for an extender that was started so, and learnt so much."""
     reading = Reading.of(settings)
     scheduler = settings.scheduler_name[0]
 
@@ -53,7 +57,7 @@ def supposing(settings: Settings) -> Suppose:
         return Foreseen(
             cycle=last.plan.generation,
             at=seen.now,
-            asked=tuple(_asked(found.after, policy)),
+            asked=tuple(_asked(found.after, policy, experience)),
             changes=tuple(changes[:SHOWN]),
             change_count=len(changes),
             remarks=(*new.remarks, *_doubts(last.plan, found.before.plan)),
@@ -114,12 +118,14 @@ def _things(gang: SupposedGang, scheduler: str) -> Iterator[Thing]:
         yield Thing(_HERE, {"apiVersion": "v1", "kind": "Pod", "metadata": own, "spec": spec})
 
 
-def _asked(after: PlannedMoment, policy: Policy) -> Iterator[AskedGang]:
+def _asked(after: PlannedMoment, policy: Policy, experience: Experience) -> Iterator[AskedGang]:
+    effort = Effort(seconds=MOST_S, spent=time.thread_time)
+    ahead = Lookahead(after.snapshot, after.plan, policy, experience, effort)
     for key in asked_for(after.snapshot):
         said = foretold(after, key, policy)
         if said is None:
             continue
-        ticket = after.plan.tickets.get(key)
+        ticket, estimate = after.plan.tickets.get(key), ahead.estimate(key)
         yield AskedGang(
             gang=key,
             standing=said.verdict.standing.value,
@@ -127,6 +133,7 @@ def _asked(after: PlannedMoment, policy: Policy) -> Iterator[AskedGang]:
             reason=said.verdict.reason.value,
             message=said.verdict.message,
             places=by_node(ticket.placements.values()) if ticket else "",
+            estimate=estimate.words if estimate is not None else "",
             lists=tuple((title, tuple(lines)) for title, lines in said.lists),
         )
 

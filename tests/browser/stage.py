@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 
+from extender.forecast.experience import Experience
 from extender.metrics import Metrics
 from extender.model.gang import Gang
 from extender.model.pod import Status
@@ -54,7 +55,7 @@ class Stage:
             standby=list,
             notes=list,
             silence=lambda: {"pods": 0.4},
-            suppose=supposing(Settings()),
+            suppose=supposing(Settings(), Experience()),
         )
         self._gangs: dict[str, tuple[Gang, Verdict]] = {}
         self._cycle = 0

@@ -23,6 +23,8 @@ class AskedGang(NamedTuple):
     message: str
     #: Where its members would go, empty if nowhere now.
     places: str
+    #: When it would start if it waits, and on what ground.
+    estimate: str
     #: Who is ahead of it, who would leave for it, what would let it start: titles and lines.
     lists: tuple[tuple[str, tuple[str, ...]], ...]
 

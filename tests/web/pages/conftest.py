@@ -9,6 +9,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from extender.cache.inflight import Promise
+from extender.forecast.experience import Experience
 from extender.forecast.forecaster import Forecaster
 from extender.metrics import Metrics
 from extender.model.gang import GangKey
@@ -46,7 +47,7 @@ class Looker:
             silence=lambda: {"pods": 1.5},
             promises=lambda key: (self.promised.get(key, ()), 1000.0),
             forecaster=Forecaster(self.policies.current),
-            suppose=supposing(Settings()),
+            suppose=supposing(Settings(), Experience()),
             now=lambda: self.now,
         )
         app = Flask(__name__)

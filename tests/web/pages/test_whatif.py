@@ -5,12 +5,14 @@ from __future__ import annotations
 import html
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 from werkzeug.test import TestResponse
 
+from extender.model.gang import GangKey
 from extender.model.pod import Status
 from extender.model.snapshot import Snapshot
 from extender.plan.planner import make_plan
@@ -93,6 +95,23 @@ def test_a_gang_that_never_fits_says_what_it_waits_for(asker: Looker) -> None:
     page = answer(asker, **NEW, members=9, least=9, queue="right")
 
     assert "a/new would wait ExceedsCluster needs 9 x 1 cpu" in said(page)
+
+
+def test_when_it_would_start_is_told_with_its_ground(looker: Looker, now: Snapshot) -> None:
+    old = now.gangs[GangKey("a/old")]
+    marks = {"gang-extender.io/duration": "2h"}
+    said_so = replace(old, group=replace(old.group, lasts_s=7200.0, annotations=marks))
+    declared = replace(now, gangs={**now.gangs, old.key: said_so})
+
+    looker.sees(now, make_plan(now, policies.DEFAULT))
+    nobody_knows = said(answer(looker, **NEW, members=4, queue="left"))
+    looker.sees(declared, make_plan(declared, policies.DEFAULT))
+    known = said(answer(looker, **NEW, members=3, queue="left"))
+    at_once = said(answer(looker, **NEW, members=2, queue="right"))
+
+    assert "It would start: unknown, because a/old says no duration and none was" in nobody_knows
+    assert re.search(r"It would start: about .* after a/old ends; it is expected to run 2 h", known)
+    assert "It would start" not in at_once
 
 
 def test_a_higher_priority_goes_before_those_who_wait(asker: Looker) -> None:
