@@ -145,14 +145,9 @@ class Outcome:
         return {key: _waits(found[key]) for key in keys}
 
     def work_s(self) -> tuple[float, float]:
-        """Give the pod seconds of work that was done, and of work that was lost."""
+        """Give the pod seconds of work that came to its end, and of those that came to nothing."""
+        done = sum(run.done_s for run in self.runs)
         lost = sum(run.wasted_s for run in self.runs)
-        done = sum(
-            (until - since) * run.job.size
-            for run in self.runs
-            for since, until, was_lost in run.stretches
-            if not was_lost
-        )
         return done, lost
 
     def figures(self, beginning: float) -> dict[str, float]:

@@ -57,6 +57,7 @@ class Simulation:
             for step in range(1, _STEPS + 1):
                 self.world.run(self.beginning + self._span_s * step / _STEPS)
                 told(step / _STEPS)
+        self.world.workloads.count_until_now()
         self.outcome.close(self.world.workloads.runs, self.world.extender.passes)
         return self.outcome
 

@@ -72,6 +72,32 @@ def test_two_gangs_that_would_lock_each_other_out_both_end() -> None:
     assert re.search(r"gangs that ended +2\n", told.stdout)
 
 
+#: 16 pods for 20 s are lost with their nodes; 4 of them work for 50 s on the one that comes back.
+LOSING = """
+span: 120s
+pace: 1s
+nodes: [{name: n, count: 4, has: {cpu: 4}}]
+arrivals:
+- {queue: default, name: e, before: 0s, size: 16, least: 2, each: {cpu: 1}, lasts: 50s}
+mishaps:
+- {at: 20s, lose: n-0}
+- {at: 20s, lose: n-1}
+- {at: 20s, lose: n-2}
+- {at: 20s, lose: n-3}
+- {at: 40s, restore: n-3}
+"""
+
+
+def test_work_wasted_is_the_time_of_pods_that_were_there(tmp_path: Path) -> None:
+    path = tmp_path / "losing.yaml"
+    path.write_text(LOSING)
+
+    told = simulate("-f", str(path))
+
+    assert re.search(rf"work wasted +{320 / 520:.1%}\n", told.stdout), told.stdout
+    assert re.search(rf"utilisation, cpu +{520 / (16 * 120):.1%}\n", told.stdout), told.stdout
+
+
 @pytest.mark.parametrize("name", _shipped())
 def test_scenarios_that_come_with_us_can_be_read_and_are_in_the_manual(name: str) -> None:
     scenario = scenarios.read(_shipped()[name], name)

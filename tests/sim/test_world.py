@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from extender.model.node import Node
 from extender.model.pod import Shape
 from extender.model.queue import PriorityClass, Queue, QueueState
@@ -90,6 +92,31 @@ def test_a_lost_node_costs_the_work_and_the_gang_starts_anew_where_there_is_room
     assert [was_lost for _, _, was_lost in train.stretches] == [True, False]
     assert train.wasted_s > 0
     assert train.ended_at is not None
+
+
+def test_all_that_a_gang_beyond_its_minimum_loses_is_wasted_and_what_few_do_is_done() -> None:
+    world = cluster(nodes=4)
+    run(world, 20, job("elastic", 16, least=2, lasts_s=50))
+    for number in range(4):
+        world.workloads.lose_node(f"n{number}")
+    run(world, 20)
+    world.api.put(node(3))
+    runs = run(world, 100)
+
+    elastic = runs["elastic"]
+    assert elastic.wasted_s == pytest.approx(16 * 20, abs=2)
+    assert elastic.done_s == pytest.approx(4 * 50, abs=2), "one node has room for four"
+
+
+def test_members_that_wait_on_nodes_for_the_rest_waste_their_time() -> None:
+    world = cluster(nodes=2)
+    run(world, 30, job("train", 8, lasts_s=60))
+    world.workloads.lose_node("n0")
+    runs = run(world, 100)
+    world.workloads.count_until_now()
+
+    assert runs["train"].done_s == 0
+    assert runs["train"].wasted_s == pytest.approx(8 * 30 + 4 * 100, abs=2)
 
 
 def test_a_queue_takes_back_what_it_lent() -> None:

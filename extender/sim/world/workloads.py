@@ -66,8 +66,12 @@ class Run:
     #: Members that were made to leave, by us or by kube-scheduler, and lost with a node.
     evicted: int = 0
     lost: int = 0
-    #: Pod seconds that came to nothing.
+    #: Pod seconds of work that came to its end, and of all that came to nothing.
+    done_s: float = 0.0
     wasted_s: float = 0.0
+    #: Pod seconds of which it is not decided yet, and until when they are counted.
+    open_s: float = 0.0
+    counted_at: float = 0.0
     pods: dict[PodUid, str] = field(default_factory=dict)
     made: int = 0
     #: Number of the stretch of work: what was planned for an earlier one is void.
@@ -113,6 +117,13 @@ class Workloads:
             if run.pods.get(uid) == name:
                 run.lost += 1
                 self._api.delete_pod(uid)
+
+    def count_until_now(self) -> None:
+        """Count what is still on nodes; who works now may yet come to an end."""
+        for run in self.runs:
+            self._count(run)
+            if run.works_since is None:
+                run.wasted_s, run.open_s = run.wasted_s + run.open_s, 0.0
 
     def _arrive(self, job: Job) -> None:
         run = Run(job, self._time.monotonic())
@@ -176,14 +187,23 @@ class Workloads:
         run = self._by_pod.get(pod.uid)
         if run is None or run.pods[pod.uid]:
             return
+        self._count(run)
         run.pods[pod.uid] = pod.node
         self.on_room(run, +1)
         if run.works_since is None and run.on_nodes >= run.job.least:
             self._begin(run)
 
+    def _count(self, run: Run) -> None:
+        """Count the time of its pods on nodes, before there are more or fewer of them."""
+        now = self._time.monotonic()
+        if now > run.counted_at:
+            run.open_s += (now - run.counted_at) * run.on_nodes
+            run.counted_at = now
+
     def _begin(self, run: Run) -> None:
         now = self._time.monotonic()
         run.works_since = now
+        run.wasted_s, run.open_s = run.wasted_s + run.open_s, 0.0  # they waited for the others
         run.number += 1
         if run.first_started_at is None:
             run.first_started_at = now
@@ -194,6 +214,7 @@ class Workloads:
         run = self._by_pod.pop(uid, None)
         if run is None:
             return
+        self._count(run)
         had_node = run.pods.pop(uid)
         if had_node:
             self._interrupt(run)
@@ -205,7 +226,7 @@ class Workloads:
         if run.works_since is None or run.on_nodes >= run.job.least:
             return
         now = self._time.monotonic()
-        run.wasted_s += (now - run.works_since) * (run.on_nodes + 1)
+        run.wasted_s, run.open_s = run.wasted_s + run.open_s, 0.0
         run.stretches.append((run.works_since, now, True))
         run.works_since = None
         run.number += 1
@@ -219,6 +240,8 @@ class Workloads:
         if run.number != number or run.works_since is None:
             return
         run.ended_at = now = self._time.monotonic()
+        self._count(run)
+        run.done_s, run.open_s = run.done_s + run.open_s, 0.0
         run.stretches.append((run.works_since, now, False))
         run.works_since = None
         for uid in list(run.pods):
