@@ -32,6 +32,8 @@ LEFT_OUT = {
     NodeFacts: ("memo", "index"),
     PodGroup: ("key",),
 }
+#: Of an amount that is written as text.
+_MOST_DIGITS = 100
 _RULES = {"ours": OURS, "volcano": VOLCANO}
 
 
@@ -163,16 +165,23 @@ class _Pairs(Form[Any]):
 
 
 class _Amounts(Form[Resources]):
+    """Amounts by name; a sum of what many ask for may have more bits than msgpack has."""
+
     is_exact = False
 
-    def write(self, value: Resources) -> dict[str, int]:
-        return dict(value.items())
+    def write(self, value: Resources) -> dict[str, int | str]:
+        return {name: each if _fits(each) else str(each) for name, each in value.items()}
 
     def read(self, written: Any) -> Resources:
+        amounts = {}
         for name, amount in _check(written, dict).items():
-            _check(name, str)
-            _check(amount, int)
-        return Resources(written)
+            large = type(amount) is str and len(amount) <= _MOST_DIGITS
+            amounts[_check(name, str)] = int(amount) if large else _check(amount, int)
+        return Resources(amounts)
+
+
+def _fits(amount: int) -> bool:
+    return -(2**63) <= amount < 2**64
 
 
 class _TakenPorts(Form[Ports]):

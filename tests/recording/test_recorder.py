@@ -7,6 +7,7 @@ import logging
 import os
 import stat
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 from extender.cli.main import main
 from extender.errors import BadConfiguration
 from extender.metrics import Metrics
+from extender.model.resources import Resources
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.recording import folder as folders, recorder as recorders
@@ -159,6 +161,24 @@ def test_whoever_plans_never_waits_for_a_slow_disk_and_what_was_left_out_is_told
     assert sum(step.skipped for step in Recording(str(tmp_path)).steps()) == left_out
     told = CliRunner().invoke(main, ["replay", str(tmp_path)]).stdout
     assert f"{left_out} more were not recorded: the disk was behind" in told
+
+
+def test_what_tenants_ask_for_never_ends_a_recording_however_much_it_is(tmp_path: Path) -> None:
+    """Every pod may ask for 1Pi, and with enough of them the sum has more than 64 bits."""
+    metrics = Metrics()
+    recorder = Recorder(str(tmp_path), 8 * MIB, metrics)
+    queue, figures = next(iter(PLAN.queues.items()))
+    much = Resources({"cpu": 2**70, "memory": -(2**65), "pods": 3})
+    plan = replace(PLAN, queues={**PLAN.queues, queue: replace(figures, requested=much)})
+
+    recorder.take(SNAPSHOT, policies.DEFAULT, plan)
+    recorder.take(SNAPSHOT, policies.DEFAULT, PLAN)
+    recorder.stop()
+
+    assert counted(metrics, "lost") == 0
+    first, second = Recording(str(tmp_path)).steps()
+    assert first.plan == plan
+    assert second.plan == PLAN
 
 
 def test_an_end_does_not_wait_for_a_disk_that_does_not_answer(
