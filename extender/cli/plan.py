@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -20,7 +19,7 @@ from extender.cli.reach.whereabouts import Whereabouts, reach_options
 from extender.cli.saved.missing import missing
 from extender.cli.serve import setting_option
 from extender.cli.show import COLOURS, coloured, count, output_option, show
-from extender.errors import BadInput
+from extender.cli.typed.moments import moment
 from extender.forecast.estimate import Estimate
 from extender.forecast.forecaster import Forecaster
 from extender.model.resources import CPU, MEMORY, PODS, Resources, write_amount
@@ -66,7 +65,9 @@ _LOOK_AHEAD_S = 10.0
 @setting_option("budgets_are_gangs")
 @whatif_options
 @reach_options
-@click.option("--now", metavar="TIME", help="When it is; by default when the newest object came.")
+@click.option(
+    "--now", metavar="TIME", help="When it is, in UTC; by default when the newest object came."
+)
 def plan(
     files: tuple[str, ...],
     config: str | None,
@@ -107,7 +108,7 @@ def plan(
         live=live,
         where=where,
         supposed=Supposed(withs, withouts),
-        now=_time(now) if now else None,
+        now=moment(now, "--now") if now else None,
         reading=reading,
     )
     answer = answered(question, policy)
@@ -129,13 +130,6 @@ def plan(
     if not live:  # a running extender follows every kind: what it does not tell of is not there
         for words in missing(found, snapshot, decided, policy, budgets_are_gangs=budgets_are_gangs):
             tell(f"not in the input: {words}")
-
-
-def _time(text: str) -> float:
-    try:
-        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
-    except ValueError as error:
-        raise BadInput(f"--now: {text!r} is not a time; write 2026-01-31T12:00:00Z") from error
 
 
 def _tell_passed_over(kinds: Counter[str]) -> None:

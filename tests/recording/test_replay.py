@@ -6,8 +6,11 @@ import json
 import os
 import subprocess
 import sys
+import time
 import tracemalloc
 import zlib
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +20,14 @@ from click.testing import CliRunner, Result
 
 from extender.cli.foreseen.replay import DIFFERS
 from extender.cli.main import main
+from extender.plan.planner import make_plan
+from extender.plan.policy import policies
 from extender.plan.policy.policies import DEFAULT_TEXT
+from extender.recording.folder import Folder
 from extender.recording.layout import BEGINNING, MOST_IN_A_PASS, parcel
-from tests.recording.runs import recorded
+from extender.recording.writing import Writing
+from tests.plan.reason_cases import SENTENCES
+from tests.recording.runs import MIB, recorded
 
 
 @pytest.fixture(scope="module")
@@ -111,9 +119,53 @@ def test_one_moment_is_planned_and_shown_alone(run: Path) -> None:
     assert "no decision differs" in result.stdout
 
 
+def test_a_moment_without_a_zone_is_in_utc_wherever_it_is_asked_for(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = told(run)["first"]
+    monkeypatch.setenv("TZ", "America/Los_Angeles")
+    time.tzset()
+    try:
+        result = replayed(run, "--at", first.removesuffix("Z"))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+    assert f"pass 1, {first}, planned again" in result.stdout, result.stderr
+
+
+def test_the_document_of_one_moment_speaks_of_that_pass_alone(run: Path) -> None:
+    whole = told(run)
+    one = told(run, "--at", whole["first"])
+
+    assert (one["passes"], one["first"], one["last"]) == (1, whole["first"], whole["first"])
+
+
+@pytest.fixture
+def set_back(tmp_path: Path) -> Path:
+    """Give a recording of passes at 100, 110 and 120 s, and, after the clock was set, 50 and 60."""
+    folder = tmp_path / "set-back"
+    writing = Writing(place := Folder(str(folder), 8 * MIB))
+    for number, now in enumerate((100.0, 110.0, 120.0, 50.0, 60.0)):
+        snapshot = replace(SENTENCES[0].before(), now=now, generation=number)
+        writing.write(snapshot, policies.DEFAULT, make_plan(snapshot))
+    place.close()
+    return folder
+
+
+@pytest.mark.parametrize(("at", "number"), [(55, 4), (60, 5), (90, 5), (115, 2), (300, 5)])
+def test_a_moment_is_found_also_where_the_clock_was_set_back(
+    set_back: Path, at: int, number: int
+) -> None:
+    moment = datetime.fromtimestamp(at, UTC).isoformat()
+
+    assert f"pass {number}, " in replayed(set_back, "--at", moment).stdout
+
+
 @pytest.mark.parametrize(
     ("at", "said"),
     [
+        ("0001-01-01", "holds no pass as old as 0001-01-01"),
         ("noon", "--at: 'noon' is not a time"),
         ("1960-01-01T00:00:00Z", "holds no pass as old as 1960-01-01T00:00:00Z; it begins at 1970"),
     ],

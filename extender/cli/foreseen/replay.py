@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -16,6 +15,7 @@ from extender.cli.plan import page
 from extender.cli.printed.documents import document
 from extender.cli.printed.terminal import Terminal, cell, tell
 from extender.cli.show import count, output_option, show
+from extender.cli.typed.moments import moment
 from extender.errors import BadInput
 from extender.plan.decision import Plan
 from extender.plan.planner import make_plan
@@ -57,7 +57,8 @@ class Replayed:
 @click.option(
     "--at",
     metavar="TIME",
-    help="Only the pass that was in force then, such as 2026-01-31T12:00:00Z; its plan is printed.",
+    help="Only the pass that was in force then, such as 2026-01-31T12:00:00Z, in UTC where nothing"
+    " else is said; its plan is printed.",
 )
 @output_option
 def replay(folder: str, config: str | None, at: str | None, output: str) -> None:
@@ -71,20 +72,13 @@ def replay(folder: str, config: str | None, at: str | None, output: str) -> None
     """
     policy = PolicyFile(config).current() if config else None
     recording = Recording(folder)
-    found = _all(recording, policy) if at is None else _one(recording, policy, _moment(at), at)
+    found = _all(recording, policy) if at is None else _one(recording, policy, at)
     written = _written(found, recording)
     show(document("Replay", written), output, lambda: _page(found, recording, config, at))
     for each in recording.remarks:
         tell(f"gang-extender: {each}")
     if found.differing:
         sys.exit(DIFFERS)
-
-
-def _moment(at: str) -> float:
-    try:
-        return datetime.fromisoformat(at.replace("Z", "+00:00")).timestamp()
-    except ValueError as error:
-        raise BadInput(f"--at: {at!r} is not a time; write 2026-01-31T12:00:00Z") from error
 
 
 def _all(recording: Recording, policy: Policy | None) -> Replayed:
@@ -98,27 +92,44 @@ def _all(recording: Recording, policy: Policy | None) -> Replayed:
     return found
 
 
-def _one(recording: Recording, policy: Policy | None, moment: float, at: str) -> Replayed:
-    found, meant = Replayed(), None
-    for step in _noted(recording, found):
-        if step.snapshot.now > moment:
-            break
-        meant = step
+def _one(recording: Recording, policy: Policy | None, at: str) -> Replayed:
+    begins: float | None = None
+    asked, meant, last = moment(at, "--at"), None, None
+    # To the end, because a clock may have been set back; of several the nearest is meant.
+    for step in recording.steps():
+        begins = step.snapshot.now if begins is None else begins
+        if last is not None and asked < step.snapshot.now:
+            meant = _nearer(meant, last, asked)
+        last = step
+    meant = _nearer(meant, last, asked)
     if meant is None:
-        begins = f"; it begins at {time(found.first)}" if found.first is not None else ""
-        raise BadInput(f"--at: the recording holds no pass as old as {at}{begins}")
+        begins_at = f"; it begins at {time(begins)}" if begins is not None else ""
+        raise BadInput(f"--at: the recording holds no pass as old as {at}{begins_at}")
+    found = Replayed()
+    _note(meant, found)
     _judge(meant, policy, found)
     return found
 
 
+def _nearer(one: Recorded | None, other: Recorded | None, asked: float) -> Recorded | None:
+    """Give the later of two passes, *other* only if it is not too late."""
+    if other is None or other.snapshot.now > asked:
+        return one
+    return other if one is None or one.snapshot.now <= other.snapshot.now else one
+
+
 def _noted(recording: Recording, found: Replayed) -> Iterator[Recorded]:
     for step in recording.steps():
-        found.passes += 1
-        found.skipped += step.skipped
-        found.first = step.snapshot.now if found.first is None else found.first
-        found.last = step.snapshot.now
-        found.versions.add(step.version)
+        _note(step, found)
         yield step
+
+
+def _note(step: Recorded, found: Replayed) -> None:
+    found.passes += 1
+    found.skipped += step.skipped
+    found.first = step.snapshot.now if found.first is None else found.first
+    found.last = step.snapshot.now
+    found.versions.add(step.version)
 
 
 def _judge(step: Recorded, policy: Policy | None, found: Replayed) -> None:
