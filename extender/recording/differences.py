@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
 from extender.plan.decision import Eviction, Plan, Verdict
@@ -20,6 +20,9 @@ class Differing(NamedTuple):
     def __str__(self) -> str:
         return f"{self.about}: {self.was} then, {self.now} now"
 
+
+#: Of what is too long to be told, so many letters before the first that differs, and from it on.
+_BEFORE, _BEHIND = 40, 80
 
 #: Figures and sentences: they follow from the policy even where nothing else does.
 _WORDS = ("queues", "shares", "stakes", "total", "idle", "kept", "brief_s")
@@ -70,7 +73,27 @@ def _tickets(was: Plan, now: Plan) -> Iterator[Differing]:
             (dict(ticket.placements), dict(ticket.pipelined)) if ticket else ({}, {})
             for ticket in (before, after)
         ]
-        yield Differing(f"gang {_name(key)}", _places(*places[0]), _places(*places[1]))
+        olds, news = (_places(*each) for each in places)
+        if olds == news:  # the same nodes, for other members, or some that are not named
+            olds, news = (
+                f"{said}, {member}"
+                for said, member in zip((olds, news), _first_moved(*places), strict=True)
+            )
+        yield Differing(f"gang {_name(key)}", olds, news)
+
+
+def _first_moved(
+    was: Sequence[Mapping[Any, str]], now: Sequence[Mapping[Any, str]]
+) -> tuple[str, str]:
+    """Say of the first member that does not go where it went where that is."""
+    before, after = ({**later, **at_once} for at_once, later in (was, now))
+    moved = [uid for uid in {*before, *after} if before.get(uid) != after.get(uid)]
+    uid = min(moved, default="nobody")
+    olds, news = (
+        f"{_name(uid)} on {_name(each[uid])}" if uid in each else f"{_name(uid)} nowhere"
+        for each in (before, after)
+    )
+    return olds, news
 
 
 def _places(now: Mapping[Any, str], later: Mapping[Any, str]) -> str:
@@ -93,7 +116,10 @@ def _evictions(was: Plan, now: Plan) -> Iterator[Differing]:
         if before.get(uid) != after.get(uid):
             either = before.get(uid) or after[uid]
             about = f"pod {_name(f'{either.namespace}/{either.name}')}"
-            yield Differing(about, _fate(before.get(uid)), _fate(after.get(uid)))
+            fates = _fate(before.get(uid)), _fate(after.get(uid))
+            if fates[0] == fates[1]:
+                fates = _apart(before.get(uid), after.get(uid))
+            yield Differing(about, *fates)
     if before == after and was.evictions != now.evictions:
         yield Differing("who must leave", "in another order", "in this one")
 
@@ -108,16 +134,7 @@ def _verdicts(was: Plan, now: Plan, *, in_words: bool) -> Iterator[Differing]:
         if before is None or after is None or _decided(before) != _decided(after):
             yield Differing(f"gang {_name(key)}", _standing(before), _standing(after))
         elif in_words and before != after:
-            changed = [
-                each.name
-                for each in fields(Verdict)
-                if getattr(before, each.name) != getattr(after, each.name)
-            ]
-            olds, news = (
-                ", ".join(f"{name} {shown(getattr(each, name))}" for name in changed)
-                for each in (before, after)
-            )
-            yield Differing(f"gang {_name(key)}", olds, news)
+            yield Differing(f"gang {_name(key)}", *_apart(before, after))
 
 
 def _decided(verdict: Verdict) -> tuple[object, ...]:
@@ -137,6 +154,22 @@ def _field(about: str, was: Any, now: Any) -> Iterator[Differing]:
     if isinstance(was, Mapping) and isinstance(now, Mapping):
         for key in sorted({*was, *now}):
             if was.get(key) != now.get(key):
-                yield Differing(f"{about} {_name(key)}", shown(was.get(key)), shown(now.get(key)))
+                yield Differing(f"{about} {_name(key)}", *_apart(was.get(key), now.get(key)))
         return
-    yield Differing(about, shown(was), shown(now))
+    yield Differing(about, *_apart(was, now))
+
+
+def _apart(was: Any, now: Any) -> tuple[str, str]:
+    """Write two values that differ so that it can be seen, however long they are."""
+    if is_dataclass(was) and type(was) is type(now):
+        names = [each.name for each in fields(was)]
+        changed = [name for name in names if getattr(was, name) != getattr(now, name)]
+        told = [(name, *_apart(getattr(was, name), getattr(now, name))) for name in changed]
+        olds, news = (", ".join(f"{each[0]} {each[side]}" for each in told) for side in (1, 2))
+        return olds, news
+    olds, news = shown(was), shown(now)
+    if olds == news:  # what differs was cut away
+        whole = [clean(repr(each)) for each in (was, now)]
+        at = next((at for at, (a, b) in enumerate(zip(*whole, strict=False)) if a != b), 0)
+        olds, news = (f"…{each[max(0, at - _BEFORE) : at + _BEHIND]}…" for each in whole)
+    return olds, news
