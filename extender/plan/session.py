@@ -44,7 +44,7 @@ class Session:
         self.queues = census.queues
         self.round = Round.CLAIMS
         #: Whether one queue's place among all may change by what another one gets.
-        self.queues_interact = any(option.hierarchy for tier in policy.tiers for option in tier)
+        self.queues_interact = policy.is_of_a_tree
         #: What actions work out once and share.
         self.shared: dict[str, object] = {}
         #: Room kept for gangs that wait too long.

@@ -60,8 +60,12 @@ class OverTime:
 class Outcome:
     """Collects while a run goes on; all times in seconds after its beginning."""
 
-    def __init__(self, span_s: float, total: Resources, queues: Iterable[str]) -> None:
+    def __init__(
+        self, span_s: float, total: Resources, queues: Iterable[str], *, is_of_a_tree: bool = False
+    ) -> None:
         self.span_s = span_s
+        #: What is due to a queue is for those below it too, and so is what it has.
+        self._is_of_a_tree = is_of_a_tree
         self.total = total
         self.resources = [name for name in total if name != PODS]
         self.used = {name: OverTime(span_s) for name in self.resources}
@@ -112,7 +116,8 @@ class Outcome:
             figures = self._figures.get(name)
             if figures is None:
                 continue
-            share, due = self._dominant(figures.own), self._dominant(figures.deserved)
+            used = figures.allocated if self._is_of_a_tree else figures.own
+            share, due = self._dominant(used), self._dominant(figures.deserved)
             line.add(share, since, at)
             self.dues[name].add(due, since, at)
             if not figures.requested.fits_in(figures.allocated):

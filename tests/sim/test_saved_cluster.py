@@ -56,11 +56,11 @@ SAVED = [
 ]
 
 
-def simulate(folder: Path, saved: object, scenario: str = SCENARIO) -> Result:
+def simulate(folder: Path, saved: object, scenario: str = SCENARIO, *more: str) -> Result:
     text = saved if isinstance(saved, str) else json.dumps(_list(saved))
     (folder / "saved.json").write_text(text)
     (folder / "day.yaml").write_text(scenario)
-    return CliRunner().invoke(main, ["simulate", "-f", str(folder / "day.yaml")])
+    return CliRunner().invoke(main, ["simulate", "-f", str(folder / "day.yaml"), *more])
 
 
 def _list(items: object) -> dict[str, Any]:
@@ -150,3 +150,37 @@ def test_names_of_a_saved_cluster_steer_no_terminal(tmp_path: Path) -> None:
 
     assert told.exit_code == 0, told.output
     assert "\x1b" not in told.output
+
+
+TREE = """
+span: 200s
+pace: 1s
+snapshot: saved.json
+arrivals:
+- {queue: team, name: t, count: 3, before: 0s, size: 4, each: {cpu: 1}, lasts: 100s}
+- {queue: other, name: o, count: 3, before: 0s, size: 4, each: {cpu: 1}, lasts: 100s}
+"""
+HIERARCHY = """
+actions: "enqueue, allocate, backfill, reclaim, preempt"
+tiers:
+- plugins: [{name: priority}, {name: gang}]
+- plugins: [{name: predicates}, {name: capacity, enableHierarchy: true}]
+"""
+
+
+def test_a_parent_whose_family_has_its_due_is_owed_nothing(tmp_path: Path) -> None:
+    half = {"deserved": {"cpu": "4"}}
+    saved = [
+        node("n", 8),
+        queue("root"),
+        queue("org", parent="root", **half),
+        queue("team", parent="org", **half),
+        queue("other", parent="root", **half),
+    ]
+    (tmp_path / "tree.conf").write_text(HIERARCHY)
+
+    told = simulate(tmp_path, saved, TREE, "--config", str(tmp_path / "tree.conf"))
+
+    found = re.search(r"fairness gap, mean +([0-9.]+)%", told.stdout)
+    assert found is not None, told.output
+    assert float(found[1]) < 3, "each has its half but for the first seconds"

@@ -111,3 +111,8 @@ class Policy:
     def plugins(self) -> frozenset[str]:
         """Name the plugins of all tiers."""
         return frozenset(option.name for tier in self.tiers for option in tier)
+
+    @property
+    def is_of_a_tree(self) -> bool:
+        """Ask whether dues are divided down a tree of queues, a parent's for its whole family."""
+        return any(option.hierarchy for tier in self.tiers for option in tier)
