@@ -259,8 +259,10 @@ def jobs_of(scenario: Scenario, given: Given = NOTHING_GIVEN) -> list[Job]:
         for number in range(stream.count):
             size = _size(stream, rng)
             lasts_s = max(1.0, drawn(stream.lasts, rng, "lasts"))
-            at = first + seconds(stream.every, "every") * number if stream.every else None
-            at = rng.uniform(first, max(first, last)) if at is None else at
+            if stream.every is not None:
+                at = first + seconds(stream.every, "every") * number
+            else:
+                at = rng.uniform(first, max(first, last))
             least = size if stream.least is None else min(stream.least, size)
             jobs.append(
                 Job(

@@ -141,6 +141,13 @@ def test_the_manual_writes_a_scenario_that_can_be_read() -> None:
         (("{median: 30s}", "{median: 30s, one-of: [1m]}"), "give between, one-of or median"),
         (("each: {cpu: 1}", "each: {cpu: -1}"), "cpu: -1 is less than nothing"),
         (("cpu: 4}", "cpu: -4}"), "cpu: -4 is less than nothing"),
+        (
+            ("plain: true", "plain: true, size: 4"),
+            "arrivals p: plain pods have no gang, so no size",
+        ),
+        (("plain: true", "plain: true, least: 1"), "so no size and no least; give count"),
+        (("every: 30s", "every: 30s, before: 5m"), "arrivals b: both every and before; leave one"),
+        (("before: 2m", "after: 3m, before: 2m"), "before 2m is earlier than after 3m"),
     ],
 )
 def test_what_cannot_be_read_is_one_sentence_with_the_mend(
@@ -154,6 +161,24 @@ def test_what_cannot_be_read_is_one_sentence_with_the_mend(
     assert said in told.stderr
     assert told.stderr.count("\n") == 1
     assert small in told.stderr
+
+
+def test_what_would_come_after_the_span_is_counted_aloud(small: str) -> None:
+    Path(small).write_text(SMALL.replace("every: 30s", "every: 6m").replace("at: 5m", "at: 5h"))
+
+    told = simulate("-f", small)
+
+    assert told.exit_code == 0
+    assert "of 2 nodes and 10 gangs" in told.stdout
+    assert "gang-extender: arrivals: 1 of 11 gangs would come after the span\n" in told.stderr
+    assert "gang-extender: mishaps: 1 of 2 would come after the span\n" in told.stderr
+
+
+def test_nothing_between_is_all_at_once_however_it_is_written() -> None:
+    for nothing in ("0", "0s"):
+        scenario = scenarios.read(SMALL.replace("every: 30s", f"every: {nothing}"), "small")
+        came = [job.arrives_s for job in scenarios.jobs_of(scenario) if job.queue == "blue"]
+        assert came == [0.0, 0.0, 0.0]
 
 
 def test_what_a_scenario_says_of_itself_steers_no_terminal(small: str) -> None:

@@ -129,6 +129,19 @@ def test_a_queue_takes_back_what_it_lent() -> None:
     assert sum(each.evicted for each in runs.values()) > 0
 
 
+def test_a_wait_is_exact_but_for_the_pause_that_kube_scheduler_makes_after_a_refusal() -> None:
+    waits = {}
+    for backs_off in (False, True):
+        world = cluster(nodes=2, ways=replace(WAYS, backs_off=backs_off))
+        runs = run(world, 120, job("first", 8, lasts_s=50), job("next", 8, arrives_s=10))
+        started = runs["next"].first_started_at
+        assert started is not None
+        waits[backs_off] = started - runs["next"].created_at
+
+    assert 40 <= waits[False] < 41
+    assert 41 <= waits[True] < 51
+
+
 def test_a_queue_that_is_closed_while_nobody_waits_takes_nobody_in() -> None:
     world = cluster(red=1)
     runs = run(world, 30, job("before", 2, lasts_s=5000, queue="red"))

@@ -21,7 +21,7 @@ from extender.cli.show import count
 from extender.errors import BadInput
 from extender.plan.policy.options import Policy
 from extender.policyfile import PolicyFile
-from extender.sim import scenario as scenarios
+from extender.sim import scenario as scenarios, vain
 from extender.sim.drawn.page import page
 from extender.sim.drawn.spelled import Simulated, parted, span, value
 from extender.sim.scenario import Given, Scenario
@@ -142,7 +142,8 @@ def read(name: str) -> tuple[Scenario, Given, list[str]]:
     except BadInput as error:
         raise BadInput(f"{name}: {error}") from error
     scenarios.check(scenario, given, name)
-    return scenario, given, remarks
+    vain.check(scenario, name)
+    return scenario, given, [*remarks, *vain.remarks(scenario, given)]
 
 
 def _text(name: str) -> tuple[str, Path]:

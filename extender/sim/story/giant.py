@@ -26,7 +26,7 @@ def _tell(on: Telling) -> None:
     ahead, patient_until = small.started(), time.monotonic() + on.in_story(_PATIENCE_S)
     on.say(f"Giant needs all {SLOTS} places at once, and there is no moment when all are free.")
     on.wait(lambda: small.started() >= ahead + 2, "small gangs start before giant")
-    on.claim(on.witness.on_nodes("giant") == 0, "small gangs ran first: no room stood idle")
+    on.claim(not on.witness.moments("giant"), "small gangs ran first, giant never held a place")
     on.wait(lambda: time.monotonic() >= patient_until, "giant has lost its turn for long")
     try:
         on.set_policy(impatient(on.in_story(_PATIENCE_S) / 2))
