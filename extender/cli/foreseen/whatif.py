@@ -102,6 +102,11 @@ def answered(question: Question, policy: Policy) -> Answered:
     """Plan once, or twice where something is supposed."""
     if not question.files and not question.live:
         raise BadInput("plan needs -f FILE with saved objects, or --live for a running extender")
+    named = {"--kubeconfig": question.where.kubeconfig, "--context": question.where.context}
+    for flag in (flag for flag, said in named.items() if said and not question.live):
+        raise BadInput(
+            f"{flag} names a cluster, and only --live asks one: add that or leave it out"
+        )
     now, reading = question.now, question.reading
     remarks, new = list[str](), list[Thing]()
     if question.live:
