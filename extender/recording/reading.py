@@ -86,6 +86,9 @@ class Recording:
                 for written in parcels:
                     number += 1
                     yield reader.step(number, written)
+        except FileNotFoundError:
+            # It was there when the files were listed, and replaying those before it takes long.
+            self.remarks.append(f"{path.name}: is gone; whoever records needed its room")
         except OSError as error:
             raise BadInput(f"{path}: cannot be read: {error.strerror}") from error
         except BadInput as error:

@@ -84,6 +84,21 @@ def test_a_recording_never_has_more_bytes_than_it_may_and_each_file_stands_for_i
     assert 0 < passes(tmp_path) <= len(seen)
 
 
+def test_a_file_that_makes_room_while_it_is_replayed_is_passed_over_with_a_remark(
+    tmp_path: Path,
+) -> None:
+    for _ in range(2):
+        recorded(tmp_path, seconds=10)
+    recording = Recording(str(tmp_path))
+    oldest, newest = sorted(tmp_path.iterdir())
+    oldest.unlink()
+
+    steps = list(recording.steps())
+
+    assert {step.file for step in steps} == {newest.name}
+    assert recording.remarks == [f"{oldest.name}: is gone; whoever records needed its room"]
+
+
 def test_two_do_not_record_into_one_folder(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

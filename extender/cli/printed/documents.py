@@ -119,7 +119,7 @@ KINDS: Mapping[str, Fields] = MappingProxyType(
             "differs_at": "when the pass was made that differs first, or null",
             "differs_in_pass": "its number, from 1, or null",
             "differences": "what it decides differently, ten at most",
-            "remarks": "where the recording was cut off",
+            "remarks": "where the recording was cut off, and which of its files went meanwhile",
         },
         "Diagnosis": {
             "found": "the traps and hints, traps first",
