@@ -6,7 +6,7 @@ We know of two ways only, and neither can a tenant have by himself:
 
     a set of ours         somebody of the gang was let go, and those who were to go with him stayed
     a mark on the pod     a scheduler wrote on it that it has to leave (DisruptionTarget): we before
-                          a fall, or whoever led before us
+                          a fall, or whoever led before us; unless its gang ran on whole with it
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from extender.timing.pause import Pause
 
 #: Before they are asked again.
 AGAIN = Pause(1.0, 30.0)
+#: Whoever carries a mark and stands in a whole gang for so long was never asked to leave: who wrote
+#: it was ended before he could ask, or was not let to, and nobody takes it off again.
+LET_OFF_S = 60.0
 
 
 @dataclass(slots=True)
@@ -37,6 +40,8 @@ class Remnants:
 
     def __init__(self) -> None:
         self._losers: dict[GangKey, _Loser] = {}
+        #: Since when those who carry a mark were seen in a whole gang.
+        self._whole_since: dict[PodUid, float] = {}
 
     def lost(self, gang: GangKey, victims: Iterable[PodUid], now: float) -> None:
         """Hear that the first of *victims*, all of *gang*, was let go."""
@@ -48,7 +53,7 @@ class Remnants:
 
         Whoever is *leaving* has been asked, and the answer, or its effect, is not seen yet.
         """
-        self._find_marked(snapshot, now)
+        self._find_marked(snapshot, leaving, now)
         due: list[Pod] = []
         for key, loser in list(self._losers.items()):
             if not leaving.isdisjoint(loser.victims):
@@ -64,9 +69,21 @@ class Remnants:
                 due += stayed
         return due
 
-    def _find_marked(self, snapshot: Snapshot, now: float) -> None:
+    def _find_marked(self, snapshot: Snapshot, leaving: Set[PodUid], now: float) -> None:
+        """Find those of torn gangs who were to leave with the others.
+
+        Whoever is *leaving* we marked ourselves, and are about to ask.
+        """
+        before, self._whole_since = self._whole_since, {}
         for key, gang in snapshot.gangs.items():
+            if gang.group.min_member <= 1 or not gang.doomed:
+                continue  # nearly always; and a gang of one cannot be torn
+            known = {uid: before[uid] for uid in gang.doomed if uid in before}
             if gang.is_torn:
-                marked = {pod.uid for pod in gang.pods if pod.doomed and pod.status in SEATED_SET}
-                if marked:
+                let_off = {uid: since for uid, since in known.items() if now - since >= LET_OFF_S}
+                self._whole_since |= let_off
+                if marked := gang.doomed - let_off.keys():
                     self.lost(key, marked, now)
+            else:
+                stays = gang.doomed - leaving
+                self._whole_since |= {uid: known.get(uid, now) for uid in stays}

@@ -9,7 +9,15 @@ from functools import cached_property
 from typing import NewType
 
 from extender.model.memo import Memo
-from extender.model.pod import ALLOCATED_SET, NO_LABELS, READY_SET, SEATED_SET, Pod, Status
+from extender.model.pod import (
+    ALLOCATED_SET,
+    NO_LABELS,
+    READY_SET,
+    SEATED_SET,
+    Pod,
+    PodUid,
+    Status,
+)
 from extender.model.reason import Problem
 from extender.model.resources import NOTHING, Resources, total
 
@@ -188,6 +196,11 @@ class Gang:
     def is_torn(self) -> bool:
         """Ask whether some members run, but too few of them; an invalid gang waits for nobody."""
         return self.problem is None and self.seated > 0 and self.firm < self.group.min_member
+
+    @cached_property
+    def doomed(self) -> frozenset[PodUid]:
+        """Name the running members on which a scheduler wrote that they have to leave."""
+        return frozenset(pod.uid for pod in self.pods if pod.doomed and pod.status in SEATED_SET)
 
     @cached_property
     def allocated(self) -> Resources:

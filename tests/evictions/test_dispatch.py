@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extender.evictions.dispatch import BLOCKED, REFUSED, UNSEEN_S
-from extender.evictions.remnants import AGAIN
+from extender.evictions.remnants import AGAIN, LET_OFF_S
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid, Status
 from extender.plan.decision import Plan
@@ -176,6 +176,34 @@ def test_whoever_leads_next_sees_on_pods_of_a_torn_gang_that_they_were_to_leave(
         bench.carry_out(gang("old", [marked], min_member=2), NEEDY, wanted=[])
         bench.clock.pass_(AGAIN.first_s)
     assert bench.evictor.names() == ["old-1"]
+
+
+def test_who_was_marked_and_never_asked_is_not_evicted_when_his_gang_is_torn_much_later() -> None:
+    """A leader that ends between the marks and the evictions leaves marks on pods that stay."""
+    bench = Bench()
+    whole = gang("old", [pod("old-0", doomed=True), pod("old-1", doomed=True)])
+    for _ in range(3):
+        bench.carry_out(whole, NEEDY, wanted=[])
+        bench.clock.pass_(LET_OFF_S / 2)
+
+    for _ in range(3):
+        bench.carry_out(gang("old", [pod("old-1", doomed=True)], min_member=2), NEEDY, wanted=[])
+        bench.clock.pass_(AGAIN.longest_s)
+    assert bench.evictor.names() == [], "its other member failed by itself"
+
+
+def test_who_was_let_off_once_follows_when_his_gang_is_made_to_leave_after_all() -> None:
+    bench = Bench()
+    marked = gang("old", [pod("old-0", doomed=True), pod("old-1", doomed=True)])
+    for _ in range(3):
+        bench.carry_out(marked, NEEDY, wanted=[])
+        bench.clock.pass_(LET_OFF_S)
+    bench.evictor.outcomes["old-1"] = EvictOutcome(EvictResult.FAILED, "no answer")
+    bench.carry_out(marked, NEEDY, wanted=evictions(marked))
+    bench.clock.pass_(AGAIN.longest_s)
+    bench.carry_out(gang("old", [pod("old-1", doomed=True)], min_member=2), NEEDY, wanted=[])
+
+    assert bench.evictor.names() == ["old-0", "old-1", "old-1"]
 
 
 def test_who_was_called_back_when_a_term_ended_follows_in_the_next() -> None:
