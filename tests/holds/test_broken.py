@@ -7,8 +7,10 @@ from extender.holds.machine.cause import Cause
 from extender.holds.machine.limits import Limits
 from extender.holds.machine.messages import (
     BackOff,
+    Closed,
     FoundShort,
     GroupChanged,
+    Opened,
     Park,
     ReportPartial,
     TakeBack,
@@ -171,6 +173,35 @@ def test_a_gang_that_another_left_in_part_is_taken_back_in_time_too():
 
     assert [order.uid for order in the(TakeBack, out).orders] == ["w-0"]
     assert desk.book.state_of(GANG) is None
+
+
+def test_the_time_to_take_back_begins_anew_with_the_next_term():
+    desk = broken_gang(limits=Limits(take_back_s=60))
+    desk.passes(30)
+    desk.tell(Closed(Cause.LEASE_LOST))
+    assert desk.passes(25) == []
+    desk.tell(Opened())
+    desk.tell(FoundShort(GANG))
+    assert desk.passes(59) == [], "whoever led meanwhile may just have begun to complete it"
+    out = desk.passes(1)
+
+    assert [order.uid for order in the(TakeBack, out).orders] == ["w-0"]
+
+
+def test_nobody_is_taken_back_after_the_lease_was_lost():
+    desk = broken_gang(limits=Limits(take_back_s=60))
+    desk.tell(Closed(Cause.LEASE_LOST))
+    assert desk.passes(3600) == []
+
+    sent = a_gang_of(2, limits=Limits(take_back_s=60))
+    sent.arrives("w-0")
+    sent.commits(sent.arrives("w-1"))
+    sent.tell(Closed(Cause.LEASE_LOST))
+    sent.settled("w-0")
+    assert ReportPartial(GANG) in sent.settled("w-1", FAILED)
+    sent.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
+    assert sent.passes(3600) == []
+    assert sent.book.state_of(GANG) is None
 
 
 def test_a_gang_that_another_left_in_part_is_completed_as_its_members_come():

@@ -59,6 +59,7 @@ class Forward:
             yield from self._follow(assembly, now)
         else:
             self.look_again(assembly)
+        self._hand_over(assembly)
 
     def _follow(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
         """Send those who waited for what becomes of the others, if some of them stand by now."""
@@ -92,6 +93,13 @@ class Forward:
         """Refuse those who wait; what was sent finishes."""
         for hold in _waiting(assembly):
             yield from self._table.let_go(hold, cause, now)
+        self._hand_over(assembly)
+
+    def _hand_over(self, assembly: Assembly) -> None:
+        """Leave a gang in part to whoever leads next, and to the time that he gives it."""
+        is_in_part = assembly.state is AssemblyState.BROKEN and not assembly.holds
+        if self._table.closed and is_in_part:
+            self._table.turn(assembly, AssemblyState.DISSOLVED, self._table.closed)
 
     def _start(self, assembly: Assembly) -> None:
         self._table.turn(assembly, AssemblyState.DONE)
@@ -115,7 +123,9 @@ class Forward:
     def found_short(self, event: FoundShort, now: float) -> Iterable[Instruction]:
         """Take a gang back in time though its commit was somebody else's, if that was asked for."""
         limits, group = self._patience.limits(now), self._facts.group(event.gang)
-        if not limits.take_back_s or group is None or event.gang in self._table.assemblies:
+        if self._table.closed or event.gang in self._table.assemblies:
+            return ()
+        if not limits.take_back_s or group is None:
             return ()
         seated = quorum.seats(group, self._facts)
         if not seated.total or quorum.is_satisfied(group, seated):
