@@ -78,14 +78,18 @@ class Preemption:
     def _tears_a_gang(self, victims: Sequence[PodUid]) -> bool:
         """Ask whether some gang would run on below its minimum.
 
-        A victim whose bind is still held tears nothing: its gang has not started.
+        A victim whose bind is still held tears nothing: its gang has not started. One that was
+        bound counts, though our watch may be behind kube-scheduler's and not show it yet.
         """
         leaving: dict[GangKey, list[Pod]] = {}
         for uid in victims:
-            reservation = self._inflight.of(uid)
-            key, pod = self._cluster.gang_of(uid), self._cluster.pod(uid)
-            is_held = reservation is not None and reservation.stage < Stage.COMMITTING
-            if key is not None and pod is not None and pod.node and not is_held:
+            promise, pod = self._inflight.of(uid), self._cluster.pod(uid)
+            if promise is not None:
+                pod = promise.pod if promise.stage is Stage.BOUND else None
+            elif pod is not None and not pod.node:
+                pod = None
+            key = self._cluster.gang_of(uid)
+            if key is not None and pod is not None:
                 leaving.setdefault(key, []).append(pod)
         return any(self._is_torn(key, pods) for key, pods in leaving.items())
 

@@ -95,6 +95,16 @@ def test_a_held_pod_may_because_its_gang_has_not_started() -> None:
     assert world.ask("p0") == ["p0"]
 
 
+def test_a_member_that_was_just_bound_may_not_although_the_watch_has_not_shown_it() -> None:
+    world = World(group(), pod("p0"), pod("p1"))
+    for name in ("p0", "p1"):
+        world.cluster.inflight.reserve(bare_pod(name), member_of().key, "n1", 0.0)
+        world.cluster.inflight.advance(uid(name), Stage.BOUND)
+
+    assert world.ask("p0") == []
+    assert world.ask("p0", "p1") == ["p0", "p1"], "it leaves whole"
+
+
 def test_what_keeps_the_cluster_alive_may_tear_a_gang() -> None:
     critical = bare_pod("dns", namespace="kube-system")
 
