@@ -365,7 +365,12 @@ class Ledger:
         self._table.release(uid)
 
     def back_off(self, gang: GangKey, span_s: float) -> None:
-        """Do not try a gang for *span_s*."""
+        """Do not try a gang for *span_s*, and keep no room meanwhile for those who never came.
+
+        What others of it held is given back by now: with half of its room a gang only stands in
+        the way of another that has the other half.
+        """
+        self.withdraw(gang)
         self._table.back_off(gang, span_s)
 
     def gang_of(self, uid: PodUid) -> GangKey | None:

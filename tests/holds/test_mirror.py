@@ -10,6 +10,7 @@ from extender.cache.inflight import Stage
 from extender.holds.barrier import Barrier
 from extender.holds.machine.book import Book
 from extender.holds.machine.cause import Cause
+from extender.holds.machine.limits import Limits
 from extender.holds.mirror import MirrorFacts, listen
 from extender.model.gang import GangKey, Membership, PodGroup
 from extender.model.node import Node, Taint
@@ -129,6 +130,17 @@ def test_a_refusal_gives_the_room_back(scene):
     waiting.hang_up()
 
     assert scene.stage("w-0") is None
+
+
+def test_a_gang_that_backs_off_keeps_no_room_for_those_who_never_came(scene):
+    waiting = Call(scene.barrier, "w-0")
+    scene.ledger.asked()  # kube-scheduler works on: a ticket would last for minutes
+    scene.clock.turn(Limits().hold_s)
+
+    assert waiting.result(0) == Cause.DEADLINE.text(GANG)
+    assert scene.stage("w-0") is None
+    assert scene.stage("w-1") is None, "nobody of it may start before its pause is over"
+    assert scene.cluster.inflight.reserved_on("n-1") == NOTHING
 
 
 def test_the_mirror_tells_of_deleted_pods(scene):
