@@ -43,6 +43,8 @@ BLOCKED = Pause(30.0, 600.0)
 REFUSED = Pause(5.0, 300.0)
 #: A victim that was let go and is not seen to leave by then is taken for one that stays.
 UNSEEN_S = 60.0
+#: A pod that began later than this from now says so by a clock that is wrong.
+_SKEW_S = 60.0
 #: What `gang_extender_evictions_total` counts.
 _FOLLOW = "follow"
 ACTIONS = ("reclaim", "preempt", _FOLLOW)
@@ -90,11 +92,23 @@ class Dispatch:
         """Give *snapshot* with the pods that must be left alone for now."""
         with self._lock:
             protected = self._reprieves.protected(
-                snapshot, self._journal.running_since, self._clock.monotonic()
+                snapshot, partial(self._running_since, snapshot), self._clock.monotonic()
             )
         if not protected:
             return snapshot
         return replace(snapshot, protected={**snapshot.protected, **protected})
+
+    def _running_since(self, snapshot: Snapshot, key: GangKey) -> float | None:
+        """Tell since when a gang runs, by what we noted or its pods say, whichever is later.
+
+        Nothing is noted before our first plan, nor while another leads.
+        """
+        gang, noted = snapshot.gangs.get(key), self._journal.running_since(key)
+        shown = gang.runs_since if gang is not None else None
+        if shown is None or shown > snapshot.now + _SKEW_S:
+            return noted
+        shown = min(shown, snapshot.now)
+        return shown if noted is None or noted > snapshot.now else max(noted, shown)
 
     def carry_out(self, snapshot: Snapshot, plan: Plan) -> None:
         """Send the evictions of *plan* that are not on their way already."""

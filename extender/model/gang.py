@@ -198,6 +198,19 @@ class Gang:
         return self.problem is None and self.seated > 0 and self.firm < self.group.min_member
 
     @cached_property
+    def runs_since(self) -> float | None:
+        """Tell when the last member that it needs began, by what pods say; None while too few run.
+
+        Who came after that makes it no younger.
+        """
+        least = max(1, self.group.min_member)
+        if not self.seated or self.firm < least:
+            return None
+        firm = SEATED_SET | {Status.SUCCEEDED}
+        begun = (max(pod.began, pod.created) for pod in self.pods if pod.status in firm)
+        return sorted(begun)[least - 1]
+
+    @cached_property
     def doomed(self) -> frozenset[PodUid]:
         """Name the running members on which a scheduler wrote that they have to leave."""
         return frozenset(pod.uid for pod in self.pods if pod.doomed and pod.status in SEATED_SET)

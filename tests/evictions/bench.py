@@ -31,6 +31,7 @@ class Bench:
     """Carries out what a test wants, as if a plan had said so."""
 
     dry_run: bool = False
+    min_run_s: float = 0.0
     evictor: RecordingEvictor = field(default_factory=RecordingEvictor)
     announcer: RecordingAnnouncer = field(default_factory=RecordingAnnouncer)
     journal: Journal = field(default_factory=Journal)
@@ -45,7 +46,7 @@ class Bench:
             journal=self.journal,
             metrics=self.metrics,
             clock=self.clock,
-            reprieves=Reprieves(rerun_s=60),
+            reprieves=Reprieves(min_run_s=self.min_run_s, rerun_s=60),
             dry_run=self.dry_run,
         )
         self.dispatch.on_objection(self._poke)
@@ -61,9 +62,9 @@ class Bench:
     def counted(self, action: str, outcome: str) -> float:
         return self.metrics.evictions.labels(action, outcome)._value.get()
 
-    def protected(self, **facts: Any) -> set[str]:
+    def protected(self, *gangs: Gang, **facts: Any) -> set[str]:
         """Name the pods that are left alone now."""
-        seen = snapshot(now=self.clock.now(), **facts)
+        seen = snapshot(*gangs, now=self.clock.now(), **facts)
         return {uid.removeprefix("uid-") for uid in self.dispatch.protect(seen).protected}
 
     def stories(self, key: str, word: str) -> list[str]:
