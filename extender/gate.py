@@ -139,13 +139,20 @@ class Gate:
         )
         if problem is not None:
             return _refused(offered, problem.reason)
-        if group is None or self._cluster.seated(member.key) >= group.min_member:
+        if group is None or self._stands(member.key, group):
             return self._pass_by(pod, member, queue, offered, group.min_member if group else 1)
         if self._is_undecided(member.key):
             place = self._arrivals.admit(pod, group, queue, offered)
             if place is not None and (node := self._ledger.steer(pod, place, offered)):
                 return _steered(node)
         return _refused(offered, self._why(member.key, group.min_member))
+
+    def _stands(self, key: GangKey, group: PodGroup) -> bool:
+        """Ask whether a gang has all that it needs on nodes, each role too, as bind asks it."""
+        if self._cluster.seated(key) < group.min_member:
+            return False
+        minima = group.role_minima
+        return all(self._cluster.seated_in_role(key, role) >= minima[role] for role in minima)
 
     def _let_through(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
         if pod.ours and not pod.node and offered:

@@ -51,6 +51,27 @@ def test_a_reserved_member_is_steered_to_its_node_alone() -> None:
     assert world.of("p0").stage is Stage.PASSED
 
 
+def test_a_member_of_a_role_that_its_gang_lacks_does_not_pass_without_the_place_bind_asks_for() -> (
+    None
+):
+    roles = group(min_member=3, min_by_role={"ps": 1, "worker": 2})
+    workers = [pod(f"w{index}", on="n1", role="worker") for index in range(3)]
+    world = World(roles, *workers, pod("ps", role="ps"))
+    assert not world.ask("ps", role="ps").nodes, "its bind would be refused: it has no ticket"
+
+    assert world.turn() == ["ps"]
+    (chosen,) = world.ask("ps", role="ps").nodes
+    assert world.of("ps").node == chosen
+
+
+def test_a_member_beyond_the_minima_of_all_roles_passes_without_a_place() -> None:
+    roles = group(min_member=3, min_by_role={"ps": 1, "worker": 2})
+    running = [pod(f"w{index}", on="n1", role="worker") for index in range(2)]
+    world = World(roles, *running, pod("ps", on="n1", role="ps"), pod("w2", role="worker"))
+
+    assert list(world.ask("w2", role="worker").nodes) == NODES
+
+
 def test_a_reservation_moves_when_its_node_is_not_on_offer() -> None:
     world = World(group(), pod("p0"))
     world.promise("p0", "n2")
