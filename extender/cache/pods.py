@@ -168,12 +168,17 @@ class Pods:
             self._gangs.touch((key,))
 
     def _note_refusal(self, old: Pod, pod: Pod, news: News) -> None:
-        """Pass on what kube-scheduler said of a pod, or who woke it: nothing to plan anew for."""
-        if (old.refusal, old.woken_by) == (pod.refusal, pod.woken_by) or not pod.ours:
+        """Pass on what kube-scheduler said of a pod, or who woke it: nothing to plan anew for.
+
+        When it began is kept for whoever asks: the kubelet says so before its containers run.
+        """
+        is_news = (old.refusal, old.woken_by) != (pod.refusal, pod.woken_by)
+        if not pod.ours or not (is_news or old.began != pod.began):
             return
         self._pods[pod.uid] = pod
         self._rosters[self._memberships[pod.uid].key].update(old, pod)
-        news.pods.append((pod.uid, pod))
+        if is_news:
+            news.pods.append((pod.uid, pod))
 
     def _account(self, old: Pod | None, new: Pod | None) -> None:
         before, after = self._occupancy(old), self._occupancy(new)

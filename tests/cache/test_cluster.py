@@ -306,6 +306,16 @@ def test_saying_the_same_again_is_no_change() -> None:
     assert woken == []
 
 
+def test_when_a_pod_began_is_known_though_its_containers_do_not_run_yet() -> None:
+    made = cluster(node("n1"), group(min_member=1), pod("p0", on="n1", status=Status.BOUND))
+    woken: list[str] = []
+    made.on_change(lambda: woken.append("plan"))
+    made.apply(Upsert(pod("p0", on="n1", status=Status.BOUND, began=NOW)))
+
+    assert made.snapshot(NOW).gangs[GANG].runs_since == NOW
+    assert woken == [], "nothing to plan anew for"
+
+
 def test_a_refusal_is_told_but_wakes_nobody() -> None:
     made = cluster(group(), pod("w-0"))
     heard: list[str] = []
