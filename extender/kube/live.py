@@ -84,7 +84,7 @@ def live_cluster(
             wake_ups, per_s=500, burst=1000, mandate=mandate, me=cluster.hearing.me
         ),
         evictor=evictor,
-        undo=CautiousUndo(pipeline, evictor),
+        undo=CautiousUndo(pipeline, evictor, mandate=mandate),
         status=status,
         announcer=announcer,
         leases=ApiLeases(access, settings),

@@ -16,7 +16,7 @@ from extender.kube.api.pipeline import Pipeline, pod_path
 from extender.kube.decode import pods
 from extender.logs import event
 from extender.model.gang import GangKey
-from extender.ports import Evictor, EvictOrder
+from extender.ports import Evictor, EvictOrder, Mandate, OpenMandate
 from extender.timing.pause import Pause
 
 log = logging.getLogger(__name__)
@@ -35,22 +35,25 @@ class CautiousUndo:
         evictor: Evictor,
         *,
         chance: Callable[[], float] = random.random,
+        mandate: Mandate | None = None,
     ) -> None:
+        self._mandate = mandate or OpenMandate()
         self._pipeline = pipeline
         self._evictor = evictor
         self._chance = chance
 
     def take_back(self, gang: GangKey, orders: Sequence[EvictOrder]) -> None:
         """Ask all of them to leave, or none when one of them would never come again."""
-        self._pipeline.run(lambda: self._ask(gang, orders))
+        term = self._mandate.current()
+        self._pipeline.run(lambda: self._ask(gang, orders, term))
 
-    def _ask(self, gang: GangKey, orders: Sequence[EvictOrder]) -> None:
+    def _ask(self, gang: GangKey, orders: Sequence[EvictOrder], term: int) -> None:
         heard: list[tuple[EvictOrder, Reply]] = []
 
         def hear(order: EvictOrder, reply: Reply) -> None:
             heard.append((order, reply))
             if len(heard) == len(orders):
-                self._decide(gang, heard)
+                self._decide(gang, heard, term)
 
         for order in orders:
             self._look(order, partial(hear, order))
@@ -68,7 +71,11 @@ class CautiousUndo:
         request = self._pipeline.frame(b"GET", pod_path(order.namespace, order.name))
         self._pipeline.ask(request, answered)
 
-    def _decide(self, gang: GangKey, heard: Sequence[tuple[EvictOrder, Reply]]) -> None:
+    def _decide(self, gang: GangKey, heard: Sequence[tuple[EvictOrder, Reply]], term: int) -> None:
+        if not self._mandate.holds(term):
+            # Somebody else may have completed it meanwhile; its time begins anew with each term.
+            event(log, logging.WARNING, "gang bound in part is not taken back", gang=gang)
+            return
         stays = [f"{each.namespace}/{each.name}" for each, said in heard if not _may_go(each, said)]
         if stays:
             sentence = "gang bound in part stays: not every pod has a controller"

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 import pytest
 
 from extender.kube.act.undo import ATTEMPTS, CautiousUndo
+from extender.leadership.term import Term
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
 from extender.ports import EvictOrder, EvictOutcome
@@ -125,3 +126,24 @@ def test_an_api_server_that_never_answers_well_keeps_them_all(caplog):
     play(scene())
     assert evictions.asked == []
     assert "stays" in caplog.text
+
+
+def test_nobody_is_asked_to_leave_in_another_term_than_it_was_ordered_in(caplog):
+    """Whoever led in between may have completed the gang: its time begins anew with the term."""
+    evictions, term = Evictions(), Term(lambda: 0.0)
+    term.begin(until=1.0)
+
+    async def scene() -> None:
+        async with loopback_server() as server, connected(server, size=1) as pipeline:
+            has_pod(server, "w-0", JOB)
+            undo = CautiousUndo(pipeline, evictions, mandate=term)
+            undo.take_back(GANG, [order("w-0")])
+            term.end()
+            term.begin(until=1.0)
+            answered = asyncio.Event()
+            pipeline.ask(pipeline.frame(b"GET", "/last"), lambda _: answered.set())
+            await answered.wait()
+
+    play(scene())
+    assert evictions.asked == []
+    assert "not taken back" in caplog.text
