@@ -127,6 +127,11 @@ class QueueAssignment:
         """Name every priority class somebody told us of."""
         return frozenset(each.name for each in self._classes)
 
+    @property
+    def usual(self) -> int:
+        """Give the priority of those who name no class."""
+        return min((each.value for each in self._classes if each.is_default), default=0)
+
     def queue(self, name: str) -> Queue | None:
         """Give a queue that somebody wrote."""
         return self._queues.get(name)
@@ -197,9 +202,9 @@ class QueueAssignment:
             return self._foremost(group.namespace, pods)
         named = self._classes.get(group.priority_class) if group.priority_class else None
         if named is None:
-            return Rank(self._usual)
+            return Rank(self.usual)
         if not self._ranks(group.namespace, named.name):
-            return Rank(self._usual, self._no_class(group.namespace, named.name))
+            return Rank(self.usual, self._no_class(group.namespace, named.name))
         return self._as_admitted(group.namespace, named, tuple(pods))
 
     def _as_admitted(self, namespace: str, named: PriorityClass, pods: Sequence[Pod]) -> Rank:
@@ -211,9 +216,9 @@ class QueueAssignment:
         is_listed = known is not None and known.classes is not None
         there = [pod for pod in pods if pod.status not in FINISHED_SET] or pods
         most = max((pod.priority for pod in there), default=named.value)
-        if is_listed or namespace == SYSTEM_NAMESPACE or named.value <= max(most, self._usual):
+        if is_listed or namespace == SYSTEM_NAMESPACE or named.value <= max(most, self.usual):
             return Rank(named.value, may_preempt=named.may_preempt)
-        value = max(most, self._usual)
+        value = max(most, self.usual)
         remark = (
             f"priority class {named.name} counts as {value}, which is what the pods have, and not"
             f" as {named.value}; give it to the pods, or have the annotation {ALLOWED_CLASSES} of"
@@ -230,16 +235,11 @@ class QueueAssignment:
         granted, denied = [], set()
         for pod in pods:
             is_listed = not pod.priority_class or pod.priority_class in listed
-            granted.append(pod.priority if is_listed else min(pod.priority, self._usual))
+            granted.append(pod.priority if is_listed else min(pod.priority, self.usual))
             if granted[-1] < pod.priority:
                 denied.add(pod.priority_class)
         remark = self._no_class(namespace, min(denied)) if denied else ""
         return Rank(max(granted, default=0), remark)
-
-    @property
-    def _usual(self) -> int:
-        """Give the priority of those who name no class."""
-        return min((each.value for each in self._classes if each.is_default), default=0)
 
     def _ranks(self, namespace: str, priority_class: str) -> bool:
         known = self._namespaces.get(namespace)

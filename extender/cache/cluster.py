@@ -242,6 +242,7 @@ class Cluster:
                 shares=self._shares or {},
                 namespaces=self._namespaces or {},
                 classes=self._classes or frozenset(),
+                usual_priority=self._policy.usual,
                 exempt_groups=self._exempt_groups,
                 too_large=self._large.all(),
                 budgets=self._sorted_budgets or (),

@@ -78,6 +78,8 @@ class Snapshot:
     namespaces: Mapping[str, Namespace] = field(default_factory=dict)
     #: The priority classes there are, by name.
     classes: frozenset[str] = frozenset()
+    #: The priority of those who name no class.
+    usual_priority: int = 0
     #: PodGroups in namespaces that are exempt, sorted; the same value while they are the same.
     exempt_groups: tuple[GangKey, ...] = ()
     #: Objects larger than we read, sorted; the same value while they are the same.

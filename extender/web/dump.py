@@ -8,7 +8,7 @@ one pod per node.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import asdict
 from typing import Any
 
@@ -19,7 +19,14 @@ from extender.model.dialect import VERSIONS
 from extender.model.gang import SHADOW, Gang
 from extender.model.node import Node
 from extender.model.pod import ALLOCATED_SET, OCCUPYING_SET, NodeTerm, Pod, Shape, Status
-from extender.model.queue import ALLOWED_QUEUES, AT_LEAST, AT_MOST, HOME_QUEUE, Queue
+from extender.model.queue import (
+    ALLOWED_CLASSES,
+    ALLOWED_QUEUES,
+    AT_LEAST,
+    AT_MOST,
+    HOME_QUEUE,
+    Queue,
+)
 from extender.model.resources import PODS, Resources
 from extender.model.snapshot import DisruptionBudget, ResourceQuota, Snapshot
 from extender.web.api import time
@@ -52,15 +59,20 @@ def _objects(snapshot: Snapshot) -> Iterator[Object]:
     yield from _nodes(snapshot)
     for queue in snapshot.queues.values():
         yield _queue(queue)
-    for value in sorted({gang.priority for gang in snapshot.gangs.values() if gang.priority}):
-        yield _priority_class(value)
-    used = {gang.group.namespace for gang in snapshot.gangs.values()}
-    used |= snapshot.namespaces.keys()
-    for name in sorted(used | {share.namespace for share in snapshot.shares.values()}):
-        yield _namespace(name, snapshot)
+    used: dict[str, set[int]] = {name: set() for name in snapshot.namespaces}
+    for gang in snapshot.gangs.values():
+        used.setdefault(gang.group.namespace, set()).add(gang.priority)
+    for share in snapshot.shares.values():
+        used.setdefault(share.namespace, set())
+    usual = snapshot.usual_priority
+    for value in sorted({usual}.union(*used.values())):
+        if value or usual:  # who names no class has none, where none is for all
+            yield _priority_class(value, is_default=value == usual)
+    for name in sorted(used):
+        yield _namespace(name, snapshot, used[name])
     for gang in snapshot.gangs.values():
         if gang.group.dialect:
-            yield _group(gang)
+            yield _group(gang, usual)
         for pod in gang.pods:
             yield _pod(pod, gang, _leaves_by(pod, snapshot))
     for budget in snapshot.budgets:
@@ -133,23 +145,24 @@ def _queue(queue: Queue) -> Object:
     }
 
 
-def _priority_class(value: int) -> Object:
-    return {
+def _priority_class(value: int, *, is_default: bool) -> Object:
+    said: Object = {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",
         "metadata": {"name": f"priority-{value}"},
         "value": value,
     }
+    return {**said, "globalDefault": True} if is_default else said
 
 
-def _group(gang: Gang) -> Object:
+def _group(gang: Gang, usual_priority: int) -> Object:
     group = gang.group
     spec: Object = {"minMember": group.min_member, "queue": gang.queue}
     if group.min_by_role:
         spec["minTaskMember"] = dict(group.min_by_role)
     if group.min_resources is not None:
         spec["minResources"] = (group.min_resources + group.min_limits).write()
-    if gang.priority:
+    if gang.priority != usual_priority:
         spec["priorityClassName"] = f"priority-{gang.priority}"
     about = _metadata(group.name, group.namespace, group.uid, group.created, group.annotations)
     return {
@@ -258,10 +271,11 @@ def _term(term: NodeTerm) -> Object:
     }
 
 
-def _namespace(name: str, snapshot: Snapshot) -> Object:
+def _namespace(name: str, snapshot: Snapshot, priorities: Set[int]) -> Object:
     """Write a namespace with its queues, for gangs to come; those there are name their own.
 
-    Not its priority classes: those of a snapshot have names that we gave them.
+    Where it lists priority classes, the list has those of its gangs too, by the names that we gave
+    them: what counted for them counts again, whatever their pods have.
     """
     shares = [share for share in snapshot.shares.values() if share.namespace == name]
     said = {
@@ -275,6 +289,9 @@ def _namespace(name: str, snapshot: Snapshot) -> Object:
             marks[HOME_QUEUE] = known.queue
         if known.allowed is not None:
             marks[ALLOWED_QUEUES] = ",".join(sorted(known.allowed))
+        if known.classes is not None:
+            ours = {f"priority-{value}" for value in priorities}
+            marks[ALLOWED_CLASSES] = ",".join(sorted(known.classes | ours))
     if marks:
         about["annotations"] = marks
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": about}

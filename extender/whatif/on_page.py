@@ -45,7 +45,7 @@ def supposing(settings: Settings, experience: Experience) -> Suppose:
         if asked.gang is not None:
             _check_is_new(asked.gang, there, seen)
             new = submitted(
-                _things(asked.gang, scheduler),
+                _things(asked.gang, scheduler, _class_of(asked.gang, seen)),
                 there,
                 namespace=asked.gang.namespace,
                 now=seen.now,
@@ -90,15 +90,30 @@ def _check_is_new(gang: SupposedGang, there: list[Thing], seen: Snapshot) -> Non
             )
 
 
-def _things(gang: SupposedGang, scheduler: str) -> Iterator[Thing]:
+def _class_of(gang: SupposedGang, seen: Snapshot) -> str:
+    """Name the class that gives the gang its priority, empty where it needs none to have it.
+
+    Those that are there are called by their numbers. Where the namespace lists what counts, it is
+    the one of the list by which pods are known to have this priority.
+    """
+    if gang.priority is None or gang.priority == seen.usual_priority:
+        return ""
+    known = seen.namespaces.get(gang.namespace)
+    listed = known.classes or frozenset() if known is not None else frozenset[str]()
+    pods = (pod for each in seen.gangs.values() for pod in each.pods if listed)
+    found = {each.priority_class for each in pods if each.priority == gang.priority}
+    return min(found & listed, default=f"priority-{gang.priority}")
+
+
+def _things(gang: SupposedGang, scheduler: str, priority_class: str) -> Iterator[Thing]:
     """Write what somebody would create: a PodGroup, and its pods."""
     about: dict[str, Any] = {"name": gang.name, "namespace": gang.namespace}
     named: dict[str, Any] = {"queue": gang.queue} if gang.queue else {}
     ranked: dict[str, Any] = {}
-    if gang.priority:
-        # Only by a class do groups have a priority; those that are there are called so, too.
-        ranked["priorityClassName"] = f"priority-{gang.priority}"
-        rank = {"metadata": {"name": f"priority-{gang.priority}"}, "value": gang.priority}
+    if priority_class:
+        # Only by a class do groups have a priority.
+        ranked["priorityClassName"] = priority_class
+        rank = {"metadata": {"name": priority_class}, "value": gang.priority}
         version = "scheduling.k8s.io/v1"
         yield Thing(_HERE, {"apiVersion": version, "kind": "PriorityClass", **rank})
     yield Thing(

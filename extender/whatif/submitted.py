@@ -191,10 +191,16 @@ def _fill_in_priorities(new: Submitted, there: Sequence[Thing]) -> None:
     everything = [each for _, each in (*there, *new.things)]
     listed = {identity(each)[2]: each.get("value", 0) for each in everything if _is_class(each)}
     used = {_class_of(each): _spec(each)["priority"] for each in everything if _is_ranked(each)}
+    # As the API server admits who names none.
+    defaults = [each for each in everything if _is_class(each) and each.get("globalDefault")]
+    values = (each.get("value") for each in defaults)
+    usual = min((value for value in values if isinstance(value, int)), default=0)
     unknown: set[str] = set()
     for index, (place, each) in enumerate(new.things):
         wanted = _class_of(each)
         if not wanted:
+            if usual and each["kind"] == "Pod" and not _is_ranked(each):
+                new.things[index] = Thing(place, {**each, "spec": {**_spec(each), "priority": usual}})
             continue
         if wanted not in listed and wanted in used:
             # A running extender tells of the classes that are in use by their numbers alone.

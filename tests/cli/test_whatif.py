@@ -213,6 +213,19 @@ def test_pods_of_another_scheduler_and_unknown_classes_are_told(
     assert "which priority PriorityClass vip has is not known here" in unknown.stderr
 
 
+def test_pods_that_name_no_class_are_admitted_with_the_default_one(
+    ops_url: str, journal: Journal, tmp_path: Path
+) -> None:
+    late = gang("late", pods_on("", "late", 4, Status.PENDING), priority=3)
+    old = gang("old", pods_on("n0", "old", 4) + pods_on("n1", "older", 4), priority=5)
+    note(journal, replace(seen(old, late), usual_priority=5))
+
+    said = live(ops_url, "-f", job(tmp_path, 4, queue="left")).stdout
+
+    assert said.startswith("a/new would wait: ")
+    assert "ahead of it" not in said
+
+
 def test_an_extender_that_decides_otherwise_is_told(ops_url: str, journal: Journal) -> None:
     now = seen(gang("old", pods_on("n0", "old", 3)), gang("wait", 2, status=Status.PENDING))
     journal.note(now, make_plan(seen(gang("wait", 9, status=Status.PENDING)), policies.DEFAULT))

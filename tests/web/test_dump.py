@@ -22,7 +22,7 @@ from extender.model.pod import (
     Status,
     Toleration,
 )
-from extender.model.queue import Queue, QueueState, Share
+from extender.model.queue import Namespace, Queue, QueueState, Share
 from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import ResourceQuota, Snapshot
@@ -165,6 +165,41 @@ def test_what_namespaces_have_of_queues_is_the_same_again(tmp_path: Path) -> Non
     seen = replace(snapshot(gang("x")), shares={share.name: share for share in shares})
 
     assert read_back(seen, tmp_path).shares == seen.shares
+
+
+def test_priorities_count_again_as_far_as_the_namespace_lists_their_classes(tmp_path: Path) -> None:
+    by_operator = gang("by-operator", 2, status=Status.PENDING, priority=100)
+    pods = [pod("bare-0", Status.PENDING, priority=50, priority_class="unlisted")]
+    denied = gang("pod:bare-0", pods, dialect="", min_member=1)
+    seen = replace(
+        snapshot(by_operator, denied),
+        namespaces={"a": Namespace(name="a", classes=frozenset({"high"}))},
+    )
+
+    back = read_back(seen, tmp_path)
+
+    assert {key: each.priority for key, each in back.gangs.items()} == {
+        "a/by-operator": 100,
+        "a/pod:bare-0": 0,
+    }
+    assert back.namespaces["a"].ranks("high")
+    assert not back.namespaces["a"].ranks("unlisted")
+
+
+def test_those_who_name_no_class_have_the_priority_of_the_default_one_again(tmp_path: Path) -> None:
+    low = [pod(f"low-{index}", Status.PENDING, priority=0) for index in range(2)]
+    usual = [pod("usual-0", Status.PENDING, priority=7)]
+    gangs = (gang("low", low), gang("usual", usual, priority=7), gang("late", 2, status=Status.PENDING, priority=7))
+    seen = replace(snapshot(*gangs), usual_priority=7)
+
+    back = read_back(seen, tmp_path)
+
+    assert back.usual_priority == 7
+    assert {key: each.priority for key, each in back.gangs.items()} == {
+        "a/late": 7,
+        "a/low": 0,
+        "a/usual": 7,
+    }
 
 
 def test_pods_without_a_pod_group_find_together_again(tmp_path: Path) -> None:

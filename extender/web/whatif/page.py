@@ -35,6 +35,7 @@ class WhatIf:
             "typed": {name: _typed(given.get(name, ())) for name in question.FIELDS},
             "offered": sorted(last.plan.queues)[:_OFFERED] if last is not None else [],
             "most_members": question.MOST_MEMBERS,
+            "usual_priority": last.snapshot.usual_priority if last is not None else 0,
         }
         reply = self._reply(given, last)
         return {**shown, "reply": reply}, reply.status if reply is not None else 200

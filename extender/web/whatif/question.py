@@ -44,7 +44,8 @@ class SupposedGang(NamedTuple):
     least: int
     #: What each member asks for, by resource, as it was written.
     each: tuple[tuple[str, str], ...]
-    priority: int
+    #: None is that of those who name no class.
+    priority: int | None
 
 
 class Supposition(NamedTuple):
@@ -92,7 +93,9 @@ def _gang(typed: Mapping[str, str]) -> SupposedGang | None:
         members=members,
         least=_number("least", typed["least"] or str(members), 1, members),
         each=_amounts(typed),
-        priority=_number("priority", typed["priority"] or "0", -_HIGHEST, _HIGHEST),
+        priority=_number("priority", typed["priority"], -_HIGHEST, _HIGHEST)
+        if typed["priority"]
+        else None,
     )
 
 

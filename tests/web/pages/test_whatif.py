@@ -14,6 +14,7 @@ from werkzeug.test import TestResponse
 
 from extender.model.gang import GangKey
 from extender.model.pod import Status
+from extender.model.queue import Namespace
 from extender.model.snapshot import Snapshot
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
@@ -21,7 +22,7 @@ from extender.web.dump import dump
 from extender.web.whatif import bench, question
 from extender.whatif import on_page
 from tests.cli.test_whatif import changes, plan, pods_on, seen, told
-from tests.evictions.scene import gang
+from tests.evictions.scene import gang, pod
 from tests.web.pages.conftest import Looker
 from tests.web.pages.test_site import HOSTILE, parsed
 
@@ -120,6 +121,36 @@ def test_a_higher_priority_goes_before_those_who_wait(asker: Looker) -> None:
 
     assert "ahead of it a/late" in behind
     assert "ahead of it" not in before
+
+
+def test_who_names_no_priority_has_that_of_the_default_class(looker: Looker, now: Snapshot) -> None:
+    late = replace(now.gangs[GangKey("a/late")], priority=3)
+    default = replace(now, gangs={**now.gangs, late.key: late}, usual_priority=5)
+    looker.sees(default, make_plan(default, policies.DEFAULT))
+
+    usual = answer(looker, **NEW, members=4, queue="left")
+    none = said(answer(looker, **NEW, members=4, queue="left", priority=0))
+
+    assert "ahead of it" not in said(usual)
+    assert "ahead of it a/late" in none
+    assert re.search(r'name="priority" value="" placeholder="5"', usual)
+
+
+def test_a_priority_counts_as_far_as_the_namespace_lists_its_class(
+    looker: Looker, now: Snapshot
+) -> None:
+    ranked = [pod(f"vip-{n}", Status.SUCCEEDED, priority=9, priority_class="high") for n in "ab"]
+    gangs = {**now.gangs, GangKey("a/vip"): gang("vip", ranked)}
+    namespaces = {"a": Namespace(name="a", classes=frozenset({"high"}))}
+    listed = replace(now, gangs=gangs, namespaces=namespaces)
+    looker.sees(listed, make_plan(listed, policies.DEFAULT))
+
+    high = said(answer(looker, **NEW, members=4, queue="left", priority=9))
+    unknown = said(answer(looker, **NEW, members=4, queue="left", priority=1000))
+
+    assert "ahead of it" not in high
+    assert "ahead of it a/late" in unknown
+    assert "does not count in namespace a" in unknown
 
 
 @pytest.mark.parametrize(

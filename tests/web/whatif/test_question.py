@@ -23,7 +23,7 @@ def test_an_address_that_supposes_nothing_asks_nothing() -> None:
 
 
 def test_a_gang_has_what_was_typed_and_otherwise_what_is_usual() -> None:
-    usual = SupposedGang("train", "default", "", 1, 1, (), 0)
+    usual = SupposedGang("train", "default", "", 1, 1, (), None)
     typed = SupposedGang(
         *("train", "a", "left", 4, 3),
         each=(("cpu", "500m"), ("memory", "4Gi"), ("nvidia.com/gpu", "2")),
