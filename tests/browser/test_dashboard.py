@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from extender.model.reason import Reason
+from extender.web.pages import gangs
 from tests.browser.stage import Stage
 from tests.browser.windows import (
     NARROW,
@@ -189,6 +190,27 @@ def test_a_server_that_goes_and_comes_again_is_noticed(look: Open, stage: Stage)
     expect(page.locator("text=after")).to_be_visible()
     expect(page.locator("#stale")).to_be_hidden()
     assert is_the_same(page)
+
+
+def test_a_page_that_cannot_be_written_says_from_when_it_is_though_the_server_lives(
+    look: Open, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = look("/gangs", quiet=False)
+    is_drawn_and_live(page)
+
+    def fail(*_: object) -> None:
+        raise ValueError("this page fails")
+
+    monkeypatch.setattr(gangs, "table", fail)
+    stage.add("unseen")
+    stage.plan()
+    expect(page.locator("#stale")).to_contain_text("The extender answers 500. What you see is from")
+    expect(page.locator("#state")).to_have_attribute("data-is", "stale")
+
+    monkeypatch.undo()
+    expect(page.locator("text=unseen")).to_be_visible()
+    expect(page.locator("#stale")).to_be_hidden()
+    expect(page.locator("#state")).to_have_attribute("data-is", "live")
 
 
 def test_a_plan_that_gets_old_is_said_on_the_page(look: Open, stage: Stage) -> None:

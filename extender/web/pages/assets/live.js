@@ -11,15 +11,21 @@
 
   let stream = null, heardAt = performance.now(), askedAt = performance.now(), seen = "";
   let asking = false, wanted = false, timer = 0;
+  // Since when this page is asked for in vain, whatever else the server says meanwhile.
+  let vainSince = Infinity;
 
   function heard() {
     heardAt = performance.now();
+    if (vainSince < Infinity) return;
     if (state.dataset.is === "stale") stale.hidden = true;
     state.dataset.is = "live";
   }
 
+  const quiet = () => performance.now() - Math.min(heardAt, vainSince);
+
   function silent(why) {
-    if (performance.now() - heardAt < SILENT_MS) return;
+    vainSince = Math.min(vainSince, askedAt);
+    if (quiet() < SILENT_MS) return;
     state.dataset.is = "stale";
     const at = live.dataset.at;
     const told = `${why}. ${at ? `What you see is from ${at} UTC` : "Nothing is known yet"}; trying again.`;
@@ -77,6 +83,7 @@
       if (!fresh || !fresh.getElementById("live")) return silent(`The extender answers ${call.status}`);
       // Another version serves us: its pages want its own script and style.
       if (fresh.querySelector("link[rel=stylesheet]").getAttribute("href") !== sheet()) return location.reload();
+      vainSince = Infinity;
       heard();
       if (address === location.href) show(fresh);
       // Another address was chosen meanwhile, or the server is still at it.
@@ -111,14 +118,14 @@
   function turn() {
     if (document.hidden) return hush();
     heardAt = performance.now();
+    vainSince = Infinity;
     listen();
     soon();
   }
 
   setInterval(() => {
     if (document.hidden) return;
-    const quiet = performance.now() - heardAt;
-    if (quiet > SILENT_MS && performance.now() - askedAt > POLL_MS) { listen(); refresh(); }
+    if (quiet() > SILENT_MS && performance.now() - askedAt > POLL_MS) { listen(); refresh(); }
   }, 1000);
 
   document.addEventListener("visibilitychange", turn);
