@@ -131,7 +131,7 @@ class Runtime:
         self._office = Office(
             leadership,
             barrier,
-            forgetting=(arrivals, ledger, published, cluster.hearing, cluster.cut_short),
+            forgetting=(arrivals, ledger, published, journal, cluster.hearing, cluster.cut_short),
             plan_soon=self._cycle.poke,
             answer_s=limits.answer_s,
         )

@@ -89,9 +89,20 @@ class Journal:
         self._held: set[GangKey] = set()
         self._uncounted = 0
 
+    def forget(self) -> None:
+        """Forget what a term was told: in the next one others may bear the same names.
+
+        Who was asked to leave is told of as long as we live.
+        """
+        self.last = None
+        self.history = QueueHistory()
+        self._lines, self._since, self._held = OrderedDict(), {}, set()
+
     def note(self, snapshot: Snapshot, plan: Plan) -> list[Change]:
         """Take in a pass and give what changed since the one before."""
-        earlier = self.last.plan.verdicts if self.last else {}
+        # Whoever ends a term forgets in another thread.
+        last = self.last
+        earlier = last.plan.verdicts if last else {}
         changes, known = [], 0
         # Every gang of the cluster passes here in every cycle, so this loop is kept bare.
         for key, verdict in plan.verdicts.items():
@@ -148,7 +159,8 @@ class Journal:
 
     def running_since(self, key: GangKey) -> float | None:
         """Tell since when a gang runs; None when it does not."""
-        verdict = self.last.plan.verdicts.get(key) if self.last else None
+        last = self.last
+        verdict = last.plan.verdicts.get(key) if last else None
         if verdict is None or verdict.standing is not Standing.RUNNING:
             return None
         return self.since(key)

@@ -83,9 +83,11 @@ class Ops:
     def gang(self, namespace: str, name: str) -> ResponseReturnValue:
         """Give all there is to say about one gang."""
         key, last = GangKey(f"{namespace}/{name}"), self._journal.last
+        if last is None:
+            return _not_planned()
         story = self._journal.story(key)
-        told = explain(last.snapshot, last.plan, self._policy(), key) if last else None
-        if last is None or told is None:
+        told = explain(last.snapshot, last.plan, self._policy(), key)
+        if told is None:
             message = f"there is no gang {key}; /api/v1/gangs lists those there are"
             return _json({"error": message, "story": api.lines(story)}, 404)
         return _json(
@@ -107,7 +109,9 @@ class Ops:
     def pod(self, namespace: str, name: str) -> ResponseReturnValue:
         """Give all there is to say about the gang of one pod."""
         last = self._journal.last
-        for gang in last.snapshot.gangs.values() if last else ():
+        if last is None:
+            return _not_planned()
+        for gang in last.snapshot.gangs.values():
             if gang.group.namespace == namespace and any(pod.name == name for pod in gang.pods):
                 return self.gang(namespace, gang.group.name)
         return _json({"error": f"{namespace}/{name} is not a pod of ours"}, 404)
@@ -116,13 +120,18 @@ class Ops:
         """Give what makes no sense as it is written; 503 while nobody has looked."""
         found = self._findings()
         if found is None:
-            return _json({"error": "the first plan is being made; ask again in a moment"}, 503)
+            return _not_planned()
         return _json(api.findings(found))
 
     def snapshot(self) -> ResponseReturnValue:
         """Give the cluster as the last plan saw it, as a List that `plan -f` reads."""
         last = self._journal.last
         return _json(listing(last.snapshot) if last else {"kind": "List", "items": []})
+
+
+def _not_planned() -> Response:
+    """Say that nobody knows yet: who asks must not take it for an answer."""
+    return _json({"error": "the first plan is being made; ask again in a moment"}, 503)
 
 
 def _json(document: object, status: int = 200) -> Response:

@@ -205,3 +205,23 @@ def test_who_gets_the_lease_again_plans_anew_and_is_ready(
     eventually(lambda: page(standby, "/readyz").status_code == 200)
     eventually(lambda: [each["name"] for each in page(standby, "/api/v1/gangs").json] == ["train"])
     assert metric(standby, 'gang_extender_leader_changes_total{change="got"}') == 2
+
+
+def test_what_was_told_of_a_gang_in_an_earlier_term_is_not_told_in_this_one(
+    world: World, leases: LeaseDouble
+) -> None:
+    def story() -> list[str]:
+        told = page(world, "/api/v1/gangs/demo/train").get_json().get("story", ())
+        return [each["at"] for each in told]
+
+    world.group("train", 2)
+    world.pod("train-0", "train")
+    eventually(lambda: bool(story()))
+    earlier = story()[0]
+    leases.give_to("there_1")
+    eventually(lambda: page(world, "/api/v1/plan").status_code == 503)
+    leases.give_to("")
+
+    eventually(lambda: page(world, "/api/v1/plan").status_code == 200)
+    eventually(lambda: bool(story()))
+    assert earlier not in story()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from extender.model.gang import GangKey
-from extender.model.pod import Status
+from extender.model.pod import PodUid, Status
 from extender.model.reason import Reason
-from extender.plan.decision import Standing
+from extender.model.resources import Resources
+from extender.plan.decision import QueueFigures, Standing
 from extender.reporting import journal as journal_module
+from extender.reporting.departures import AskedToLeave
 from extender.reporting.journal import Journal
 from tests.evictions.scene import NOW, gang, plan, pod, snapshot, verdict
 
@@ -158,3 +160,27 @@ def test_that_binds_are_held_is_told_once_for_each_time_a_gang_is_admitted() -> 
     told = journal.story(GangKey("a/g"))
     assert [line.word for line in told] == ["Admitted", "Held", "BackingOff", "Admitted", "Held"]
     assert told[1].text == "1 of at least 2 members have come; their binds are held for the rest"
+
+
+def test_with_a_term_its_plan_and_its_stories_are_forgotten() -> None:
+    journal = Journal()
+    waits = plan(
+        verdict("a/train", Reason.NOT_ENOUGH_ROOM),
+        queues={"left": QueueFigures(name="left", weight=1)},
+        total=Resources({"cpu": 1000}),
+    )
+    journal.note(snapshot(WAITING), waits)
+    left = AskedToLeave(NOW, "a/x", GangKey("a/x"), "n", "reclaim", TRAIN, "due")
+    journal.departures.note(PodUid("x"), left)
+    journal.forget()
+
+    assert journal.last is None
+    assert journal.story(TRAIN) == ()
+    assert journal.since(TRAIN) is None
+    assert journal.history.of("left", "cpu") == []
+    assert journal.departures.all() == (left,)
+
+    remade = gang("train", 2, status=Status.PENDING, created=NOW + 500)
+    (change,) = journal.note(snapshot(remade, now=NOW + 600), waits)
+    assert change.before is None
+    assert journal.since(TRAIN) == NOW + 500

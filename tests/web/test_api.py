@@ -147,7 +147,7 @@ def test_a_gang_that_is_gone_still_has_its_story(client: FlaskClient, journal: J
     assert [line["word"] for line in reply.json["story"]] == ["NotEnoughRoom", "Gone"]
 
 
-def test_before_the_first_plan_everything_is_empty() -> None:
+def test_before_the_first_plan_lists_are_empty_and_nobody_is_said_not_to_be_there() -> None:
     app = Flask(__name__)
     app.register_blueprint(Ops(Journal(), lambda: policies.DEFAULT).blueprint())
     client = app.test_client()
@@ -164,7 +164,10 @@ def test_before_the_first_plan_everything_is_empty() -> None:
         "schedulers": [],
     }
     assert got(client, "queues") == got(client, "gangs") == []
-    assert client.get("/api/v1/gangs/a/train").status_code == 404
+    for path in ("gangs/a/train", "pods/a/train-0"):
+        reply = client.get(f"/api/v1/{path}")
+        assert reply.status_code == 503
+        assert reply.json == {"error": "the first plan is being made; ask again in a moment"}
 
 
 def test_without_its_snapshot_a_plan_names_uids() -> None:
