@@ -59,6 +59,20 @@ def _objects(snapshot: Snapshot) -> Iterator[Object]:
     yield from _nodes(snapshot)
     for queue in snapshot.queues.values():
         yield _queue(queue)
+    yield from _namespaces(snapshot)
+    for gang in snapshot.gangs.values():
+        if gang.group.dialect:
+            yield _group(gang, snapshot.usual_priority)
+        for pod in gang.pods:
+            yield _pod(pod, gang, _leaves_by(pod, snapshot))
+    for budget in snapshot.budgets:
+        yield _budget(budget)
+    for quotas in snapshot.quotas.values():
+        yield from map(_quota, quotas)
+
+
+def _namespaces(snapshot: Snapshot) -> Iterator[Object]:
+    """Give the priorities there are as classes, and each namespace with what counts there."""
     used: dict[str, set[int]] = {name: set() for name in snapshot.namespaces}
     for gang in snapshot.gangs.values():
         used.setdefault(gang.group.namespace, set()).add(gang.priority)
@@ -70,15 +84,6 @@ def _objects(snapshot: Snapshot) -> Iterator[Object]:
             yield _priority_class(value, is_default=value == usual)
     for name in sorted(used):
         yield _namespace(name, snapshot, used[name])
-    for gang in snapshot.gangs.values():
-        if gang.group.dialect:
-            yield _group(gang, usual)
-        for pod in gang.pods:
-            yield _pod(pod, gang, _leaves_by(pod, snapshot))
-    for budget in snapshot.budgets:
-        yield _budget(budget)
-    for quotas in snapshot.quotas.values():
-        yield from map(_quota, quotas)
 
 
 def _nodes(snapshot: Snapshot) -> Iterator[Object]:

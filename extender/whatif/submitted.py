@@ -200,7 +200,8 @@ def _fill_in_priorities(new: Submitted, there: Sequence[Thing]) -> None:
         wanted = _class_of(each)
         if not wanted:
             if usual and each["kind"] == "Pod" and not _is_ranked(each):
-                new.things[index] = Thing(place, {**each, "spec": {**_spec(each), "priority": usual}})
+                admitted = {**_spec(each), "priority": usual}
+                new.things[index] = Thing(place, {**each, "spec": admitted})
             continue
         if wanted not in listed and wanted in used:
             # A running extender tells of the classes that are in use by their numbers alone.

@@ -189,7 +189,11 @@ def test_priorities_count_again_as_far_as_the_namespace_lists_their_classes(tmp_
 def test_those_who_name_no_class_have_the_priority_of_the_default_one_again(tmp_path: Path) -> None:
     low = [pod(f"low-{index}", Status.PENDING, priority=0) for index in range(2)]
     usual = [pod("usual-0", Status.PENDING, priority=7)]
-    gangs = (gang("low", low), gang("usual", usual, priority=7), gang("late", 2, status=Status.PENDING, priority=7))
+    gangs = (
+        gang("low", low),
+        gang("usual", usual, priority=7),
+        gang("late", 2, status=Status.PENDING, priority=7),
+    )
     seen = replace(snapshot(*gangs), usual_priority=7)
 
     back = read_back(seen, tmp_path)

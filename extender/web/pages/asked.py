@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
-_LONGEST = 200
+#: The name of a queue may be so long.
+_LONGEST = 253
 _MOST_PAGES = 1_000_000
 
 Item = TypeVar("Item")

@@ -28,11 +28,13 @@ class Latency:
 
 def page(sights: Sights) -> dict[str, Any]:
     """Give all that speaks of ourselves; it is there before any plan, too."""
-    last, found = sights.last, sights.findings()
+    last, leader = sights.last, sights.standby()
+    # What a standby has found it found when it led.
+    found = None if leader else sights.findings()
     return {
         "missing": sights.readiness(),
         "notes": sights.notes(),
-        "leader": sights.standby(),
+        "leader": leader,
         "silence": sorted(sights.silence().items()),
         "hooks": latencies(sights.metrics.hook_seconds, "verb"),
         "cycles": latencies(sights.metrics.cycle_seconds),

@@ -30,17 +30,22 @@ class NodeRoom:
     promised: int
     #: Kept free for a gang that has waited long.
     kept: int
+    #: What somebody new may have.
     free: int
     parts: tuple[Part, ...]
 
     @property
     def trouble(self) -> str:
         """Say in a word or two why nobody new goes there, if so."""
-        if not self.node.ready:
-            return "not ready"
-        if self.node.unschedulable:
-            return "cordoned"
-        return "" if self.node.ours else "not ours"
+        return _trouble(self.node)
+
+
+def _trouble(node: Node) -> str:
+    if not node.ready:
+        return "not ready"
+    if node.unschedulable:
+        return "cordoned"
+    return "" if node.ours else "not ours"
 
 
 def page(last: Pass, asked: Asked) -> dict[str, Any]:
@@ -65,6 +70,7 @@ def page(last: Pass, asked: Asked) -> dict[str, Any]:
         "total": total,
         "sums": sums,
         "free": sum(max(0, each.free) for each in rooms),
+        "shut": sum(1 for each in rooms if each.trouble),
         "parts": stack(total, ("used", sums[0]), ("held", sums[1]), ("promised", sums[2])),
     }
 
@@ -85,7 +91,8 @@ def _rooms(last: Pass, resource: str) -> list[NodeRoom]:
         kept = min(free, fence.amount(resource)) if fence is not None else 0
         here, promised = max(0, used - own), own + fresh
         parts = stack(total, ("used", here), ("held", promised), ("promised", kept))
-        rooms.append(NodeRoom(node, total, here, promised, kept, free - kept, parts))
+        open_to_all = 0 if _trouble(node) else free - kept
+        rooms.append(NodeRoom(node, total, here, promised, kept, open_to_all, parts))
     return rooms
 
 

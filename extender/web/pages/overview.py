@@ -19,6 +19,8 @@ from extender.web.pages.bars import Curves, Part, QueueBar, stack
 FIELDS = ("resource",)
 #: Queues on a page, gangs among those who wait longest.
 SIZE, LONGEST = 40, 8
+#: Shares of a queue, and pieces of kept room, that are named.
+_NAMED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +43,13 @@ class QueueRow:
     depth: int
     state: str
     waiting: int
+    invalid: int
     running: int
     bars: tuple[QueueBar, ...]
     line: Curves | None
     shares: tuple[ShareFigures, ...]
+    #: With those that are not named.
+    share_count: int
 
 
 def page(last: Pass, journal: Journal, asked: Asked) -> dict[str, Any]:
@@ -64,13 +69,17 @@ def page(last: Pass, journal: Journal, asked: Asked) -> dict[str, Any]:
         for each in plan.verdicts.values()
         if each.standing in (Standing.WAITING, Standing.INVALID)
     )
+    shares: dict[str, list[ShareFigures]] = {}
+    for each in plan.shares.values():
+        shares.setdefault(each.queue, []).append(each)
     return {
         "counts": gangs.counts(plan.verdicts.values()),
         "standings": gangs.STANDINGS,
         "nodes": len(snapshot.nodes.nodes),
         "shut": sum(node.is_shut for node in snapshot.nodes.nodes),
         "rooms": [*_rooms(last, resources)],
-        "kept": plan.kept[:20],
+        "kept": plan.kept[:_NAMED],
+        "kept_count": len(plan.kept),
         "shown": order,
         "resources": resources,
         "drawn_resource": drawn,
@@ -81,12 +90,13 @@ def page(last: Pass, journal: Journal, asked: Asked) -> dict[str, Any]:
                 state=snapshot.queues[figures.name].state.value
                 if figures.name in snapshot.queues
                 else "",
-                waiting=inside[figures.name, Standing.WAITING]
-                + inside[figures.name, Standing.INVALID],
+                waiting=inside[figures.name, Standing.WAITING],
+                invalid=inside[figures.name, Standing.INVALID],
                 running=inside[figures.name, Standing.RUNNING],
                 bars=tuple(bars.of_queue(figures, name, scales[name]) for name in resources),
                 line=_line(journal.history, figures, drawn, snapshot.now, scales),
-                shares=tuple(s for s in plan.shares.values() if s.queue == figures.name)[:20],
+                shares=tuple(shares.get(figures.name, ())[:_NAMED]),
+                share_count=len(shares.get(figures.name, ())),
             )
             for figures, depth in order.items
         ],

@@ -135,7 +135,7 @@ def test_progress_counts_who_is_bound_held_and_promised() -> None:
 def test_an_address_has_bounds() -> None:
     asked = Asked({"find": "x" * 9999, "page": "9" * 99, "other": "y"}, "find")
 
-    assert len(asked["find"]) == 200
+    assert len(asked["find"]) == 253
     assert asked.page == 1
     assert asked["other"] == ""
     assert paged([], asked.page, 50).pages == 1

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import html
 import re
 from dataclasses import replace
 
 import pytest
 
+from extender.audit.finding import Finding
 from extender.cache.inflight import Promise, Stage
 from extender.model.gang import Gang, GangKey
 from extender.model.node import Node
 from extender.model.pod import PodUid, Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
-from extender.plan.decision import Ticket
+from extender.plan.decision import Kept, QueueFigures, ShareFigures, Standing, Ticket, Why
 from extender.policyfile import PolicyFile
 from extender.reporting.departures import AskedToLeave
 from extender.web.pages import health, nodes
@@ -89,6 +91,18 @@ def test_a_node_that_takes_nobody_says_why(looker: Looker) -> None:
     page = looker.page("/nodes")
 
     assert re.findall(r'bad-text">([^<]+)<', page) == ["not ready", "cordoned", "not ours"]
+
+
+def test_room_that_nobody_gets_is_not_free(looker: Looker) -> None:
+    table = node_table([8, 16])
+    shut = (table.nodes[0], replace(table.nodes[1], unschedulable=True))
+    table = replace(table, facts=replace(table.facts, nodes=shut))
+    looker.sees(snapshot(nodes=table), plan(total=TOTAL))
+    page = looker.page("/nodes?sort=free")
+
+    assert "2 nodes, 1 takes nobody" in page
+    assert "of 24 · 8 free" in page
+    assert names(page) == ["n0", "n1"]
 
 
 def test_no_node_and_none_that_is_found_are_said(looker: Looker, mapped: Looker) -> None:
@@ -220,3 +234,46 @@ def test_latencies_are_bounds_that_so_many_stay_within(looker: Looker) -> None:
     assert 0.0004 <= bind.half_s < 0.01
     assert bind.nearly_all_s is None
     assert 33 < bind.mean_s < 34
+
+
+def test_a_standby_tells_nothing_that_was_found_in_an_earlier_term(looker: Looker) -> None:
+    found = [Finding("Queue", "left", "ParentUnknown", "its parent is not there")]
+    object.__setattr__(looker.sights, "findings", lambda: found)
+    assert "ParentUnknown" in looker.page("/health")
+
+    looker.leader = ["standby: another one leads"]
+    assert "ParentUnknown" not in looker.page("/health")
+
+
+def test_what_the_overview_counts_is_what_there_is(looker: Looker) -> None:
+    shares = [
+        ShareFigures(queue="left", namespace=f"team-{number}", at_most=TOTAL)
+        for number in range(25)
+    ]
+    looker.sees(
+        snapshot(gang("late"), gang("odd"), gang("wrong")),
+        plan(
+            verdict("a/late", Reason.NOT_ENOUGH_ROOM),
+            verdict("a/odd", Reason.QUEUE_NOT_FOUND, Standing.INVALID),
+            verdict("a/wrong", Reason.QUEUE_NOT_FOUND, Standing.INVALID),
+            queues={"left": QueueFigures(name="left", weight=1)},
+            shares={f"left/{each.namespace}": each for each in shares},
+            kept=tuple(Kept(Why.GUARANTEED, each.namespace, TOTAL) for each in shares),
+        ),
+    )
+    page = looker.page("/")
+
+    assert "25 namespaces with a share of its own" in page
+    assert "25 pieces of idle room are kept" in page
+    assert page.count("<li>and 5 more</li>") == 2
+    for path, count in re.findall(r'href="\./(gangs\?queue=[^"]+stands=\w+)"><b>(\d+)</b>', page):
+        listed = looker.page(f"/{html.unescape(path)}")
+        assert len(re.findall(r'<a class="name"', listed)) == int(count), path
+    assert "<b>2</b> invalid" in page
+
+
+def test_a_queue_of_the_longest_name_is_found_by_its_link(looker: Looker) -> None:
+    longest = "q" * 253
+    looker.sees(snapshot(gang("x", queue=longest)), plan(verdict("a/x", queue=longest)))
+
+    assert 'href="./gangs/a/x"' in looker.page(f"/gangs?queue={longest}")
