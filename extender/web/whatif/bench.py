@@ -80,10 +80,12 @@ class Bench:
             if kept is not None and self._monotonic() < kept.good_until:
                 return kept.reply
             if self._current is None:
-                self._current = _Underway(question, work)
+                begun = _Underway(question, work)
+                # There may be no thread to be had; then nothing is under way.
                 threading.Thread(
-                    target=self._run, args=(self._current,), name="what-if", daemon=True
+                    target=self._run, args=(begun,), name="what-if", daemon=True
                 ).start()
+                self._current = begun
             current = self._current
         if kept is not None:
             return kept.reply

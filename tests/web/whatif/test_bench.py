@@ -47,6 +47,20 @@ def nobody_works() -> Foreseen:
     raise AssertionError("what is known is worked out again")
 
 
+def test_a_thread_that_cannot_be_had_now_keeps_nobody_from_asking_later(
+    bench: Bench, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as crowded:
+        crowded.setattr(threading.Thread, "start", none_left)
+        with pytest.raises(RuntimeError):
+            bench.ask(FIRST, nobody_works, 0)
+
+    assert bench.ask(SECOND, clock.work(1, 0), PATIENCE_S) == BenchReply(200, foreseen(1))
+
+
 def test_one_question_is_worked_out_at_a_time_and_others_are_told_so(bench: Bench) -> None:
     go = threading.Event()
 
