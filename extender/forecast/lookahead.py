@@ -99,6 +99,8 @@ class Lookahead:
         self._coming: list[tuple[tuple[float, str, bool], _Coming]] = []
         self._expected: dict[GangKey, Expected] = {}
         self._unknown: dict[GangKey, str] = {}
+        #: Who of them stays, in words; None when it was not looked for since the last step.
+        self._stayers: str | None = None
         #: Who ended on which node since somebody last started there, and who ended last.
         self._ended_on: dict[str, list[Ending]] = {}
         self._taken: set[str] = set()
@@ -162,6 +164,7 @@ class Lookahead:
         if not self._again:
             self._move_on()
         self._steps += 1
+        self._stayers = None
         self._plan = make_plan(self._cluster.snapshot(self._now), self._policy)
         self._follow(self._plan)
         self.cost_s += self._effort.spent() - before
@@ -265,6 +268,12 @@ class Lookahead:
         verdict = self._plan.verdicts.get(key)
         if verdict is not None and verdict.reason in _OWN:
             return _own(verdict)
+        # The same for all who wait, and thousands may be asked about one after the other.
+        if self._stayers is None:
+            self._stayers = self._who_stays()
+        return self._stayers
+
+    def _who_stays(self) -> str:
         stays = [each for each in self._unknown if each in self._cluster.gangs]
         if not stays:
             return "it would not start even if everything of ours that runs had ended"

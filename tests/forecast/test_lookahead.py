@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from extender.forecast.estimate import Estimate
@@ -244,3 +245,23 @@ def test_room_of_strangers_never_comes_free() -> None:
 
     assert told.at is None
     assert "it would not start even if everything of ours that runs had ended" in told.words
+
+
+def test_who_keeps_everybody_waiting_is_looked_for_once_for_all() -> None:
+    looks = 0
+
+    class Unknown(dict[GangKey, str]):
+        def __iter__(self) -> Iterator[GangKey]:
+            nonlocal looks
+            looks += 1
+            return super().__iter__()
+
+    late = [waiting(f"lab/late-{number}", 1) for number in range(20)]
+    run = ahead(seen(running("lab/x", "n1", "n2"), *late))
+    run._unknown = Unknown(run._unknown)
+    told = [run.estimate(each.key) for each in late]
+
+    assert {each.words for each in told if each is not None} == {
+        "unknown, because lab/x says no duration and none was learnt"
+    }
+    assert looks == 1
