@@ -44,6 +44,8 @@ class Pages(Flask):
         self.metrics = metrics
         #: What is told to those who listen for news.
         self.pulse = sights.pulse
+        #: Where we stand; what was told before holds no longer when it changes.
+        self.stands = lambda: (bool(sights.standby()), sights.journal.last is None)
         self.site = Site(sights)
 
     def named(self, path: bytes) -> str:

@@ -59,7 +59,7 @@ class PagePort(BoundedPort):
         # Who has to say who they are says so again as soon as the answer is good no longer.
         life_s = LIFE_S if reviewer is None else GOOD_S
         self.streams = Streams(self.loop, pages.pulse, life_s=life_s)
-        self.desk = Desk(pages.wsgi_app)
+        self.desk = Desk(pages.wsgi_app, stands=pages.stands)
         self._thread = threading.Thread(
             target=self.loop.run_forever, name="operations", daemon=True
         )

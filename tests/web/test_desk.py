@@ -35,7 +35,8 @@ class Office:
         self.may_write.set()
         self.is_writing = threading.Event()
         self.given: queue.Queue[Written] = queue.Queue()
-        self.desk = Desk(self.app, self.clock)
+        self.leads = True
+        self.desk = Desk(self.app, self.clock, lambda: self.leads)
 
     def app(self, environment: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         self.asked.append(environment["PATH_INFO"])
@@ -84,6 +85,17 @@ def test_a_page_that_took_long_is_given_again_for_ten_times_as_long(office: Offi
     office.clock.now += 0.02
     office.page("/snapshot")
     assert office.asked == ["/snapshot"] * 2
+
+
+def test_what_was_written_in_an_earlier_term_is_not_given_again(office: Office) -> None:
+    office.costs_s = 0.05
+    office.page("/plan")
+    office.leads = False
+    office.page("/plan")
+    office.leads = True
+    office.page("/plan")
+
+    assert office.asked == ["/plan"] * 3
 
 
 def test_what_went_wrong_is_not_given_again(office: Office) -> None:

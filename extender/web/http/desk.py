@@ -81,9 +81,17 @@ _BUSY = Written(
 class Desk:
     """Takes inquiries from any thread; `take` is called in the desk's."""
 
-    def __init__(self, app: Wsgi, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        app: Wsgi,
+        monotonic: Callable[[], float] = time.monotonic,
+        stands: Callable[[], object] = lambda: None,
+    ) -> None:
+        """What was written while *stands* said otherwise is not given any more."""
         self._app = app
         self._monotonic = monotonic
+        self._stands = stands
+        self._stood = stands()
         self._inquiries: queue.Queue[Inquiry | None] = queue.Queue()
         self._kept: dict[tuple[bytes, ...], tuple[float, Written]] = {}
         self._ending = threading.Event()
@@ -113,7 +121,7 @@ class Desk:
             except queue.Empty:
                 inquiry = None
             now = self._monotonic()
-            self._kept = {key: kept for key, kept in self._kept.items() if now < kept[0]}
+            self._forget(now)
             if inquiry is None or not inquiry.is_wanted():
                 continue
             kept = self._kept.get(inquiry.key)
@@ -124,6 +132,13 @@ class Desk:
             else:
                 inquiry.take(self._write(inquiry, now))
                 self._ending.wait(self._monotonic() - now)
+
+    def _forget(self, now: float) -> None:
+        """Throw away what is not good any longer: all of it, if we lead no more or again."""
+        stands = self._stands()
+        if stands != self._stood:
+            self._stood, self._kept = stands, {}
+        self._kept = {key: kept for key, kept in self._kept.items() if now < kept[0]}
 
     def _write(self, inquiry: Inquiry, began: float) -> Written:
         try:
