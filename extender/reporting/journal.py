@@ -74,6 +74,16 @@ class _Since:
 
     stands: float
     reason: float
+    #: The PodGroup of which it was noted, empty when there was none.
+    uid: str = ""
+
+    def seen(self, gang: Gang | None, now: float) -> _Since:
+        """Give it for *gang*: one that was made anew between two passes began no sooner."""
+        uid = gang.group.uid if gang is not None else ""
+        if gang is None or not uid or uid == self.uid:
+            return self
+        made = min(now, gang.group.created) if self.uid else 0.0
+        return _Since(max(self.stands, made), max(self.reason, made), uid)
 
 
 class Journal:
@@ -149,12 +159,12 @@ class Journal:
 
     def since(self, key: GangKey) -> float | None:
         """Tell when a gang began to wait, to run, or to be over; None when it is not known."""
-        since = self._since.get(key)
+        since = self._spans(key)
         return since.stands if since is not None else None
 
     def reason_since(self, key: GangKey) -> float | None:
         """Tell since when that has its present reason; None when the gang is not known."""
-        since = self._since.get(key)
+        since = self._spans(key)
         return since.reason if since is not None else None
 
     def running_since(self, key: GangKey) -> float | None:
@@ -164,6 +174,12 @@ class Journal:
         if verdict is None or verdict.standing is not Standing.RUNNING:
             return None
         return self.since(key)
+
+    def _spans(self, key: GangKey) -> _Since | None:
+        since, last = self._since.get(key), self.last
+        if since is None or last is None:
+            return since
+        return since.seen(last.snapshot.gangs.get(key), last.snapshot.now)
 
     def _close(self, verdict: Verdict, snapshot: Snapshot) -> Change:
         key, now = verdict.gang, snapshot.now
@@ -179,7 +195,8 @@ class Journal:
         since = self._since.get(key)
         if since is None:
             began = _began(snapshot.gangs[key], verdict.standing, now)
-            since = self._since[key] = _Since(began, began)
+            since = _Since(began, began)
+        since = self._since[key] = since.seen(snapshot.gangs.get(key), now)
         lasted_s = max(0.0, now - since.stands)
         if before is not None:
             since.reason = now

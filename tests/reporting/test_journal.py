@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid, Status
 from extender.model.reason import Reason
@@ -184,3 +186,19 @@ def test_with_a_term_its_plan_and_its_stories_are_forgotten() -> None:
     (change,) = journal.note(snapshot(remade, now=NOW + 600), waits)
     assert change.before is None
     assert journal.since(TRAIN) == NOW + 500
+
+
+def test_a_gang_that_was_made_anew_between_two_passes_waits_since_then() -> None:
+    journal = Journal()
+    said = plan(verdict("a/train", Reason.NOT_ENOUGH_ROOM))
+    journal.note(snapshot(WAITING), said)
+    again = gang("train", 2, status=Status.PENDING, created=NOW + 290)
+    again = replace(again, group=replace(again.group, uid="another"))
+    journal.note(snapshot(again, now=NOW + 300), said)
+
+    assert journal.since(TRAIN) == NOW + 290
+    assert journal.reason_since(TRAIN) == NOW + 290
+
+    admitted = plan(verdict("a/train", Reason.ADMITTED))
+    (change,) = journal.note(snapshot(again, now=NOW + 310), admitted)
+    assert change.lasted_s == 20
