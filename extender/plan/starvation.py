@@ -11,16 +11,22 @@ The plan has no memory: the age of a gang follows from when its minimum was comp
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache, partial
+from typing import cast
 
 import numpy as np
 
 from extender.model.node import Amounts
+from extender.model.pod import Shape
 from extender.model.resources import total
 from extender.plan.demand import Demand, needed_pods
 from extender.plan.endings import seats
+from extender.plan.plugin import Round
 from extender.plan.policy.options import Starvation
+from extender.plan.room.slots import times
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
 
@@ -29,8 +35,11 @@ def starving_longest(session: Session, gangs: list[GangState]) -> list[GangState
     """Name the gangs that have waited long enough to have room kept, the longest first.
 
     Only the first of each queue, and only of the queues of the highest priority: whoever is behind
-    another by rule would lose its room again to the one ahead.
+    another by rule would lose its room again to the one ahead. But who is ahead and could do
+    nothing with room is in nobody's way.
     """
+    if not any(is_starving_long(session, gang) for gang in gangs):
+        return []
     heads: dict[str, GangState] = {}
     has_shares = bool(session.census.shares)
     for gang in gangs:
@@ -40,12 +49,14 @@ def starving_longest(session: Session, gangs: list[GangState]) -> list[GangState
             and session.census.may_claim(gang.gang)
             and not (has_shares and _is_kept_out(session, gang))
             and (head is None or session.gang_key(gang) < session.gang_key(head))
+            and _could_be_seated(session, gang)
         ):
             heads[gang.queue.name] = gang
-    highest = max((gang.queue.queue.priority for gang in heads.values()), default=0)
+    helped = [gang for gang in heads.values() if _is_open_to(session, gang)]
+    highest = max((gang.queue.queue.priority for gang in helped), default=0)
     aged = [
         gang
-        for gang in heads.values()
+        for gang in helped
         if gang.queue.queue.priority == highest and is_starving_long(session, gang)
     ]
     return sorted(aged, key=lambda gang: (complete_since(gang), gang.key))
@@ -61,9 +72,11 @@ def starving_gangs(session: Session) -> list[list[GangState]]:
             by_queue.setdefault(gang.queue.name, []).append(gang)
     for name, gangs in by_queue.items():
         gangs.sort(key=session.gang_key)
-        if is_starving_long(session, gangs[0]) and not _is_kept_out(session, gangs[0]):
+        first = next((gang for gang in gangs if not _waits_in_vain(session, gang)), gangs[0])
+        is_long = is_starving_long(session, first) and not _is_kept_out(session, first)
+        if is_long and _could_be_seated(session, first):
             # What the others could free would be kept for this one.
-            by_queue[name] = gangs[:1]
+            by_queue[name] = [first]
     return sorted(by_queue.values(), key=lambda gangs: session.queue_key(gangs[0].queue))
 
 
@@ -73,6 +86,53 @@ def _is_kept_out(session: Session, gang: GangState) -> bool:
         return False
     needs = total(pod.requests for pod in needed_pods(session, gang))
     return session.opinions.is_kept_out(gang, needs)
+
+
+def _waits_in_vain(session: Session, gang: GangState) -> bool:
+    """Ask whether *gang* has waited long for what no node could ever give it."""
+    return is_starving_long(session, gang) and not _could_be_seated(session, gang)
+
+
+def _could_be_seated(session: Session, gang: GangState) -> bool:
+    """Ask whether nodes could hold what *gang* lacks, shape by shape, had all gangs left them.
+
+    Less is there than in an empty cluster: pods of other schedulers stay.
+    """
+    known = session.shared.setdefault("in the end", cache(partial(_in_the_end, session)))
+    count = cast(Callable[[Shape], int], known)
+    shapes = Counter(pod.shape for pod in needed_pods(session, gang))
+    return all(count(shape) >= number for shape, number in shapes.items())
+
+
+def _in_the_end(session: Session, shape: Shape) -> int:
+    """Count the pods of *shape* that would fit then; on every node a host port is free once."""
+    table, need = session.snapshot.nodes, session.room.need(shape)
+    if need is None:
+        return 0
+    room = table.allocatable - np.maximum(seats(session).stays - table.releasing, 0)
+    counts = times(room, need)[session.places.usable(shape)]
+    return int((np.minimum(counts, 1) if shape.host_ports else counts).sum())
+
+
+def _is_open_to(session: Session, gang: GangState) -> bool:
+    """Ask whether its queue lets *gang* have room now, or would if others had not taken it."""
+    demand = Demand(gang, needed_pods(session, gang))
+    if not demand.pods:
+        return True  # all it needs is on its way
+    is_entitled = session.opinions.is_entitled(gang, demand.total)
+    return is_entitled or may_be_preferred(session, demand)
+
+
+def may_be_preferred(session: Session, demand: Demand) -> bool:
+    """Ask whether nobody could rightly take the room back at once.
+
+    As long as queues are served within their due, only a gang that stays within its own.
+    """
+    if not demand.is_allowed(session):
+        return False
+    if session.round is Round.REST:
+        return True
+    return session.opinions.is_preemptive(demand.gang, Shape(requests=demand.total))
 
 
 def is_starving_long(session: Session, gang: GangState) -> bool:

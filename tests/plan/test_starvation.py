@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from extender.model.gang import Gang, GangKey
 from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.snapshot import Snapshot
+from extender.plan.decision import Why
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.plan.policy.options import Starvation
 from extender.plan.starvation import is_due
-from tests.builders import amounts, carried_out, cluster, gang, lone, node, nodes, queue
+from tests.builders import (
+    amounts,
+    carried_out,
+    cluster,
+    gang,
+    lone,
+    node,
+    nodes,
+    pod,
+    queue,
+    shape,
+)
 
 BIG = gang("a/big", 2, cpu=4)
 LONG = 1_000.0
@@ -145,3 +159,80 @@ def test_volcanos_way_knows_nothing_of_it() -> None:
 
     message = make_plan(crowd(), volcano).verdicts[GangKey("a/big")].message
     assert "kept for it" not in message
+
+
+# ── who could do nothing with room is in nobody's way ───────────────────────────────────────
+
+KEPT = {"n1": amounts(cpu=2, pods=1), "n2": amounts(cpu=4, pods=1)}
+
+
+def among(*others: Gang, named: str = "q1", **rest: Any) -> Snapshot:
+    """The two nodes of before for queue q2, and a small third one of which a daemon uses a bit."""
+    small = node("n3", cpu=1, labels={"zone": "z"})
+    big = gang("a/big", 2, cpu=4, queue="q2", created=1.0)
+    old = lone("a/old", on="n1", cpu=2, queue="q2")
+    return cluster(
+        [*nodes(2, cpu=4), small],
+        [big, old, *others],
+        [queue(named, **rest), queue("q2")],
+        strangers={"n3": amounts(cpu=0.1)},
+        now=LONG,
+    )
+
+
+FULL = lone("b/full", on="n3", cpu=0.5, queue="q1")
+NEXT = lone("b/next", cpu=0.5, queue="q1")
+#: An empty node would take it; beside the daemon there it never starts.
+IN_VAIN = {"cpu": 1, "selector": (("zone", "z"),)}
+
+
+def test_one_that_waits_for_its_queues_ceiling_keeps_nobody_from_being_served() -> None:
+    plan = make_plan(among(FULL, NEXT, capability=amounts(cpu=0.5)))
+
+    assert plan.verdicts[NEXT.key].reason is Reason.QUEUE_AT_CAPABILITY
+    assert plan.fences == KEPT
+
+
+def test_nor_does_it_where_its_queue_has_priority() -> None:
+    late = lone("b/next", cpu=0.5, queue="q1", created=LONG)
+
+    assert make_plan(among(FULL, late, capability=amounts(cpu=0.5), priority=5)).fences == KEPT
+
+
+@pytest.mark.parametrize("where", ["q1", "q2"])
+def test_one_that_no_node_could_hold_keeps_nobody_from_being_served(where: str) -> None:
+    plan = make_plan(among(lone("b/vain", queue=where, **IN_VAIN)))
+
+    assert plan.verdicts[GangKey("b/vain")].reason is Reason.NOT_ENOUGH_ROOM
+    assert plan.fences == KEPT
+
+
+def test_nor_does_one_of_different_members() -> None:
+    """Each of them would find a node, but not all of them do."""
+    members = [pod(f"v-{memory}", shape(cpu=4, memory=memory)) for memory in range(3)]
+    three = gang("b/vain", pods=members, queue="q1")
+
+    assert make_plan(among(three)).fences == KEPT
+
+
+def test_two_are_not_served_where_one_may_be() -> None:
+    other = gang("b/big", 2, cpu=4, queue="q1")
+    plan = make_plan(among(other))
+
+    assert [each.whom for each in plan.kept if each.why is Why.STARVING] == ["b/big"]
+
+
+MINE = lone("a/mine", cpu=4, queue="q2", created=LONG)
+
+
+def test_those_behind_one_that_no_node_could_hold_get_their_due_back() -> None:
+    lent = [lone(f"c/lent-{n}", on=f"n{n}", cpu=4, queue="q1", created=2.0) for n in (1, 2)]
+    before = cluster(
+        [*nodes(2, cpu=4), node("n3", cpu=1, labels={"zone": "z"})],
+        [*lent, lone("b/vain", queue="q2", **IN_VAIN), MINE],
+        [queue("q1"), queue("q2")],
+        strangers={"n3": amounts(cpu=0.1)},
+        now=LONG,
+    )
+
+    assert {each.beneficiary for each in make_plan(before).evictions} == {"a/mine"}

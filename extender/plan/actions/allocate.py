@@ -19,7 +19,12 @@ from extender.plan.demand import Demand, needed_pods
 from extender.plan.plugin import Round
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
-from extender.plan.starvation import fence, starving_longest, without_its_fence
+from extender.plan.starvation import (
+    fence,
+    may_be_preferred,
+    starving_longest,
+    without_its_fence,
+)
 
 #: The verdict adds the figures.
 QUEUE_HAS_ENOUGH = Problem(Reason.QUEUE_OVER_DESERVED, "")
@@ -133,10 +138,13 @@ def _serve_starving(session: Session, contenders: list[GangState]) -> set[str]:
 
     Room is kept against everybody only for a gang within its queue's due. One that would exceed
     it gets its turn with the rest; until then nobody of its own queue may pass it, and the names
-    of such queues are given back.
+    of such queues are given back. Only who is served counts towards how many there may be.
     """
     held: set[str] = set()
-    for gang in starving_longest(session, contenders)[: session.policy.starvation.gangs]:
+    served = set(session.fenced)
+    for gang in starving_longest(session, contenders):
+        if len(served | {gang.key}) > session.policy.starvation.gangs:
+            continue
         demand = Demand(gang, needed_pods(session, gang))
         if not demand.pods:
             continue
@@ -145,27 +153,18 @@ def _serve_starving(session: Session, contenders: list[GangState]) -> set[str]:
             started = preferred and _take_turn(session, gang, alone=False)
         gang.runs = _worth_a_node(gang, session.waiting_runs(gang))
         if started or gang.pipelined or gang.key in session.fenced:
+            served.add(gang.key)
             continue
         if session.occupied(gang, demand.total) is not None:
             continue  # no room would help it before its own queue's pods are gone
         entitled = session.opinions.is_entitled(gang, demand.total)
         if preferred or (session.round is Round.REST and entitled):
-            fence(session, demand)
+            if fence(session, demand):
+                served.add(gang.key)
         elif entitled:
             held.add(gang.queue.name)
+            served.add(gang.key)
     return held
-
-
-def may_be_preferred(session: Session, demand: Demand) -> bool:
-    """Ask whether nobody could rightly take the room back at once.
-
-    As long as queues are served within their due, only a gang that stays within its own.
-    """
-    if not demand.is_allowed(session):
-        return False
-    if session.round is Round.REST:
-        return True
-    return session.opinions.is_preemptive(demand.gang, Shape(requests=demand.total))
 
 
 def _worth_a_node(gang: GangState, runs: list[list[Pod]]) -> list[list[Pod]]:

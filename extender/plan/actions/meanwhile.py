@@ -18,13 +18,13 @@ from __future__ import annotations
 from itertools import groupby
 
 from extender.model.gang import GangKey
-from extender.plan.actions.allocate import may_be_preferred
 from extender.plan.actions.turns import turns_of
 from extender.plan.demand import Demand, needed_pods
 from extender.plan.endings import Outlook, most_s
 from extender.plan.plugin import Round
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
+from extender.plan.starvation import may_be_preferred
 
 #: From a plan until the last kubelet has taken its pod, and between clocks.
 MARGIN_S = 60.0
