@@ -13,7 +13,8 @@ from extender.model.gang import Gang
 from extender.model.pod import Status
 from extender.model.snapshot import Snapshot
 from extender.plan.planner import make_plan
-from tests.builders import amounts, cluster, gang, node, pod, shape
+from extender.plan.victims.room_maker import MOST_SEARCHES
+from tests.builders import amounts, cluster, gang, node, pod, queue, shape
 from tests.evictions.scene import budget
 
 
@@ -199,3 +200,47 @@ def test_gangs_that_a_budget_keeps_do_not_hide_the_one_that_may_leave(allowed: i
     full = cluster([node(name) for name in names], [*old, vip], budgets=budgets)
 
     assert {each.name for each in make_plan(full).evictions} == {"old0-0", "old0-1"}
+
+
+# ── searches that found nobody ──────────────────────────────────────────────────────────────
+
+
+def test_one_that_only_wants_a_certain_node_is_no_measure_for_those_who_take_any() -> None:
+    """A small pod whose zone is full of important ones says nothing about other zones."""
+    zoned = node("n1", cpu=4, labels={"zone": "z"})
+    kept = gang("a/kept", 1, on=["n1"], cpu=4, priority=20)
+    low = gang("a/low", 1, on=["n2"], cpu=4)
+    picky = gang("b/picky", 1, cpu=1, priority=10, selector=(("zone", "z"),))
+    vip = gang("a/vip", 1, cpu=4, priority=10, created=9.0)
+    full = cluster([zoned, node("n2", cpu=4)], [kept, low, picky, vip])
+
+    assert [each.name for each in make_plan(full).evictions] == ["low-0"]
+
+
+def test_many_large_members_are_no_measure_for_one_large_and_some_small() -> None:
+    kept = gang("a/kept", 1, on=["n1"], cpu=6, priority=20)
+    low = gang("a/low", 1, on=["n2"], cpu=6)
+    wide = gang("a/wide", 2, cpu=4, priority=10)
+    members = [pod("m-0", shape(cpu=4)), pod("m-1", shape(cpu=1)), pod("m-2", shape(cpu=1))]
+    mixed = gang("a/mixed", pods=members, priority=10, created=9.0)
+    full = cluster([node("n1", cpu=6), node("n2", cpu=6)], [kept, low, wide, mixed])
+
+    assert [each.name for each in make_plan(full).evictions] == ["low-0"]
+
+
+def test_a_namespace_cannot_use_up_all_searches_on_what_nobody_can_give() -> None:
+    vain = [
+        gang(f"b/vain-{n:02}", 1, queue="q0", cpu=3 - n / 20, selector=(("zone", "z"),))
+        for n in range(MOST_SEARCHES + 8)
+    ]
+    lent = [gang(f"c/lent-{n}", 1, on=[f"n{n}"], queue="q1", cpu=8) for n in (1, 2)]
+    mine = gang("a/mine", 1, queue="q2", cpu=4, created=9.0)
+    members = [node("n1", cpu=8), node("n2", cpu=8), node("n3", cpu=4, labels={"zone": "z"})]
+    full = cluster(
+        members,
+        [*vain, *lent, mine],
+        [queue("q0"), queue("q1"), queue("q2")],
+        strangers={"n3": amounts(cpu=3.9)},
+    )
+
+    assert {each.beneficiary for each in make_plan(full).evictions} == {"a/mine"}

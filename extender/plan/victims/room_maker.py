@@ -7,10 +7,10 @@ over its due: such a gang only gets what is left over, so the room would go to s
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from extender.model.pod import Pod, Shape
-from extender.model.resources import Resources
 from extender.plan.demand import Demand, needed_pods
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
@@ -20,8 +20,10 @@ from extender.plan.victims.units import Unit, Units
 
 #: So many searches are made in one cycle and action: a cycle stays short, kube-scheduler's calls
 #: beside it are not kept waiting, and whoever is not served now is served by a later one. Searches
-#: that fail spare those for more of the same, so the first ones do not block the others.
+#: that fail spare those for more of the same, so the first ones do not block the others; and one
+#: namespace, whose gangs may all want what nobody can give, has no more than some that fail.
 MOST_SEARCHES = 32
+MOST_THAT_FAIL = 8
 
 #: Besides searches that failed, so many of those that may not ask are remembered for a queue and
 #: priority: each is compared with whoever asks after it, and gangs may differ by very little.
@@ -41,10 +43,11 @@ class RoomMaker:
         self._held: list[tuple[GangState, Pod, int]] = []
         #: Who leaves before all others, where that is enough.
         self._first = first
-        #: For whom nobody could leave: (queue or share in it, priority) -> what each pod asked
-        #: for, how many.
-        self._hopeless: dict[tuple[str, int], list[tuple[Resources, int]]] = {}
+        #: For whom nobody could leave: (queue or share in it, priority) -> the pods, how many.
+        self._hopeless: dict[tuple[str, int], list[tuple[Shape, int]]] = {}
         self._searches = 0
+        #: How many of them were in vain, by namespace.
+        self._in_vain = Counter[str]()
         actions = session.policy.actions
         #: Idle room is handed out later in this cycle; promising it here would keep it idle.
         self._leaves_idle_room = "allocate" in actions[actions.index(action) + 1 :]
@@ -83,6 +86,9 @@ class RoomMaker:
             return False
         if is_asking_others and self._is_known_to_fail(demand):
             return False
+        namespace = demand.gang.gang.group.namespace
+        if self._in_vain[namespace] == MOST_THAT_FAIL:
+            return False
         may_ask = self._may_ask(demand)
         if may_ask:
             outcome = self._succeeds(demand, pool)
@@ -90,10 +96,11 @@ class RoomMaker:
                 self._hopeless.clear()
             if outcome is not False:
                 return outcome is True
+            self._in_vain[namespace] += 1
         if is_asking_others and demand.is_uniform:
             failures = self._hopeless.setdefault(self._key(demand), [])
             if may_ask or len(failures) < MOST_FAILURES:
-                failures.append((demand.pods[0].requests, len(demand.pods)))
+                failures.append((demand.pods[0].shape, len(demand.pods)))
         return False
 
     def _succeeds(self, demand: Demand, pool: Pool) -> bool | None:
@@ -165,8 +172,26 @@ class RoomMaker:
     def _is_known_to_fail(self, demand: Demand) -> bool:
         """Ask whether nobody could leave for less than this already."""
         failures = self._hopeless.get(self._key(demand), ())
-        asked = demand.pods[0].requests
-        return any(len(demand.pods) >= count and less.fits_in(asked) for less, count in failures)
+        return any(self._asks_for_more(demand, less, count) for less, count in failures)
+
+    def _asks_for_more(self, demand: Demand, less: Shape, count: int) -> bool:
+        """Ask whether so many pods of *demand* fit no node on which one of *less* does not fit."""
+        groups = demand.by_shape.items()
+        return sum(len(pods) for shape, pods in groups if self._is_harder(shape, less)) >= count
+
+    def _is_harder(self, shape: Shape, less: Shape) -> bool:
+        """Ask whether *shape* fits at most where *less* fits; seen cheaply, No where it is not."""
+        if shape is less:
+            return True
+        return (
+            less.requests.fits_in(shape.requests)
+            and less.selector in ((), shape.selector)
+            and less.affinity in (None, shape.affinity)
+            and less.host_ports in ((), shape.host_ports)
+            and less.tolerations == shape.tolerations
+            # Where kube-scheduler would not have one it may have the other.
+            and less not in self._session.snapshot.misfits
+        )
 
     def _key(self, demand: Demand) -> tuple[str, int]:
         share = demand.gang.share
