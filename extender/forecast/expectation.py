@@ -13,7 +13,7 @@ from statistics import median
 
 from extender.forecast.experience import Experience
 from extender.model.gang import Gang
-from extender.model.pod import ALLOCATED_SET
+from extender.model.pod import ALLOCATED_SET, FINISHED_SET
 from extender.text.spans import told
 
 #: So many earlier gangs outweigh a claim below all of them.
@@ -77,7 +77,7 @@ def expected(gang: Gang, now: float, experience: Experience) -> Expected:
     began = _began(gang, now)
     ran_s = now - began
     claim_s = gang.group.lasts_s or max((pod.lasts_s for pod in gang.pods), default=0.0)
-    deadline_s = max((pod.deadline_s for pod in gang.pods), default=0.0)
+    deadline_s = _deadline(gang, began)
     earlier = experience.of(gang.key, gang.queue)
     is_disproved = len(earlier) >= ENOUGH and claim_s < min(earlier)
     lasting = None
@@ -96,6 +96,16 @@ def _began(gang: Gang, now: float) -> float:
     if not begins:
         return now
     return min(now, begins[min(len(begins), max(1, gang.group.min_member)) - 1])
+
+
+def _deadline(gang: Gang, began: float) -> float:
+    """Say after how long the kubelet has ended all of it; 0 where it leaves a member alone."""
+    there = [pod for pod in gang.pods if pod.status in ALLOCATED_SET]
+    pods = there or [pod for pod in gang.pods if pod.status not in FINISHED_SET]
+    if not all(pod.deadline_s for pod in pods):
+        return 0.0
+    # Each is counted from its own beginning.
+    return max((max(0.0, pod.began - began) + pod.deadline_s for pod in pods), default=0.0)
 
 
 def _why(ran_s: float, claim_s: float, earlier: int) -> str:

@@ -2,7 +2,9 @@
 
 Two threads share an interpreter, so what pages cost the hooks pay for. A run ahead takes at most
 *seconds* of this thread's own processor time, and is followed by a rest of twenty times what it
-took, in which the same run answers: its moments are as good as they were.
+took, in which the same run answers: its moments are as good as they were. Who began to wait since
+is looked at all the same, once in a rest, which is so much longer for it; gangs that come all the
+time cannot have us look ahead all the time.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from extender.model.gang import GangKey
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan, Standing
 from extender.plan.policy.options import Policy
+from extender.text.spans import told
 
 MOST_S = 1.0
 REST = 20.0
@@ -40,7 +43,8 @@ class Forecaster:
         self._monotonic = monotonic
         self._ahead: Lookahead | None = None
         self._of: Plan | None = None
-        self._began = float("-inf")
+        #: When it was begun, and what was left of the rest of the one before.
+        self._began, self._owed_s = float("-inf"), 0.0
 
     def estimate(self, snapshot: Snapshot, plan: Plan, key: GangKey) -> Estimate | None:
         """Say when a gang that waits by *plan* starts; None for one that does not wait."""
@@ -50,7 +54,11 @@ class Forecaster:
         known = self._known(plan, key)
         if known is not None:
             return known
-        self._of, self._began = plan, self._monotonic()
+        now, rests_s = self._monotonic(), self._rests_s
+        if self._owed_s and rests_s > 0:
+            why = "it did not wait yet when it was looked ahead last; that is done again in"
+            return Estimate(gang=key, now=snapshot.now, because=f"{why} {told(rests_s)}")
+        self._of, self._began, self._owed_s = plan, now, max(0.0, rests_s)
         self._ahead = Lookahead(snapshot, plan, self._policy(), self._experience, self._effort)
         return self._ahead.estimate(key)
 
@@ -58,5 +66,12 @@ class Forecaster:
         """Give what the last run says, while it is of this plan or we rest from it."""
         if self._ahead is None:
             return None
-        rests = self._monotonic() < self._began + REST * self._ahead.cost_s
-        return self._ahead.estimate(key) if self._of is plan or rests else None
+        return self._ahead.estimate(key) if self._of is plan or self._rests_s > 0 else None
+
+    @property
+    def _rests_s(self) -> float:
+        """Say for how long it is not looked ahead any more; nothing or less when it may be."""
+        if self._ahead is None:
+            return 0.0
+        rest_s = REST * self._ahead.cost_s + self._owed_s
+        return self._began + rest_s - self._monotonic()

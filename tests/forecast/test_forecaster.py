@@ -76,3 +76,27 @@ def test_a_gang_that_came_since_is_looked_at_in_spite_of_the_rest() -> None:
     newer = replace(snapshot, gangs={**snapshot.gangs, late.key: late})
 
     assert at(asked, (newer, make_plan(newer, policies.DEFAULT)), GangKey("lab/zlate")) is None
+
+
+def test_gangs_that_come_all_the_time_do_not_have_it_look_ahead_all_the_time() -> None:
+    times = Times()
+    asked, last = forecaster(times), passed(HOUR)
+    at(asked, last)
+    words = []
+    for number in range(20):
+        late = waiting(f"lab/zlate-{number:02}", 1)
+        snapshot = replace(last[0], gangs={**last[0].gangs, late.key: late})
+        last = (snapshot, make_plan(snapshot, policies.DEFAULT))
+        told = asked.estimate(*last, late.key)
+        assert told is not None
+        words.append(told.words)
+
+    assert times.worked <= 2 * 10.0 + 2
+    assert words[-1].startswith(
+        "unknown, because it did not wait yet when it was looked ahead last; that is done again in"
+    )
+
+    times.now = 2 * 10.0 * REST
+    told = asked.estimate(*last, GangKey("lab/zlate-19"))
+    assert told is not None
+    assert "looked ahead last" not in told.words

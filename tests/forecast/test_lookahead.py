@@ -146,6 +146,31 @@ def test_a_deadline_is_the_latest_end() -> None:
     )
 
 
+def test_a_deadline_of_some_members_is_no_end_of_the_gang() -> None:
+    """A sidecar job that the kubelet ends after a minute says nothing about the others."""
+    kind = shape(cpu=4)
+    brief = pod("x-0", kind, on="n1", namespace="lab", began=NOW, deadline_s=MINUTE)
+    endless = pod("x-1", kind, on="n2", namespace="lab", began=NOW)
+    mixed = gang("lab/x", on=["n1"], pods=[brief, endless])
+
+    told = estimate(seen(mixed, waiting("lab/next", 2)), "lab/next")
+
+    assert told.words == "unknown, because lab/x says no duration and none was learnt"
+
+
+def test_a_member_that_began_later_has_its_deadline_later() -> None:
+    kind = shape(cpu=4)
+    pods = [
+        pod(f"x-{n}", kind, on=f"n{n}", namespace="lab", began=NOW - ran, deadline_s=HOUR)
+        for n, ran in ((1, 50 * MINUTE), (2, 10 * MINUTE))
+    ]
+    told = estimate(
+        seen(gang("lab/x", on=["n1"], least=1, pods=pods), waiting("lab/next", 2)), "lab/next"
+    )
+
+    assert told.at == NOW + 50 * MINUTE
+
+
 def test_others_of_whom_nobody_knows_are_counted() -> None:
     known, unknown = running("lab/a", "n1", lasts_s=HOUR), running("lab/b", "n2")
 
