@@ -13,6 +13,7 @@ from extender.model.pod import SEATED_SET
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import OpenQueue, Plan, Standing
 from extender.plan.planner import make_plan
+from extender.plan.policy.options import Starvation
 from extender.plan.queues.quota import TOP, Stake
 from tests.builders import carried_out, cluster
 from tests.strategies import snapshots
@@ -160,4 +161,5 @@ def test_a_plan_for_nothing_is_empty() -> None:
         open_queues={"default": OpenQueue()},
         stakes=(Stake("default", TOP),),
         total=make_plan(cluster([])).total,
+        brief_s=Starvation().backfill_s,
     )
