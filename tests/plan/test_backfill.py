@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from extender.kube.decode import pods
 from extender.model.gang import Gang, GangKey
 from extender.model.memo import Memo
-from extender.model.pod import Status
+from extender.model.pod import HostPort, Status
 from extender.model.reason import Reason
 from extender.model.resources import NOTHING, Resources
 from extender.model.snapshot import Snapshot
@@ -206,6 +206,17 @@ def test_where_it_could_start_at_any_moment_nobody_is_let_in(each: dict[str, Any
         assert said(before).endswith(
             "a/big could start at any moment, for not all it waits for say how long they run"
         )
+
+
+def test_of_one_that_needs_host_ports_it_says_that_nobody_can_tell() -> None:
+    """Those it waits for did say how long they run."""
+    ports = gang("a/big", 2, cpu=4, host_ports=(HostPort(80),))
+    before = cluster(nodes(2, cpu=4), [ports, old(), brief()], now=NOW)
+
+    assert started(before) == set()
+    assert said(before).endswith(
+        "a/big could start at any moment: when host ports become free is not foreseen"
+    )
 
 
 def test_who_it_need_not_wait_for_may_be_silent() -> None:

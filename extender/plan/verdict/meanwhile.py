@@ -30,6 +30,9 @@ def why_kept_out(session: Session, gang: GangState) -> str:
     if session.first_start is None:
         return ""
     (key, at), now = session.first_start, session.snapshot.now
+    waits = session.census.contenders.get(key)
+    if at <= now and waits and any(pod.shape.host_ports for pod in waits.gang.waiting):
+        return f"; {key} could start at any moment: when host ports become free is not foreseen"
     if at <= now:
         return f"; {key} could start at any moment, for not all it waits for say how long they run"
     if gang.key in session.too_long:
