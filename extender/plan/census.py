@@ -7,12 +7,13 @@ import numpy as np
 from extender.model.caller import Caller
 from extender.model.gang import Gang, GangKey, Phase
 from extender.model.node import Mask, NodeFacts, NodeTable
-from extender.model.pod import Status
+from extender.model.pod import VALID_SET, Status
 from extender.model.quantity import LARGEST
 from extender.model.queue import DEFAULT_QUEUE, Queue, share_name
 from extender.model.resources import NOTHING, Resources, total
 from extender.model.snapshot import Snapshot
 from extender.plan import crowds
+from extender.plan.arithmetic import Vector, excess
 from extender.plan.queues.kinship import kinship
 from extender.plan.room.state import GangState, QueueUse, ShareUse
 
@@ -80,6 +81,26 @@ class Census:
             share.used = total(gang.allocated for gang in gangs)
             share.requested = share.used + total(map(self.wanted, gangs))
             share.inqueue = total(awaited(gang) for gang in gangs if self._may_start(gang))
+
+    def doubt_promises(self) -> None:
+        """Count of what gangs say they need at least, a while after they were let in, what exists.
+
+        What somebody says and does not create, or a PodGroup that was left behind, keeps nobody
+        out for longer.
+        """
+        for key, gang in self.snapshot.gangs.items():
+            if gang.group.min_resources is None or key in self.snapshot.let_in_lately:
+                continue
+            if gang.queue not in self.queues or not self._may_start(gang):
+                continue
+            said = awaited(gang)
+            doubted = said.beyond(gang.pending).positive() if said else NOTHING
+            if doubted:
+                queue = self.queues[gang.queue]
+                queue.inqueue = queue.inqueue - doubted
+                share = self.shares.get(share_name(gang.queue, gang.group.namespace))
+                if share is not None:
+                    share.inqueue = share.inqueue - doubted
 
     def state(self, key: GangKey) -> GangState | None:
         """Give the state of any gang that is in a queue, made when first asked for."""
@@ -164,6 +185,17 @@ def awaited(gang: Gang) -> Resources:
     if group.min_resources is None or not was_let_in:
         return NOTHING
     return without_gated(gang, group.min_resources.beyond(gang.allocated))
+
+
+def to_come(gang: Gang, least: Resources, limit: Vector) -> Resources:
+    """Leave out of what a gang needs at least what its own pods ask for: those exist already.
+
+    All of it is asked for where the limit could never hold it.
+    """
+    if excess(least, limit, least):
+        return least
+    here = (pod.requests for pod in gang.pods if pod.status in VALID_SET)
+    return least.beyond(total(here)).positive()
 
 
 def without_gated(gang: Gang, amounts: Resources) -> Resources:

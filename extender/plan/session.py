@@ -58,6 +58,8 @@ class Session:
         self.is_empty: Callable[[Shape], bool] = cache(
             lambda shape: policy.rules.maths.is_empty(shape.requests)
         )
+        if policy.rules.promises_fade:
+            census.doubt_promises()
         #: What queues are limited to and guaranteed, and used when the snapshot was taken.
         self.stakes = _stakes(census, policy)
         self._grow_tree()

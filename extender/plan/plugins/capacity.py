@@ -13,7 +13,7 @@ from extender.model.pod import Shape
 from extender.model.reason import Problem, Reason
 from extender.model.resources import PODS, Resources
 from extender.plan.arithmetic import Vector, exceeds_somewhere, excess, within_somewhere
-from extender.plan.census import without_gated
+from extender.plan.census import to_come, without_gated
 from extender.plan.plugin import Candidate, Claim, Plugin, Round, View, Vote
 from extender.plan.queues import limits
 from extender.plan.queues.entitlement import Entitlement, Entitlements
@@ -141,9 +141,11 @@ class Capacity(Plugin):
         least = gang.gang.group.min_resources
         if least is None:
             return Vote.PERMIT
+        fades = self.session.rules.promises_fade
         for entitled in self._known.line(gang.queue):
-            used = entitled.used + entitled.inqueue - entitled.elastic
-            problem = limits.too_much(entitled.name, used, entitled.limit, least)
+            used, limit = entitled.used - entitled.elastic, entitled.limit
+            asked = to_come(gang.gang, least, limit) if fades else least
+            problem = limits.too_much(entitled.name, used, limit, asked, entitled.inqueue)
             if problem is not None:
                 return problem
         return Vote.PERMIT

@@ -33,12 +33,15 @@ class Overcommit(Plugin):
             for name, amount in zip(table.dimensions, used, strict=True)
         }
         self._promised = NOTHING
-        for gang in session.snapshot.gangs.values():
+        doubts, lately = session.rules.promises_fade, session.snapshot.let_in_lately
+        for key, gang in session.snapshot.gangs.items():
             least = gang.group.min_resources
             if least is None or gang.queue not in session.queues:
                 continue
             inqueue = gang.group.phase is Phase.INQUEUE
-            self._promised += without_gated(gang, least) if inqueue else awaited(gang)
+            said = without_gated(gang, least) if inqueue else awaited(gang)
+            is_doubted = doubts and key not in lately
+            self._promised += said - said.beyond(gang.pending) if is_doubted else said
 
     def enqueueable(self, gang: GangState) -> Vote | Problem:
         """Permit a gang whose minimum fits beside what was promised already."""

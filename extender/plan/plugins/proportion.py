@@ -15,7 +15,7 @@ from extender.model.pod import Shape
 from extender.model.reason import Problem
 from extender.model.resources import NOTHING, PODS, Resources, total
 from extender.plan.arithmetic import Vector, excess
-from extender.plan.census import without_gated
+from extender.plan.census import to_come, without_gated
 from extender.plan.plugin import Candidate, Claim, Plugin, Round, View, Vote
 from extender.plan.queues import limits, quota, waterfill
 from extender.plan.room.state import GangState, QueueUse
@@ -133,8 +133,10 @@ class Proportion(Plugin):
         least = gang.gang.group.min_resources
         if least is None:
             return Vote.PERMIT
-        used = queue.allocated + queue.inqueue - queue.elastic
-        problem = limits.too_much(queue.name, used, self._limits[queue.name], least)
+        used, limit = queue.allocated - queue.elastic, self._limits[queue.name]
+        if self.session.rules.promises_fade:
+            least = to_come(gang.gang, least, limit)
+        problem = limits.too_much(queue.name, used, limit, least, queue.inqueue)
         return Vote.PERMIT if problem is None else problem
 
     def enqueued(self, gang: GangState) -> None:

@@ -47,6 +47,10 @@ class Rules:
     torn_gangs_are_first: bool = True
     #: A gang without any pod on a node does not run, not even one that needs none.
     running_takes_a_node: bool = True
+    #: Only for pods that do not exist yet is a gang kept out of its queue, and what another one
+    #: said it needs keeps it out for a minute, then what that one's pods ask for. In Volcano a
+    #: PodGroup that creates nothing keeps everybody out for ever.
+    promises_fade: bool = True
 
 
 OURS = Rules()
@@ -62,6 +66,7 @@ VOLCANO = Rules(
     only_enqueue_keeps_out=False,
     torn_gangs_are_first=False,
     running_takes_a_node=False,
+    promises_fade=False,
 )
 
 

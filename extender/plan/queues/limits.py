@@ -70,10 +70,12 @@ def closed(queue: _Standing) -> Problem | None:
     return None
 
 
-def at_capability(queue: str, name: str, used: float, asked: float, limit: float) -> Problem:
+def at_capability(
+    queue: str, name: str, used: float, asked: float, limit: float, also: str = ""
+) -> Problem:
     """Say that one more pod or gang would exceed what *queue* may use."""
     message = (
-        f"queue {queue} uses {_write(name, used)} of at most {_write(name, limit)} {name};"
+        f"queue {queue} uses {_write(name, used)} of at most {_write(name, limit)} {name}{also};"
         f" {_write(name, asked)} more would exceed it"
     )
     return Problem(Reason.QUEUE_AT_CAPABILITY, message)
@@ -113,13 +115,17 @@ def allowed(
     return times or refuse(queue, name, used.get(name, 0), asked[name], limit.get(name, 0))
 
 
-def too_much(queue: str, used: Resources, limit: Vector, asked: Resources) -> Problem | None:
+def too_much(
+    queue: str, used: Resources, limit: Vector, asked: Resources, promised: Resources = NOTHING
+) -> Problem | None:
     """Say that *asked* more would carry *queue* over *limit*, None when it would not."""
-    short = excess(used + asked, limit, asked)
+    short = excess(used + promised + asked, limit, asked)
     if not short:
         return None
     name = short[0]
-    return at_capability(queue, name, used.amount(name), asked[name], limit.get(name, 0))
+    given = promised.amount(name)
+    also = f" and has promised {_write(name, given)} to gangs that it let in" if given else ""
+    return at_capability(queue, name, used.amount(name), asked[name], limit.get(name, 0), also)
 
 
 def _write(name: str, amount: float) -> str:

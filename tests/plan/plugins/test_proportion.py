@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from extender.model.gang import GangKey, Phase
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from extender.model.gang import Gang, GangKey, Phase
 from extender.model.reason import Reason
-from extender.plan.decision import Plan
+from extender.plan.decision import Plan, Verdict
 from extender.plan.planner import make_plan
+from extender.plan.policy import policies
+from extender.plan.policy.options import Policy
 from tests.builders import amounts, cluster, gang, node, nodes, queue
 
 
@@ -111,6 +118,76 @@ def test_a_gang_is_kept_out_while_its_minimum_exceeds_the_capability() -> None:
     verdict = plan.verdicts[GangKey("a/big")]
     assert (verdict.phase, verdict.reason) == (Phase.PENDING, Reason.QUEUE_AT_CAPABILITY)
     assert "9 more would exceed it" in verdict.message
+
+
+# ── the door of a queue ─────────────────────────────────────────────────────────────────────
+
+
+def door(*gangs: Gang, lately: str = "", policy: Policy = policies.DEFAULT) -> dict[str, Verdict]:
+    """One queue of 8 cpus, of which somebody said that they need all."""
+    seen = cluster(nodes(2, cpu=8), gangs, [queue("q", capability=amounts(cpu=8))])
+    seen = replace(seen, let_in_lately=frozenset(map(GangKey, filter(None, [lately]))))
+    return {str(key): each for key, each in make_plan(seen, policy).verdicts.items()}
+
+
+def says(key: str, said: float, size: int = 0, phase: Phase = Phase.PENDING, **rest: Any) -> Gang:
+    group = {"min_resources": amounts(cpu=said), "phase": phase}
+    members = {"pods": [], "least": 1} if not size else {}
+    return gang(key, size, queue="q", group=group, **members, **rest)
+
+
+#: Nobody ever creates its pods.
+LEFT = says("b/left", 8, phase=Phase.INQUEUE)
+#: A job whose controller creates pods when it was let in.
+JOB = says("a/job", 4, created=1.0)
+
+
+def test_what_somebody_said_and_never_creates_keeps_others_out_for_a_while() -> None:
+    verdict = door(LEFT, JOB, lately="b/left")["a/job"]
+
+    assert (verdict.phase, verdict.reason) == (Phase.PENDING, Reason.QUEUE_AT_CAPABILITY)
+    assert verdict.message == (
+        "queue q uses 0 of at most 8 cpu and has promised 8 to gangs that it let in; 4 more would"
+        " exceed it"
+    )
+
+
+def test_and_not_for_ever() -> None:
+    assert door(LEFT, JOB)["a/job"].phase is Phase.INQUEUE
+
+
+def test_nor_does_one_that_runs_with_less_than_it_said() -> None:
+    tiny = says("b/tiny", 8, 1, on=["n1"], phase=Phase.RUNNING, cpu=0.1)
+
+    assert door(tiny, JOB)["a/job"].phase is Phase.INQUEUE
+
+
+def test_pods_that_wait_inside_count() -> None:
+    waits = says("b/waits", 8, 1, phase=Phase.INQUEUE, cpu=8, selector=(("no", "node"),))
+
+    assert door(waits, JOB)["a/job"].phase is Phase.PENDING
+
+
+def test_a_gang_whose_pods_exist_is_kept_out_by_nobodys_words() -> None:
+    real = says("a/real", 4, 2, created=1.0, cpu=2)
+
+    assert door(LEFT, real, lately="b/left")["a/real"].reason is Reason.ADMITTED
+
+
+def test_nor_does_overcommit_believe_for_ever() -> None:
+    text = policies.DEFAULT_TEXT.replace("name: resourcequota", "name: overcommit")
+    most = says("b/left", 20, phase=Phase.INQUEUE)
+
+    assert door(most, JOB, policy=policies.parse(text))["a/job"].phase is Phase.INQUEUE
+
+
+@pytest.mark.parametrize("plugin", ["proportion", "capacity"])
+def test_volcanos_way_believes_for_ever(plugin: str) -> None:
+    text = policies.DEFAULT_TEXT.replace("proportion", plugin)
+    ours, volcanos = policies.parse(text), policies.parse(f"{text}compatibility: volcano\n")
+
+    assert door(LEFT, JOB, policy=ours)["a/job"].phase is Phase.INQUEUE
+    assert door(LEFT, JOB, policy=volcanos)["a/job"].phase is Phase.PENDING
 
 
 def test_figures_tell_what_queues_deserve_use_and_want() -> None:
