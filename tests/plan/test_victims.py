@@ -202,6 +202,25 @@ def test_gangs_that_a_budget_keeps_do_not_hide_the_one_that_may_leave(allowed: i
     assert {each.name for each in make_plan(full).evictions} == {"old0-0", "old0-1"}
 
 
+@pytest.mark.parametrize("action", ["preempt", "reclaim"])
+def test_gangs_elsewhere_do_not_hide_the_one_whose_node_is_wanted(action: str) -> None:
+    """However many would rather leave: nobody gains by what they free."""
+    theirs, ours = ("q1", "q2") if action == "reclaim" else ("q", "q")
+    names = [f"m{number}" for number in range(40)]
+    large = [
+        gang(f"b/{name}", 1, on=[name], queue=theirs, cpu=8, created=float(number))
+        for number, name in enumerate(names)
+    ]
+    old = gang("b/old", 1, on=["n1"], queue=theirs, cpu=4)
+    zone = (("zone", "z"),)
+    mine = gang("a/mine", 1, queue=ours, cpu=4, priority=9, created=99.0, selector=zone)
+    members = [node("n1", labels=dict(zone)), *(node(name, cpu=8) for name in names)]
+    full = cluster(members, [*large, old, mine], [queue(name) for name in {theirs, ours}])
+
+    leaving = [(each.action, each.name) for each in make_plan(full).evictions]
+    assert leaving == [(action, "old-0")]
+
+
 # ── searches that found nobody ──────────────────────────────────────────────────────────────
 
 

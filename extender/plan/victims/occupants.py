@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from heapq import merge
-from itertools import chain, islice
+from itertools import chain
 
 from extender.model.gang import Gang, GangKey
 from extender.model.node import Amounts
@@ -44,6 +44,7 @@ class Occupants:
         self._orders: dict[GangKey, Key] = {}
         self._queue_orders: dict[str, Key] = {}
         self._members: dict[GangKey, list[Candidate]] = {}
+        self._rows: dict[GangKey, frozenset[int]] = {}
         #: What pods free that leave together, by who they are.
         self.frees: dict[tuple[PodUid, ...], tuple[Rows, Amounts]] = {}
         self._sorted: dict[Group, list[GangState]] = {}
@@ -58,23 +59,38 @@ class Occupants:
                 self._by_group.setdefault(group, []).append(key)
 
     def leaving_order(
-        self, spares: Callable[[GangState], bool], pool: Callable[[GangState], bool]
+        self,
+        spares: Callable[[GangState], bool],
+        pool: Callable[[GangState], bool],
+        helps: Callable[[GangState], bool],
     ) -> Iterator[GangState]:
         """Give the gangs of *pool* that nobody *spares*, whoever should leave first first.
 
         Gangs of one queue (or of a namespace's share in it) and priority are a group; *spares* is
         asked about one of each, and of each only the first ones are given: more of the same make
-        no choice better.
+        no choice better. Those who help are counted by themselves, so that others do not hide them.
         """
         groups = [
-            islice(
-                (gang for gang in self._last_first(group) if pool(gang) and self._can_give(gang)),
-                _MOST_OF_A_GROUP,
-            )
+            self._first_ones(group, pool, helps)
             for group, keys in self._by_group.items()
             if not spares(self.state(keys[0]))
         ]
         return merge(*groups, key=self.order, reverse=True)
+
+    def _first_ones(
+        self,
+        group: Group,
+        pool: Callable[[GangState], bool],
+        helps: Callable[[GangState], bool],
+    ) -> Iterator[GangState]:
+        given = Counter[bool]()
+        for gang in self._last_first(group):
+            kind = helps(gang)
+            if given[kind] < _MOST_OF_A_GROUP and pool(gang) and self._can_give(gang):
+                given[kind] += 1
+                yield gang
+            elif given[True] == _MOST_OF_A_GROUP:
+                return
 
     def _can_give(self, gang: GangState) -> bool:
         """Ask whether somebody of *gang* could leave, alone or all together.
@@ -132,6 +148,13 @@ class Occupants:
     def of(self, gang: GangState) -> list[Candidate]:
         """List the members of *gang* that are on nodes and stay so far, the last in order first."""
         return staying(gang, self._seated(gang))
+
+    def rows_of(self, gang: GangState) -> frozenset[int]:
+        """Give the rows on which members of *gang* are."""
+        rows = self._rows.get(gang.key)
+        if rows is None:
+            rows = self._rows[gang.key] = frozenset(one.row for one in self._seated(gang))
+        return rows
 
     def _seated(self, gang: GangState) -> list[Candidate]:
         members = self._members.get(gang.key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from extender.model.node import Amounts
 from extender.model.pod import SEATED_SET, Pod, PodUid, Status
 from extender.plan.demand import Demand
 from extender.plan.plugin import Candidate
+from extender.plan.room.slots import times
 from extender.plan.room.state import GangState
 from extender.plan.room.trials import Rows
 from extender.plan.session import Session
@@ -196,15 +198,43 @@ class Units:
         found: dict[str, list[Candidate]] = {}
         # A claimant without requests displaces only its like.
         empty = self._session.is_empty(self._demand.pods[0].shape)
+        others = 0
         for rank, gang in enumerate(self._in_order(pool)):
             # What plugins say of each is asked when somebody is chosen: asking all takes longer.
             members = self._occupants.askable(gang, bound=self._action == "preempt", empty=empty)
-            if members:
+            helps = pool is None or self._helps(gang)
+            if members and (helps or others < _MOST_GANGS):
                 self._ranks[gang.key] = rank
                 found[gang.key] = members
-            if len(found) == _MOST_GANGS:
+                others += not helps
+            if len(found) - others == _MOST_GANGS:
                 break
         return found
+
+    def _helps(self, gang: GangState) -> bool:
+        """Ask whether somebody of *gang* is where the demand could go."""
+        return self._rows is None or not self._rows.isdisjoint(self._occupants.rows_of(gang))
+
+    def _gives(self, gang: GangState) -> bool:
+        """Ask whether anything is gained if somebody of *gang* leaves: its queue may be full."""
+        is_ours = gang.queue is self._demand.gang.queue
+        return (is_ours and not self._is_allowed) or self._helps(gang)
+
+    @cached_property
+    def _is_allowed(self) -> bool:
+        return self._demand.is_allowed(self._session)
+
+    @cached_property
+    def _rows(self) -> frozenset[int] | None:
+        """Give the rows on which a pod of the demand could be, were they empty; None for all."""
+        session = self._session
+        whole = session.snapshot.nodes.allocatable
+        mask = np.zeros(len(whole), dtype=bool)
+        for shape in self._demand.by_shape:
+            need = session.room.need(shape)
+            if need is not None:
+                mask |= session.places.usable(shape) & (times(whole, need) > 0)
+        return None if mask.all() else frozenset(np.flatnonzero(mask).tolist())
 
     def _in_order(self, pool: Callable[[GangState], bool] | None) -> Iterable[GangState]:
         if pool is None:
@@ -214,7 +244,10 @@ class Units:
         def is_spared(gang: GangState) -> bool:
             return self._session.opinions.protect(self._action, claim, gang)
 
-        gangs = self._occupants.leaving_order(is_spared, pool)
+        def is_asked(gang: GangState) -> bool:
+            return pool(gang) and self._gives(gang)
+
+        gangs = self._occupants.leaving_order(is_spared, is_asked, self._helps)
         if not self._session.opinions.prefer_relatives:
             return gangs
         return sorted(gangs, key=lambda g: self._session.opinions.victim_queue_order(g.queue, ours))
