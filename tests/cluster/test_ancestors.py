@@ -48,6 +48,19 @@ def budget(namespace: str, **spec: Any) -> Object:
     }
 
 
+def wait_until_budget_is_known(pair: GangScheduler, namespace: str) -> None:
+    """Wait until a plan saw it: nothing on a pod says that a budget selects it."""
+
+    def seen() -> bool:
+        listed = http_json("GET", f"{pair.extender.ops_url}/api/v1/snapshot") or {"items": []}
+        return any(
+            each["kind"] == "PodDisruptionBudget" and each["metadata"]["namespace"] == namespace
+            for each in listed["items"]
+        )
+
+    wait_for(seen, 15, f"the extender has seen the budget of {namespace}")
+
+
 def quota(namespace: str, **hard: str) -> Object:
     return {
         "apiVersion": "v1",
@@ -107,6 +120,7 @@ def test_pods_without_a_group_start_together_as_their_budget_says(
 ) -> None:
     pool = nodes(1, cpu="4")
     create(budget(namespace, minAvailable=3))
+    wait_until_budget_is_known(budgeted, namespace)
     with plane.binds(namespace) as binds:
         api.create(*webs(2, namespace, pool))
         wait_until_waiting(budgeted, namespace, WEB, "NotEnoughMembers")
@@ -127,6 +141,7 @@ def test_a_budget_that_goes_lets_pods_start_that_waited_for_more(
 ) -> None:
     pool = nodes(1, cpu="4")
     create(budget(namespace, minAvailable=3))
+    wait_until_budget_is_known(budgeted, namespace)
     with plane.binds(namespace) as binds:
         api.create(*webs(2, namespace, pool))
         wait_until_waiting(budgeted, namespace, WEB, "NotEnoughMembers")
@@ -148,6 +163,7 @@ def test_no_trick_with_its_budget_frees_what_a_gang_uses(
     create(objects.queue(small, capability={"cpu": "2"}), objects.queue(other))
     telling.wait_until_queue_is_known(budgeted.extender, other)
     create(budget(namespace, minAvailable=2))
+    wait_until_budget_is_known(budgeted, namespace)
     with plane.binds(namespace) as binds:
         api.create(*webs(2, namespace, pool, queue=small))
         binds.wait_for(2, 20, prefix="web")
