@@ -40,6 +40,7 @@ SLOW_S = 1.5
 _SWAP_S = 1.0
 _BUFFER = 1 << 26
 _TOLD = re.compile(rb'^\{"type":"([A-Z]+)"')
+_LIST_ENDS = b'"k8s.io/initial-events-end":"true"'
 _NAME = re.compile(rb'"name":"([^"]+)"')
 _AT_ONCE = struct.pack("ii", 1, 0)
 
@@ -322,6 +323,11 @@ class _Telling:
         """Pass on what is told until it ends."""
         async for line in lines(reader):
             late, self._held = self._held, None
+            if late is not None and _LIST_ENDS in line:
+                # Nobody could tell an object of the list that comes after its end from one that
+                # was deleted before: no watch brings that.
+                self._writer.write(frame(late))
+                late = None
             await self._hear(line)
             if late is not None:
                 self._writer.write(frame(late))

@@ -219,6 +219,14 @@ def test_what_a_watch_tells_is_spoilt_event_by_event(fault: Fault | None, told: 
     assert said.endswith(ends.get(fault, b"<silence>" if fault is Fault.SWAPPED else b"<end>"))
 
 
+def test_no_object_of_a_list_comes_after_the_end_of_the_list() -> None:
+    behind = Behind()
+    marks = b'{"metadata":{"name":"end","annotations":{"k8s.io/initial-events-end":"true"}}}'
+    behind.told.insert(2, b'{"type":"BOOKMARK","object":' + marks + b"}")
+    with between(behind, Point("heard-pods", 2, Fault.SWAPPED)) as proxy:
+        assert names(call(proxy, ASK, enough=b'"c"', wait_s=3)) == "abec"
+
+
 def test_an_event_that_waits_for_a_next_one_does_not_wait_for_ever() -> None:
     with between(Behind(), Point("heard-pods", 3, Fault.SWAPPED)) as proxy:
         assert names(call(proxy, ASK, enough=b'"c"', wait_s=3)) == "abc"
