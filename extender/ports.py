@@ -161,8 +161,10 @@ class Evictor(Protocol):
 class TakesBack(Protocol):
     """Makes what was bound in part leave again; rarely asked, never waits."""
 
-    def take_back(self, gang: GangKey, orders: Sequence[EvictOrder]) -> None:
-        """Ask all of them to leave, or none when one of them would never come again."""
+    def take_back(
+        self, gang: GangKey, orders: Sequence[EvictOrder], stays: Callable[[GangKey], None]
+    ) -> None:
+        """Ask all of them to leave, or none when one would never come again; then it *stays*."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,6 +46,7 @@ from extender.holds.machine.messages import (
     Seat,
     Settled,
     SiblingUnschedulable,
+    StaysInPart,
     StillIncomplete,
     TakeAnswer,
     TakeBack,
@@ -136,7 +137,7 @@ class Barrier:
             Answer: self._answer,
             BackOff: self._back_off,
             ReportPartial: self._report_partial,
-            TakeBack: lambda order: undo.take_back(order.gang, order.orders),
+            TakeBack: lambda order: undo.take_back(order.gang, order.orders, self._stays_in_part),
             ReportPeerClosed: lambda order: observer.peer_closed(order.age_s),
         }
 
@@ -327,8 +328,13 @@ class Barrier:
                 answer(order.error)
 
     def _back_off(self, order: BackOff) -> None:
-        log_event(log, logging.INFO, "gang backs off", gang=order.gang, span_s=order.span_s)
+        said = "gang backs off" if order.span_s else "gang need not back off any more"
+        log_event(log, logging.INFO, said, gang=order.gang, span_s=order.span_s)
         self._inflight.back_off(order.gang, order.span_s)
+
+    def _stays_in_part(self, gang: GangKey) -> None:
+        """Hear, in any thread, that nobody of a gang left that was to be taken back."""
+        self._tell_soon(StaysInPart(gang))
 
     def _report_partial(self, order: ReportPartial) -> None:
         log_event(log, logging.ERROR, "gang bound only in part", gang=order.gang)

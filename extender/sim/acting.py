@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -23,7 +23,9 @@ class SimEvictor:
             self._cluster.delete("Pod", order.namespace, order.name)
         return [settled(EvictOutcome(EvictResult.LEAVING)) for _ in orders]
 
-    def take_back(self, gang: GangKey, orders: Sequence[EvictOrder]) -> None:
+    def take_back(
+        self, gang: GangKey, orders: Sequence[EvictOrder], stays: Callable[[GangKey], None]
+    ) -> None:
         """Let a gang that was bound in part leave; whoever made its pods makes new ones."""
         self.evict(orders)
 

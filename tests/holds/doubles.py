@@ -105,9 +105,15 @@ class SpokenUndo:
 
     def __init__(self) -> None:
         self.taken: list[tuple[GangKey, list[str]]] = []
+        #: Nobody would make its pods anew.
+        self.refuses = False
 
-    def take_back(self, gang: GangKey, orders: Sequence[EvictOrder]) -> None:
+    def take_back(
+        self, gang: GangKey, orders: Sequence[EvictOrder], stays: Callable[[GangKey], None]
+    ) -> None:
         self.taken.append((gang, [order.uid for order in orders]))
+        if self.refuses:
+            stays(gang)
 
 
 class Notebook:

@@ -371,6 +371,20 @@ def test_a_gang_bound_in_part_is_taken_back_if_that_was_asked_for():
     assert scene.undo.taken == [(GANG, ["w-0"])]
 
 
+def test_a_gang_of_which_nobody_can_be_taken_back_is_tried_again_at_once(caplog):
+    caplog.set_level("INFO")
+    scene = Scene(2, limits=Limits(take_back_s=60))
+    scene.undo.refuses = True
+    scene.start_gang(2)
+    scene.binder.say("w-0")
+    scene.binder.say("w-1", FAILED)
+    scene.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
+    scene.clock.turn(60)
+
+    assert scene.undo.taken == [(GANG, ["w-0"])]
+    assert "gang need not back off any more" in caplog.text
+
+
 def test_losing_the_lease_refuses_what_waits_and_lets_what_was_sent_finish():
     scene = Scene(3, min_member=2)
     sent = scene.start_gang(2)

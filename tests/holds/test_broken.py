@@ -13,6 +13,7 @@ from extender.holds.machine.messages import (
     Opened,
     Park,
     ReportPartial,
+    StaysInPart,
     TakeBack,
 )
 from extender.model.pod import PodUid, Status
@@ -138,6 +139,17 @@ def test_a_broken_gang_is_taken_back_after_its_grace_if_that_was_asked_for():
     assert PodUid("w-1") not in desk.world.flight
     desk.arrives("w-1")
     assert desk.cause_of(3) is Cause.BACKING_OFF
+
+
+def test_a_gang_that_cannot_be_taken_back_does_not_back_off_in_part():
+    desk = broken_gang(limits=Limits(take_back_s=60))
+    desk.passes(60)
+    assert desk.tell(StaysInPart(GANG)) == [BackOff(GANG, 0.0)]
+
+    assert desk.tell(StaysInPart(GANG)) == [], "once is enough"
+    desk.world.flight[PodUid("w-1")] = ("passed", "n-1")  # by the next plan, which may try it
+    desk.arrives("w-1")
+    assert desk.book.holds == 1
 
 
 def test_a_gang_that_was_completed_meanwhile_is_not_taken_back():

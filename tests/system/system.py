@@ -281,7 +281,9 @@ class System:
     def report(self, snapshot: Snapshot, plan: Plan) -> None:
         pass
 
-    def take_back(self, gang: GangKey, orders: Sequence[EvictOrder]) -> None:
+    def take_back(
+        self, gang: GangKey, orders: Sequence[EvictOrder], stays: Callable[[GangKey], None]
+    ) -> None:
         self.evict(orders)
 
     def evict(self, victims: Sequence[Eviction | EvictOrder]) -> None:

@@ -15,11 +15,13 @@ from extender.holds.machine.assembly import Assembly, AssemblyState, Hold, HoldS
 from extender.holds.machine.cause import Cause
 from extender.holds.machine.limits import Patience
 from extender.holds.machine.messages import (
+    BackOff,
     Facts,
     FoundShort,
     Free,
     Instruction,
     ReportPartial,
+    StaysInPart,
     TakeBack,
 )
 from extender.holds.machine.standing import UNSEATED_SET, group_objection, objection
@@ -144,6 +146,12 @@ class Forward:
         for pod in self._facts.pods_of(group.key):
             self._table.enrol(assembly, pod.uid, pod.refusal)
         return ()
+
+    def stays_in_part(self, event: StaysInPart, now: float) -> Iterator[Instruction]:
+        """Let the rest of a gang that cannot be taken back come at once: nothing else helps it."""
+        if self._table.backoff.lasts(event.gang, now):
+            self._table.backoff.started(event.gang)
+            yield BackOff(event.gang, 0.0)
 
     def _look_later(self, assembly: Assembly, now: float) -> None:
         """Look again by ourselves, too: nobody tells when the promise of a member lapses."""

@@ -85,6 +85,12 @@ class FoundShort(Event, frozen=True):
     gang: GangKey
 
 
+class StaysInPart(Event, frozen=True):
+    """A gang that was to be taken back stays, because somebody of it would never come again."""
+
+    gang: GangKey
+
+
 class Verified(Event, frozen=True):
     """The live PodGroup was read; None when it does not exist."""
 

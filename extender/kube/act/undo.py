@@ -42,18 +42,29 @@ class CautiousUndo:
         self._evictor = evictor
         self._chance = chance
 
-    def take_back(self, gang: GangKey, orders: Sequence[EvictOrder]) -> None:
-        """Ask all of them to leave, or none when one of them would never come again."""
+    def take_back(
+        self, gang: GangKey, orders: Sequence[EvictOrder], stays: Callable[[GangKey], None]
+    ) -> None:
+        """Ask all of them to leave, or none when one would never come again; then it *stays*."""
         term = self._mandate.current()
-        self._pipeline.run(lambda: self._ask(gang, orders, term))
 
-    def _ask(self, gang: GangKey, orders: Sequence[EvictOrder], term: int) -> None:
+        def decide(heard: Sequence[tuple[EvictOrder, Reply]]) -> None:
+            if not self._leaves(gang, heard, term):
+                stays(gang)
+
+        self._pipeline.run(lambda: self._ask(orders, decide))
+
+    def _ask(
+        self,
+        orders: Sequence[EvictOrder],
+        decide: Callable[[Sequence[tuple[EvictOrder, Reply]]], None],
+    ) -> None:
         heard: list[tuple[EvictOrder, Reply]] = []
 
         def hear(order: EvictOrder, reply: Reply) -> None:
             heard.append((order, reply))
             if len(heard) == len(orders):
-                self._decide(gang, heard, term)
+                decide(heard)
 
         for order in orders:
             self._look(order, partial(hear, order))
@@ -71,18 +82,20 @@ class CautiousUndo:
         request = self._pipeline.frame(b"GET", pod_path(order.namespace, order.name))
         self._pipeline.ask(request, answered)
 
-    def _decide(self, gang: GangKey, heard: Sequence[tuple[EvictOrder, Reply]], term: int) -> None:
+    def _leaves(self, gang: GangKey, heard: Sequence[tuple[EvictOrder, Reply]], term: int) -> bool:
+        """Ask them to leave unless one has to stay."""
         if not self._mandate.holds(term):
             # Somebody else may have completed it meanwhile; its time begins anew with each term.
             event(log, logging.WARNING, "gang bound in part is not taken back", gang=gang)
-            return
+            return False
         stays = [f"{each.namespace}/{each.name}" for each, said in heard if not _may_go(each, said)]
         if stays:
             sentence = "gang bound in part stays: not every pod has a controller"
             event(log, logging.ERROR, sentence, gang=gang, pods=sorted(stays)[:50])
-            return
+            return False
         event(log, logging.WARNING, "gang bound in part is taken back", gang=gang)
         self._evictor.evict([order for order, _ in heard])
+        return True
 
 
 def _may_go(order: EvictOrder, reply: Reply) -> bool:

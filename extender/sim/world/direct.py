@@ -225,7 +225,9 @@ class DirectExtender:
             outcomes.append(future)
         return outcomes
 
-    def take_back(self, gang: GangKey, orders: Sequence[EvictOrder]) -> None:
+    def take_back(
+        self, gang: GangKey, orders: Sequence[EvictOrder], stays: Callable[[GangKey], None]
+    ) -> None:
         """Let what was bound in part leave."""
         self.evict(orders)
 
