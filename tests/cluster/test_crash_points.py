@@ -78,6 +78,25 @@ def test_the_table_tells_points_and_breaches_and_leaves_out_what_did_not_happen(
     assert "longest in part: 6.00 s" in figures(outcomes)
 
 
+def test_a_restart_is_told_apart_from_one_that_was_disturbed_besides() -> None:
+    killed, silent = (
+        Try(GANG, Point("list-nodes", 1, fault)) for fault in (Fault.KILL_BEFORE, Fault.TIMEOUT)
+    )
+    outcomes = [
+        Outcome(killed, True, 1.0, ready_again_s=[2.0, 1.0]),
+        Outcome(killed, True, 1.0, ready_again_s=[0.5]),
+        Outcome(silent, True, 30.0, ready_again_s=[20.7]),
+    ]
+
+    assert figures(outcomes).splitlines()[2:] == [
+        "ready again after SIGKILL, its modules read before: 3 times, median 1.0 s,"
+        f" at most 2.0 s ({killed})",
+        "where a call of its start failed besides: 1 times, median 20.7 s,"
+        f" at most 20.7 s ({silent})",
+    ]
+    assert "where a call of its start" not in figures(outcomes[:2])
+
+
 def test_a_bind_that_kube_scheduler_gave_up_was_not_answered() -> None:
     record = Record(
         [

@@ -6,9 +6,9 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 
-from tests.faults.faults import Fault
+from tests.faults.faults import KILLS, Fault
 
-from .walk import Outcome
+from .walk import Outcome, Try
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
@@ -44,7 +44,6 @@ def table(outcomes: Sequence[Outcome]) -> str:
 def figures(outcomes: Sequence[Outcome]) -> str:
     """What was walked, in a few lines."""
     met = [each for each in outcomes if each.was_met]
-    again = [seconds for each in outcomes for seconds in each.ready_again_s]
     lines = [
         f"{len(met)} points in {len({each.tried.scene.name for each in met})} scenes,"
         f" {sum(bool(each.breaches) for each in outcomes)} with a breach;"
@@ -53,12 +52,28 @@ def figures(outcomes: Sequence[Outcome]) -> str:
         f" a point took {statistics.median(each.took_s for each in outcomes):.1f} s,"
         f" at most {max(each.took_s for each in outcomes):.1f} s",
     ]
-    if again:
-        lines.append(
-            f"ready again after SIGKILL, its modules read before: {len(again)} times,"
-            f" median {statistics.median(again):.1f} s, at most {max(again):.1f} s"
-        )
+    for only_killed, what in (
+        (True, "ready again after SIGKILL, its modules read before"),
+        (False, "where a call of its start failed besides"),
+    ):
+        if again := [
+            (seconds, str(each.tried))
+            for each in outcomes
+            if _only_killed(each.tried) is only_killed
+            for seconds in each.ready_again_s
+        ]:
+            median = statistics.median(seconds for seconds, _ in again)
+            longest, where = max(again)
+            lines.append(
+                f"{what}: {len(again)} times, median {median:.1f} s,"
+                f" at most {longest:.1f} s ({where})"
+            )
     return "\n".join(lines)
+
+
+def _only_killed(tried: Try) -> bool:
+    """Whether nothing else went wrong: one fault is tried at a time."""
+    return tried.point is None or tried.point.fault in KILLS
 
 
 def _cell(tried: int, broken: int) -> str:
