@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import Any
 
 import click
@@ -22,6 +23,8 @@ Document = dict[str, Any]
 
 #: So many lines on room that is kept; the others are counted.
 _SHOWN = 5
+#: So often, a second apart, what is still being worked out is asked for.
+_ASKED_AGAIN = 30
 
 
 @click.command()
@@ -40,6 +43,12 @@ def explain(gang: str, namespace: str, where: Whereabouts, output: str) -> None:
     meant = named(gang, namespace, where)
     with reached(where) as address:
         told = explanation(address, meant)
+        # Where thousands wait, what would let one of them start is not known at once.
+        for _ in range(_ASKED_AGAIN):
+            if told is None or not told.get("is_trying"):
+                break
+            time.sleep(1)
+            told = explanation(address, meant)
     if told is None:
         what = {"gang": "there is no gang", "pod": "there is no pod of ours"}
         said = what.get(meant.kind, "there is no gang and no pod of ours by the name")

@@ -16,6 +16,7 @@ from extender.plan.decision import Eviction, Kept, Plan, QueueFigures, ShareFigu
 from extender.plan.verdict.explain import Explanation
 from extender.plan.verdict.shortfall import Shortfall
 from extender.reporting.journal import JournalLine
+from extender.web.whatif.remedied import TRYING
 
 Document = dict[str, Any]
 
@@ -209,6 +210,7 @@ def explanation(
         "kept": [kept(each) for each in told.kept],
         "schedulers": schedulers(told.callers, snapshot.now),
         "would_start_with": list(told.remedies),
+        "is_trying": told.remedies == TRYING,
         "story": lines(story),
     }
 

@@ -26,6 +26,7 @@ from extender.web.probes import Probes
 from extender.web.series import FindingSeries, PlanSeries, WatchSeries
 from extender.web.whatif.answer import Suppose, nothing_supposed
 from extender.web.whatif.question import TOO_LONG
+from extender.web.whatif.remedied import Remedied
 
 #: Prometheus has a right to it already, in many a cluster.
 _METRICS = "/metrics"
@@ -134,7 +135,14 @@ def create_app(
         suppose=suppose,
     )
     app = Pages(probes, metrics, sights)
-    ops = Ops(journal, policies.current, findings=findings, standby=standby, forecaster=forecaster)
+    ops = Ops(
+        journal,
+        policies.current,
+        findings=findings,
+        standby=standby,
+        forecaster=forecaster,
+        remedied=Remedied(sights.bench),
+    )
     app.register_blueprint(ops.blueprint())
     app.register_blueprint(app.site.blueprint())
 

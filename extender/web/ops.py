@@ -14,7 +14,8 @@ from extender.forecast.forecaster import Forecaster
 from extender.model.gang import GangKey
 from extender.plan.decision import NO_PLAN
 from extender.plan.policy.options import Policy
-from extender.plan.verdict.explain import explain
+from extender.plan.verdict.explain import Remedying, explain
+from extender.plan.verdict.remedies import remedies
 from extender.reporting.journal import Journal, Pass
 from extender.web import api
 from extender.web.dump import listing
@@ -32,6 +33,7 @@ class Ops:
         findings: Callable[[], Sequence[Finding] | None] = lambda: None,
         standby: Callable[[], Sequence[str]] = lambda: (),
         forecaster: Forecaster | None = None,
+        remedied: Remedying = remedies,
     ) -> None:
         self._journal = journal
         self._policy = policy
@@ -39,6 +41,7 @@ class Ops:
         self._standby = standby
         self._now = now
         self._forecaster = forecaster or Forecaster(policy)
+        self._remedied = remedied
 
     def blueprint(self) -> Blueprint:
         """Give the routes."""
@@ -86,7 +89,7 @@ class Ops:
         if last is None:
             return _not_planned()
         story = self._journal.story(key)
-        told = explain(last.snapshot, last.plan, self._policy(), key)
+        told = explain(last.snapshot, last.plan, self._policy(), key, self._remedied)
         if told is None:
             message = f"there is no gang {key}; /api/v1/gangs lists those there are"
             return _json({"error": message, "story": api.lines(story)}, 404)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,10 @@ from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.plan.decision import QueueFigures
+from extender.plan.verdict.explain import explain as told_with
 from extender.reporting.journal import Journal
+from extender.web import ops
+from extender.web.whatif.remedied import TRYING
 from tests.evictions.scene import NOW, evictions, gang, node_table, plan, snapshot, verdict
 
 TRAIN = gang("train", 4, status=Status.PENDING, created=NOW - 90)
@@ -177,3 +181,30 @@ def test_the_help_says_where_it_looks() -> None:
     context = click.Context(explain)
 
     assert "http://127.0.0.1:8889" in explain.get_help(context)
+
+
+def test_what_is_still_worked_out_is_asked_for_again(
+    ops_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [TRYING, TRYING, ("nodes",)]
+    monkeypatch.setattr(
+        ops, "explain", lambda *case: told_with(*case[:4], lambda *_: answers.pop(0))
+    )
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+
+    told = json.loads(run("a/train", "--ops-url", ops_url, "-o", "json").output)
+
+    assert (told["would_start_with"], told["is_trying"], answers) == (["nodes"], False, [])
+
+
+def test_what_takes_longer_than_anybody_waits_is_said_to_be_on_its_way(
+    ops_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ops, "explain", lambda *case: told_with(*case[:4], lambda *_: TRYING))
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+
+    result = run("a/train", "--ops-url", ops_url)
+
+    assert f"would start with\n  {TRYING[0]}" in result.output
+    assert len(pauses) == 30

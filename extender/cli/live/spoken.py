@@ -123,6 +123,7 @@ class _SaidExplanation(_SaidGang):
     reason_lasted_s: float | None = None
     schedulers: list[_SaidScheduler] = []
     estimate: _SaidEstimate | None = None
+    is_trying: bool = False
 
 
 _SAID: dict[str, type[msgspec.Struct]] = {

@@ -94,6 +94,7 @@ _EXPLANATION = {
     "kept": "idle room that is kept for others",
     "schedulers": "what we hear of the kube-scheduler that should place it",
     "would_start_with": "changes that were tried and would let it start",
+    "is_trying": "whether that is still being worked out, for longer than was waited",
     "story": "what happened so far: at, cycle, word and text",
 }
 
@@ -158,7 +159,9 @@ PARTS: Mapping[str, Fields] = MappingProxyType(
     }
 )
 #: Fields that came after the first ones: an extender that does not give them is one all the same.
-ADDED_LATER = frozenset({"since", "estimate", "reason_since", "reason_lasted_s", "schedulers"})
+ADDED_LATER = frozenset(
+    {"since", "estimate", "reason_since", "reason_lasted_s", "schedulers", "is_trying"}
+)
 
 
 def document(kind: str, fields: Document) -> Document:

@@ -8,8 +8,9 @@ told by whoever made the part of their keys that differs first.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from extender.model.caller import Caller
 from extender.model.gang import Gang, GangKey
@@ -35,6 +36,9 @@ from extender.plan.verdict.shortfall import Shortfall, shortfalls
 
 #: So many of those ahead are named; the others are counted.
 NAMED = 10
+
+#: Says what would let a gang start.
+Remedying: TypeAlias = Callable[[Snapshot, Plan, Policy, GangKey], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +78,17 @@ class Explanation:
     remedies: tuple[str, ...] = ()
 
 
-def explain(snapshot: Snapshot, plan: Plan, policy: Policy, key: GangKey) -> Explanation | None:
-    """Explain the verdict on a gang; None when the plan knows no such gang."""
+def explain(
+    snapshot: Snapshot,
+    plan: Plan,
+    policy: Policy,
+    key: GangKey,
+    remedied: Remedying = remedies,
+) -> Explanation | None:
+    """Explain the verdict on a gang; None when the plan knows no such gang.
+
+    *remedied* says what would let it start, by far the dearest part of it.
+    """
     verdict, gang = plan.verdicts.get(key), snapshot.gangs.get(key)
     if verdict is None or gang is None:
         return None
@@ -99,7 +112,7 @@ def explain(snapshot: Snapshot, plan: Plan, policy: Policy, key: GangKey) -> Exp
         callers=tuple(
             snapshot.callers[name] for name in sorted(gang.schedulers & snapshot.callers.keys())
         ),
-        remedies=remedies(snapshot, plan, policy, key) if stuck else (),
+        remedies=remedied(snapshot, plan, policy, key) if stuck else (),
     )
 
 

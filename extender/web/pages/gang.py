@@ -10,11 +10,12 @@ from extender.forecast.forecaster import Forecaster
 from extender.model.gang import SHADOW, Gang, GangKey
 from extender.model.pod import Pod, Status
 from extender.plan.policy.options import Policy
-from extender.plan.verdict.explain import explain
+from extender.plan.verdict.explain import Remedying, explain
 from extender.reporting.history import main_resources
 from extender.reporting.journal import Journal, JournalLine, Pass
 from extender.web.pages import bars, gangs
 from extender.web.pages.asked import Asked, paged
+from extender.web.whatif.remedied import TRYING
 
 FIELDS = ()
 #: Members on a page.
@@ -43,12 +44,13 @@ def page(
     journal: Journal,
     policy: Policy,
     forecaster: Forecaster,
+    remedied: Remedying,
     key: GangKey,
     asked: Asked,
 ) -> dict[str, Any] | None:
     """Give all there is to show of a gang; None when nobody knows it, not even its story."""
     story = journal.story(key)
-    told = explain(last.snapshot, last.plan, policy, key)
+    told = explain(last.snapshot, last.plan, policy, key, remedied)
     gang = last.snapshot.gangs.get(key)
     namespace, _, name = key.partition("/")
     about = {"key": key, "namespace": namespace, "name": name, "is_shadow": SHADOW in name}
@@ -60,6 +62,7 @@ def page(
     return {
         **about,
         "told": told,
+        "is_trying": told.remedies == TRYING,
         "gang": gang,
         "verdict": told.verdict,
         "since": journal.since(key),

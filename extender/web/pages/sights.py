@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -15,6 +15,7 @@ from extender.policyfile import PolicyFile
 from extender.reporting.journal import Journal, Pass
 from extender.web.pages.holds import Promises
 from extender.web.whatif.answer import Suppose, nothing_supposed
+from extender.web.whatif.bench import Bench
 
 #: A plan is made every five seconds at least, whatever happens; an older one is worth a word.
 STALE_S = 15.0
@@ -35,6 +36,8 @@ class Sights:
     forecaster: Forecaster
     promises: Promises = lambda _: ((), 0.0)
     suppose: Suppose = nothing_supposed
+    #: Where all work out what costs whole plans: together they take half of a thread.
+    bench: Bench = field(default_factory=Bench)
     now: Callable[[], float] = time.time
 
     @property

@@ -18,6 +18,7 @@ from extender.web.pages.asked import Asked, paged
 from extender.web.pages.sights import Sights
 from extender.web.pages.words import FILTERS
 from extender.web.whatif.page import WhatIf
+from extender.web.whatif.remedied import Remedied
 
 #: Script and style come from us as files, nobody frames us, and no text becomes script.
 _POLICY = (
@@ -56,7 +57,8 @@ class Site:
 
     def __init__(self, sights: Sights) -> None:
         self._sights = sights
-        self._whatif = WhatIf(sights.suppose, sights.policies.current)
+        self._whatif = WhatIf(sights.suppose, sights.policies.current, sights.bench)
+        self._remedied = Remedied(sights.bench)
         #: Pages that are linked on every page; where the whole is a demo, there is one more.
         self.sections = list(_SECTIONS)
 
@@ -95,13 +97,19 @@ class Site:
         key, last = GangKey(f"{namespace}/{name}"), self._sights.last
         asked, sights = Asked(request.args, *gang.FIELDS), self._sights
         policy, forecaster = sights.policies.current(), sights.forecaster
-        shown = gang.page(last, sights.journal, policy, forecaster, key, asked) if last else {}
+        shown = (
+            gang.page(last, sights.journal, policy, forecaster, self._remedied, key, asked)
+            if last
+            else {}
+        )
         if shown is None:
             missing = {"what": f"gang {key}", "where": "gangs"}
             return self._page(
                 "missing.html", last, "gangs", str(key), asked, missing, 404, every_s=5
             )
-        return self._page("gang.html", last, "gangs", str(key), asked, shown, every_s=5)
+        # A page of which something is still worked out is not kept for others.
+        status = 202 if shown.get("is_trying") else 200
+        return self._page("gang.html", last, "gangs", str(key), asked, shown, status, every_s=5)
 
     def nodes(self) -> ResponseReturnValue:
         """Show the room of every node."""

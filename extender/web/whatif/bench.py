@@ -1,7 +1,8 @@
-"""Where what-ifs are worked out: one at a time, in a thread of its own, and then it rests as long.
+"""Where what-ifs are worked out, and what would help a gang: questions that cost whole plans.
 
-Not where pages are written, because everybody else's would wait; and never in the loop of the
-hooks. Who asks while another question is worked out is told so: there is no line to stand in.
+One at a time, in a thread of its own, and then it rests as long. Not where pages are written,
+because everybody else's would wait; and never in the loop of the hooks. Who asks while another
+question is worked out is told so: there is no line to stand in.
 """
 
 from __future__ import annotations
@@ -9,13 +10,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from extender.errors import BadInput
-from extender.web.whatif.answer import Foreseen
-from extender.web.whatif.question import Supposition
 
 log = logging.getLogger(__name__)
 
@@ -28,31 +27,38 @@ _GOOD_FOR = 20.0
 _REFUSED_S = 2.0
 #: One that is no longer good is shown for so long, until there is a newer one.
 _SHOWN_S = 120.0
-_MOST_KEPT = 8
+_MOST_KEPT = 32
+
+Answer = TypeVar("Answer")
 
 
-class BenchReply(NamedTuple):
+class BenchReply(NamedTuple, Generic[Answer]):
     """What is to be said now: the answer, or in a sentence why there is none; or neither yet."""
 
     status: int
-    answer: Foreseen | None = None
+    answer: Answer | None = None
     problem: str = ""
 
 
-PENDING = BenchReply(202)
-BUSY = BenchReply(503, problem="busy with the question of somebody else; ask again in a moment")
-_FAILED = BenchReply(500, problem="the extender failed to answer; its log has the details")
+PENDING: BenchReply[Any] = BenchReply(202)
+BUSY: BenchReply[Any] = BenchReply(
+    503, problem="busy with the question of somebody else; ask again in a moment"
+)
+_FAILED: BenchReply[Any] = BenchReply(
+    500, problem="the extender failed to answer; its log has the details"
+)
 
 
 @dataclass(slots=True)
 class _Underway:
-    question: Supposition
-    work: Callable[[], Foreseen]
+    question: Hashable
+    work: Callable[[], Any]
+    good_s: float
     done: threading.Event = field(default_factory=threading.Event)
 
 
 class _Kept(NamedTuple):
-    reply: BenchReply
+    reply: BenchReply[Any]
     good_until: float
 
 
@@ -68,35 +74,42 @@ class Bench:
         self._pause = pause
         self._lock = threading.Lock()
         self._current: _Underway | None = None
-        self._kept: dict[Supposition, _Kept] = {}
+        self._kept: dict[Hashable, _Kept] = {}
         self._rested_at = 0.0
 
     def ask(
-        self, question: Supposition, work: Callable[[], Foreseen], moment_s: float = _MOMENT_S
-    ) -> BenchReply:
-        """Give the answer if it is there within a moment; *work* is done only if need be."""
+        self,
+        question: Hashable,
+        work: Callable[[], Answer],
+        moment_s: float = _MOMENT_S,
+        *,
+        good_s: float = GOOD_S,
+    ) -> BenchReply[Answer]:
+        """Give the answer if it is there within a moment; *work* is done only if need be.
+
+        An answer is good for *good_s* at least.
+        """
         with self._lock:
             kept = self._known(question)
             if kept is not None and self._monotonic() < kept.good_until:
                 return kept.reply
             if self._current is None:
-                begun = _Underway(question, work)
+                begun = _Underway(question, work, good_s)
                 # There may be no thread to be had; then nothing is under way.
                 threading.Thread(
                     target=self._run, args=(begun,), name="what-if", daemon=True
                 ).start()
                 self._current = begun
             current = self._current
+        if current.question == question:
+            current.done.wait(moment_s)
+            with self._lock:
+                kept = self._known(question)
         if kept is not None:
             return kept.reply
-        if current.question != question:
-            return BUSY
-        current.done.wait(moment_s)
-        with self._lock:
-            kept = self._known(question)
-        return PENDING if kept is None else kept.reply
+        return PENDING if current.question == question else BUSY
 
-    def _known(self, question: Supposition) -> _Kept | None:
+    def _known(self, question: Hashable) -> _Kept | None:
         now = self._monotonic()
         self._kept = {
             key: each for key, each in self._kept.items() if now < each.good_until + _SHOWN_S
@@ -111,7 +124,7 @@ class Bench:
         now = self._monotonic()
         took = now - began
         with self._lock:
-            least_s = GOOD_S if reply.answer is not None else _REFUSED_S
+            least_s = current.good_s if reply.answer is not None else _REFUSED_S
             self._kept.pop(current.question, None)
             self._kept[current.question] = _Kept(reply, now + max(least_s, _GOOD_FOR * took))
             while len(self._kept) > _MOST_KEPT:
@@ -121,11 +134,11 @@ class Bench:
         current.done.set()
 
 
-def _reply(work: Callable[[], Foreseen]) -> BenchReply:
+def _reply(work: Callable[[], Any]) -> BenchReply[Any]:
     try:
         return BenchReply(200, work())
     except BadInput as error:
         return BenchReply(422, problem=str(error))
     except Exception:
-        log.exception("what-if failed")
+        log.exception("a question about what would be failed")
         return _FAILED

@@ -11,7 +11,7 @@ from extender.plan.policy.options import Policy
 from extender.reporting.journal import Pass
 from extender.text.plain import clean
 from extender.web.whatif import question
-from extender.web.whatif.answer import Suppose
+from extender.web.whatif.answer import Foreseen, Suppose
 from extender.web.whatif.bench import Bench, BenchReply
 
 #: Queues that are offered; any other may be typed.
@@ -22,10 +22,10 @@ _LONGEST = 2048
 class WhatIf:
     """Reads what is asked, and has it worked out."""
 
-    def __init__(self, suppose: Suppose, policy: Callable[[], Policy]) -> None:
+    def __init__(self, suppose: Suppose, policy: Callable[[], Policy], bench: Bench) -> None:
         self._suppose = suppose
         self._policy = policy
-        self._bench = Bench()
+        self._bench = bench
 
     def page(
         self, given: Mapping[str, Sequence[str]], last: Pass | None
@@ -40,7 +40,9 @@ class WhatIf:
         reply = self._reply(given, last)
         return {**shown, "reply": reply}, reply.status if reply is not None else 200
 
-    def _reply(self, given: Mapping[str, Sequence[str]], last: Pass | None) -> BenchReply | None:
+    def _reply(
+        self, given: Mapping[str, Sequence[str]], last: Pass | None
+    ) -> BenchReply[Foreseen] | None:
         try:
             asked = question.read(given)
         except BadInput as error:

@@ -117,11 +117,11 @@ def test_one_that_is_long_past_is_not_shown(bench: Bench, clock: Clock) -> None:
 
 
 def test_few_answers_are_kept(bench: Bench) -> None:
-    for number in range(20):
+    for number in range(40):
         asked = Supposition(None, (f"queue/q{number}.weight=5",), ())
         assert bench.ask(asked, lambda: foreseen(1), PATIENCE_S).status == 200
 
-    assert len(bench._kept) == 8
+    assert len(bench._kept) == 32
 
 
 def test_what_is_refused_is_a_sentence_and_soon_asked_again(bench: Bench, clock: Clock) -> None:
@@ -143,5 +143,5 @@ def test_a_failure_is_said_and_the_next_question_is_answered(
         raise KeyError("x")
 
     assert bench.ask(FIRST, fail, PATIENCE_S).status == 500
-    assert "what-if failed" in caplog.text
+    assert "what would be failed" in caplog.text
     assert bench.ask(SECOND, lambda: foreseen(1), PATIENCE_S).status == 200
