@@ -20,6 +20,8 @@ from extender.web.whatif.remedied import TRYING
 
 Document = dict[str, Any]
 
+#: A gang may wait for thousands: of those that end last so many are listed, all are counted.
+_ENDINGS = 10
 
 Since = Callable[[GangKey], float | None]
 Estimates = Callable[[GangKey], Estimate | None]
@@ -159,8 +161,9 @@ def estimate(told: Estimate) -> Document:
                 "ground": each.lasting.ground.value,
                 "samples": each.lasting.samples,
             }
-            for each in told.after
+            for each in told.after[-_ENDINGS:]
         ],
+        "after_count": len(told.after),
         "not_counted": NOT_COUNTED,
     }
 

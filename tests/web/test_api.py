@@ -8,6 +8,9 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
+from extender.forecast.estimate import Ending, Estimate
+from extender.forecast.expectation import Ground, Lasting
+from extender.model.gang import GangKey
 from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
@@ -175,3 +178,13 @@ def test_without_its_snapshot_a_plan_names_uids() -> None:
 
     assert document["gangs"][0]["placements"] == {"uid-new-0": "n0"}
     assert document["binds"] == {}
+
+
+def test_of_thousands_a_gang_waits_for_the_last_are_listed_and_all_are_counted() -> None:
+    lasting = Lasting(60.0, Ground.ANNOTATION)
+    endings = tuple(Ending(GangKey(f"a/g{at}"), float(at), lasting) for at in range(5000))
+
+    told = api.estimate(Estimate(gang=GangKey("a/x"), now=0.0, at=5000.0, after=endings))
+
+    assert [each["gang"] for each in told["after"]] == [f"a/g{at}" for at in range(4990, 5000)]
+    assert told["after_count"] == 5000
