@@ -1,8 +1,9 @@
 """The hooks of the real server over a large mirrored cluster: how quick, how dear, how steady.
 
 `gang-extender serve` mirrors a canned API server; a raw socket asks filter as kube-scheduler
-does, one call after the other: with nothing else to do, while binds are held, and while changes
-pour in and full cycles run one after the other (750 of 1,000 gangs find no room, every time).
+does, one call after the other: with nothing else to do, while binds are held, while changes
+pour in and full cycles run one after the other (750 of 1,000 gangs find no room, every time), and
+while somebody asks one what-if after the other and looks at gangs that wait.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import resource
 import socket
 import ssl
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import count as count_up
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,8 @@ from tests.tls.wallet import Wallet
 
 HELD = (1_000, 5_000, 10_000)  # the last is the limit (--max-holds)
 NAMES = 500  # what kube-scheduler offers at 5,000 nodes
+#: On a page of which something is still worked out, or has to be asked for again.
+_UNFINISHED = (b"data-unfinished", b"busy with")
 
 
 class Caller:
@@ -137,9 +142,50 @@ class Serving:
         return Caller(self.extender.ports[0], self.tls)
 
 
-def main(size: Size, calls: int, *, tls: bool = False, brief: bool = False) -> None:
+class Curious(threading.Thread):
+    """Asks what would be, ever anew, and what would help, as fast as there are answers."""
+
+    def __init__(self, port: int, size: Size) -> None:
+        super().__init__(daemon=True)
+        self._ops = Caller(port)
+        self._waiting = [json.loads(pod(size, size.pods - 1 - at * GANG)) for at in range(50)]
+        self._ends = threading.Event()
+        self.answers = 0
+
+    def run(self) -> None:
+        for number in count_up():
+            about = self._waiting[number % len(self._waiting)]["metadata"]
+            group = about["annotations"]["scheduling.k8s.io/group-name"]
+            for path in (
+                f"whatif?name=new-{number}&namespace=team-1&cpu=1&members=20",
+                f"gangs/{about['namespace']}/{group}",
+            ):
+                while self._is_unfinished(path):
+                    if self._ends.wait(0.2):
+                        return
+                self.answers += 1
+            if self._ends.is_set():
+                return
+
+    def _is_unfinished(self, path: str) -> bool:
+        page = self._ops.ask(path, b"")
+        return any(word in page for word in _UNFINISHED)
+
+    def end(self) -> None:
+        """Ask no more."""
+        self._ends.set()
+        self.join()
+        self._ops.close()
+
+
+def main(
+    size: Size, calls: int, *, tls: bool = False, brief: bool = False, whatif: bool = False
+) -> None:
     """Measure a cluster with room for all who wait, then one in which most wait in vain."""
     print(f"{'':44} {'p50':>8} {'p99':>8} {'CPU/call':>9}")
+    if whatif:
+        show_curiosity(replace(size, waiting_cpu=20), calls, tls=tls)
+        return
     with serving(size, tls=tls) as served:
         extender, asker = served.extender, Asker(served, size, calls)
         asker.show("filter, ordinary pod, nothing else to do", ordinary=True)
@@ -163,6 +209,19 @@ def main(size: Size, calls: int, *, tls: bool = False, brief: bool = False) -> N
         count, seconds = (b - a for a, b in zip(before, cycles(extender), strict=True))
         each_ms = seconds / max(count, 1) * 1000
         print(f"{'':44} {count:.0f} cycles meanwhile, {each_ms:.0f} ms each", flush=True)
+
+
+def show_curiosity(size: Size, calls: int, *, tls: bool) -> None:
+    """Measure with nobody who asks what would be, with somebody, and with nobody again."""
+    with serving(size, tls=tls) as served:
+        asker = Asker(served, size, calls)
+        for _ in range(2):
+            asker.show("filter, gang member, nobody asks what if", for_s=10)
+            curious = Curious(served.extender.ports[1], size)
+            curious.start()
+            asker.show("filter, gang member, one what-if after another", for_s=20)
+            curious.end()
+            print(f"{'':44} {curious.answers} answers meanwhile", flush=True)
 
 
 @contextmanager
@@ -264,9 +323,14 @@ if __name__ == "__main__":
     parser.add_argument("--calls", type=int, default=3_000)
     parser.add_argument("--tls", action="store_true", help="hooks over mutual TLS")
     parser.add_argument("--brief", action="store_true", help="only with nothing else to do")
+    parser.add_argument("--whatif", action="store_true", help="only what what-ifs cost the hooks")
     given = parser.parse_args()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 20_000), hard))
     main(
-        Size(given.nodes, given.pods, given.waiting), given.calls, tls=given.tls, brief=given.brief
+        Size(given.nodes, given.pods, given.waiting),
+        given.calls,
+        tls=given.tls,
+        brief=given.brief,
+        whatif=given.whatif,
     )
