@@ -221,8 +221,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[planes] = []
 
 
-#: A socket of these tests' own client that the end of an API server left unclosed: seen where one
-#: is killed while several threads ask it; where it is left is not found yet.
+#: An API server that is killed resets connections it just took. Reset before the handshake,
+#: SSLContext.wrap_socket raises and leaves the socket it made unclosed (SSLSocket._create of
+#: CPython, where recv tells of the reset): nobody has it, so only the collector can close it.
 _LEFT_BEHIND = "ignore:Exception ignored in. <ssl.SSLSocket:pytest.PytestUnraisableExceptionWarning"
 
 
