@@ -74,10 +74,13 @@ takeovers: $(READY)
 	@nice $(BIN)/python -m tests.cluster takeovers --lease scheduler
 
 # Every attack for a minute beside gangs that arrive at 20 pods a second (three quarters of an hour);
-# ATTACK=load is what is too much of everything, ATTACK=labels those with that in their names.
-ATTACK :=
+# ATTACK=load is what is too much of everything, ATTACK=labels those with that in their names. On a machine
+# whose host takes its processors away PATIENCE=60 waits for better moments, for so many minutes in all.
+ATTACK   :=
+PATIENCE :=
 siege: $(READY)
-	@$(BIN)/python -m tests.cluster siege $(if $(ATTACK),--attack "$(ATTACK)") $(if $(SECONDS),--seconds $(SECONDS))
+	@$(BIN)/python -m tests.cluster siege $(if $(ATTACK),--attack "$(ATTACK)") $(if $(SECONDS),--seconds $(SECONDS)) \
+		$(if $(PATIENCE),--patience $(PATIENCE))
 
 # Gangs, nodes, queues, programs and clocks, all at once and by chance, for ten minutes; the verdict is read from
 # a record taken outside, and the exit code tells. SECONDS= is another length, SEED= the same turns again.

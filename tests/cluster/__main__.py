@@ -51,6 +51,9 @@ def arguments() -> argparse.ArgumentParser:
     laid.add_argument("--seconds", type=float, default=60, help="of each attack")
     laid.add_argument("--attack", action="append", default=[], help="whose name has this; or load")
     laid.add_argument("--without-us", action="store_true", help="on kube-scheduler alone")
+    laid.add_argument(
+        "--patience", type=float, default=0, help="minutes to wait for a host that takes little"
+    )
     wild = commands.add_parser("chaos", help="everything at once, by chance, judged from outside")
     wild.add_argument("--seconds", type=float, default=600, help="before everything is mended")
     wild.add_argument("--seed", type=int, default=None, help="of an earlier run, to play it again")
@@ -82,7 +85,9 @@ def main() -> int:
                 os.environ[PLANTED] = wanted.planted
             return run_wild(seed, wanted.seconds, wanted.record)
         if wanted.command == "siege":
-            tried_on = partial(siege.besieged, without_us=wanted.without_us)
+            tried_on = partial(
+                siege.besieged, without_us=wanted.without_us, patience_s=60 * wanted.patience
+            )
             return besiege(named(wanted.attack, parser), wanted.seconds, tried_on)
         return play(wanted.nodes)
     except (ControlPlaneUnavailable, NeverReady) as why:

@@ -8,7 +8,8 @@ manifest, and nothing is restarted.
 A machine that is not ours alone stands still now and then, in quiet minutes as in others; of what
 its host took from it in a minute the kernel keeps count. A minute is judged by the median of the
 quiet ones of its kind, those in which much was taken or those in which little was. One that was too
-slow is repeated, after one more quiet minute: what an attack does to us it does every time. The
+slow is repeated, after one more quiet minute: what an attack does to us it does every time. With
+patience no minute begins while the host takes much, and slow ones in which it did are no tries. The
 table has all of them.
 """
 
@@ -29,6 +30,7 @@ from extender.model.queue import HOME_QUEUE
 from . import objects
 from .api import Api, ApiError
 from .besiegers import SLOWER, Attack, Ground, Stage, on_ports
+from .calm import MUCH, Patience, taken_by_the_host
 from .control_plane import ControlPlane
 from .garrison import Garrison, memory_limit_mb
 from .nobody import Nobody
@@ -47,8 +49,6 @@ _TENANTS = "tenants"
 _BETWEEN_QUIET = 5
 #: So often an attack is tried before it counts as one that makes gangs late.
 TRIES = 4
-#: Of all processors: a host that takes more in a minute has disturbed it.
-_MUCH = 0.1
 #: How long the cluster may take to be its old self before the next minute.
 _SETTLE_S = 240.0
 
@@ -125,7 +125,7 @@ class Minute:
 
     @property
     def is_disturbed(self) -> bool:
-        return self.stolen > _MUCH
+        return self.stolen > MUCH
 
 
 def broken(minute: Minute, quiet_p99_s: float, limit_mb: float) -> list[str]:
@@ -208,19 +208,26 @@ def table(minutes: Sequence[Minute]) -> str:
 class Siege:
     """A cluster with the pair of the overlay, and minutes on it."""
 
-    def __init__(self, plane: ControlPlane, garrison: Garrison | Nobody) -> None:
+    def __init__(
+        self, plane: ControlPlane, garrison: Garrison | Nobody, patience: Patience | None = None
+    ) -> None:
         self.plane = plane
         self.garrison = garrison
+        self._patience = patience or Patience(0.0)
         self._numbers = count()
 
     def tried(self, attack: Attack, seconds: float, minutes: list[Minute]) -> Iterator[Minute]:
         """Add minutes of *attack*, and more, after quiet ones, as long as they may be bad luck."""
-        for number in range(TRIES):
-            for each in [quiet_like(attack), attack] if number else [attack]:
+        left, wanted = TRIES, [attack]
+        while left:
+            for each in wanted:
                 minutes.append(self.minute(each, seconds))
                 yield minutes[-1]
             if not is_worth_another(minutes):
                 return
+            wanted = [quiet_like(attack), attack]
+            if not (minutes[-1].is_disturbed and self._patience.forgives(minutes[-1].seconds)):
+                left -= 1
 
     def minute(self, attack: Attack, seconds: float) -> Minute:
         """Let gangs arrive for so long under *attack*."""
@@ -230,16 +237,17 @@ class Siege:
             stage = Stage(self.plane, self.garrison, self._ground(theirs))
             made.callback(stage.clear)
             attack.prepare(stage)
+            self._patience.wait()
             self.settle()
             before = len(self.garrison.restarts)
             self.garrison.forget_peak()
             own, loop, whole = self.garrison.scheduler_s(), *self.garrison.cpu_s()
-            began, (stolen, passed) = time.monotonic(), _taken_by_the_host()
+            began, (stolen, passed) = time.monotonic(), taken_by_the_host()
             with attack.going_on(stage):
                 size = 1 if attack.beside_pods else SIZE
                 gangs = Stream(self.plane, ours, _of("gangs"), size=size).run(seconds)
             took, (loop_after, whole_after) = time.monotonic() - began, self.garrison.cpu_s()
-            stolen_after, passed_after = _taken_by_the_host()
+            stolen_after, passed_after = taken_by_the_host()
             return Minute(
                 attack=attack.name,
                 gangs=gangs,
@@ -288,12 +296,6 @@ class Siege:
             _empty(self.plane.api, name)
 
 
-def _taken_by_the_host() -> tuple[int, int]:
-    """Give what was taken of all processors since the machine began, and all their time."""
-    fields = [int(each) for each in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-    return fields[7], sum(fields)
-
-
 def _of(pool: str) -> dict[str, str]:
     return {_POOL: pool}
 
@@ -318,7 +320,11 @@ def _empty(api: Api, namespace: str) -> None:
 
 @contextmanager
 def besieged(
-    folder: Path, pools: Mapping[str, int] = _POOLS, *, without_us: bool = False
+    folder: Path,
+    pools: Mapping[str, int] = _POOLS,
+    *,
+    without_us: bool = False,
+    patience_s: float = 0.0,
 ) -> Iterator[Siege]:
     """A control plane of its own, with so many nodes of each pool, and the pair.
 
@@ -339,7 +345,7 @@ def besieged(
         plane.wait_until_nodes_are_ready(names, 120)
         plane.api.create(objects.queue(_TENANTS))
         with Nobody(plane) if without_us else Garrison(plane) as garrison:
-            yield Siege(plane, garrison)
+            yield Siege(plane, garrison, Patience(patience_s))
 
 
 def quiet_like(attack: Attack) -> Attack:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,7 @@ import pytest
 
 from . import siege
 from .besiegers import Attack, Stage
+from .calm import Patience
 from .conftest import planes
 from .extender_process import Extender
 from .garrison import Garrison, memory_limit_mb
@@ -161,6 +162,54 @@ def test_a_minute_that_the_host_disturbed_is_compared_with_quiet_ones_that_it_di
     assert not siege.is_worth_another([quiet, stalled, excused])
     assert siege.is_worth_another([quiet, stalled, slow]), "the host had no part in it"
     assert siege.is_worth_another([quiet, excused]), "nobody knows yet how slow the host makes us"
+
+
+class Laid(Siege):
+    """Minutes that are written down beforehand."""
+
+    def __init__(self, minutes: Sequence[Minute], patience: Patience) -> None:
+        self._patience = patience
+        self._written = iter(minutes)
+
+    def minute(self, attack: Attack, seconds: float) -> Minute:
+        quiet = replace(GOOD, attack=QUIET.name)
+        return quiet if attack is QUIET else next(self._written)
+
+
+@pytest.mark.parametrize(("patience_s", "tries"), [(0.0, 4), (119.0, 6), (6000.0, 7)])
+def test_with_patience_a_slow_minute_in_which_the_host_took_much_is_no_try(
+    patience_s: float, tries: int
+) -> None:
+    slow = replace(GOOD, gangs=Started([0.5] * 100, 100))
+    disturbed = replace(slow, stolen=0.3)
+    minutes = [replace(GOOD, attack=QUIET.name)]
+    laid = Laid([disturbed] * 3 + [slow] * 4, Patience(patience_s))
+
+    tried = [each for each in laid.tried(Attack(), 60, minutes) if not each.is_quiet]
+
+    assert len(tried) == tries
+
+
+def test_no_minute_begins_before_the_host_takes_little_or_patience_ends() -> None:
+    # Of a thousand moments a window has, so many are taken.
+    taken, pauses = iter([500, 31, 30]), []
+    totals = [(0, 0)]
+
+    def look() -> tuple[int, int]:
+        return totals[-1]
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        stolen, passed = totals[-1]
+        totals.append((stolen + next(taken, 500), passed + 1000))
+
+    patience = Patience(100.0, look, pause)
+    patience.wait()
+    assert (pauses, patience.left_s) == ([5.0] * 3, 90.0)
+
+    patience.wait()
+    assert patience.left_s == 0.0
+    assert len(pauses) == 3 + 18
 
 
 def test_the_limit_is_that_of_the_manifest() -> None:
