@@ -102,13 +102,14 @@ class Why(Enum):
     STARVING = "kept for gang {}, which has waited long"
     PROMISED = "promised to gang {} while room is made for it"
     COMING = "given to members of gang {} that are on their way"
+    CORDONED = "on {}, where nobody may start"
 
 
 class Kept(NamedTuple):
-    """Room that is kept for somebody."""
+    """Room that is kept for somebody, or from everybody."""
 
     why: Why
-    #: A queue, a namespace in one, or a gang.
+    #: A queue, a namespace in one, or a gang; or where it is.
     whom: str
     amounts: Resources
 

@@ -179,7 +179,7 @@ def eviction(order: Eviction) -> Document:
 
 
 def kept(room: Kept) -> Document:
-    """Give idle room that is kept for somebody."""
+    """Give idle room that is kept for somebody, or from everybody."""
     return {"amounts": amounts(room.amounts), "for": room.whom, "why": room.words}
 
 

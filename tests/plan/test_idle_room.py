@@ -424,5 +424,18 @@ def test_room_given_to_members_on_their_way_is_named() -> None:
     assert plan.idle[CPU] == 2000
 
 
+def test_room_on_cordoned_nodes_is_named_and_is_no_guarantee() -> None:
+    closed = [node(f"closed-{n}", cpu=4, unschedulable=True) for n in range(2)]
+    runs = gang("a/runs", 1, on=["closed-0"], cpu=1)
+    keeps = queue("left", guarantee=amounts(cpu=8))
+    plan = make_plan(cluster([*nodes(1), *closed], [runs], [keeps, queue("default")]))
+
+    assert plan.idle[CPU] == 11000
+    assert {each.words: each.amounts.amount(CPU) for each in plan.kept} == {
+        "guaranteed to queue left, which does not lend it": 4000,
+        "on 2 cordoned nodes, where nobody may start": 7000,
+    }
+
+
 def waiting(verdict: Verdict) -> bool:
     return verdict.standing is Standing.WAITING

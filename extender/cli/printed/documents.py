@@ -73,7 +73,7 @@ _PLAN = {
     "binds": "nodes by NAMESPACE/POD",
     "evictions": "who is asked to leave",
     "idle": "what nobody uses",
-    "kept": "what of that is kept for somebody",
+    "kept": "what of that is kept for somebody, or is on cordoned nodes",
     "schedulers": "what we hear of the kube-scheduler behind each scheduler name",
 }
 _EXPLANATION = {

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from extender.model.node import Mask
 from extender.model.pod import Status
 from extender.model.queue import share_words
 from extender.model.resources import NOTHING, PODS, Resources, total
@@ -18,22 +19,33 @@ _ON_THEIR_WAY = (Status.ALLOCATED, Status.BINDING)
 
 def idle(session: Session) -> Resources:
     """Add up what is free on ready nodes, with what may start now counted as used."""
-    table = session.snapshot.nodes
-    free = np.maximum(table.allocatable - table.used, 0)[session.census.ready_nodes].sum(axis=0)
     started = total(gang.started for gang in session.census.contenders.values() if gang.committed)
-    return (Resources(zip(table.dimensions, free.tolist(), strict=True)) - started).positive()
+    return (_free(session, session.census.ready_nodes) - started).positive()
+
+
+def _free(session: Session, nodes: Mask) -> Resources:
+    table = session.snapshot.nodes
+    free = np.maximum(table.allocatable - table.used, 0)[nodes].sum(axis=0)
+    return Resources(zip(table.dimensions, free.tolist(), strict=True))
 
 
 def kept(session: Session) -> tuple[Kept, ...]:
     """Say what of the idle room is kept, guarantees first."""
-    found = (*_guarantees(session), *_fences(session), *_promised(session), *_coming(session))
+    cordoned = _cordoned(session)
+    free = idle(session) - cordoned.amounts
+    found = (
+        *_guarantees(session, free),
+        *_fences(session),
+        *_promised(session),
+        *_coming(session),
+        cordoned,
+    )
     return tuple(each for each in found if each.amounts)
 
 
-def _guarantees(session: Session) -> Iterator[Kept]:
+def _guarantees(session: Session, free: Resources) -> Iterator[Kept]:
     if not any(stake.least for stake in session.stakes):
         return
-    free = idle(session)
     for name, state in sorted(session.queues.items()):
         if state.quota is not None and state.quota.least:
             left = {n: min(a, free.amount(n)) for n, a in state.quota.kept.items()}
@@ -61,6 +73,17 @@ def _coming(session: Session) -> Iterator[Kept]:
     for gang in session.census.coming:
         pods = (pod for status in _ON_THEIR_WAY for pod in gang.by_status.get(status, ()))
         yield Kept(Why.COMING, gang.key, _plain(total(pod.requests for pod in pods)))
+
+
+def _cordoned(session: Session) -> Kept:
+    facts, ready = session.snapshot.nodes.facts, session.census.ready_nodes
+    closed = facts.memo.recall(
+        "cordoned", lambda: np.array([node.unschedulable for node in facts.nodes], dtype=bool)
+    )
+    nodes = closed & ready
+    number = int(np.count_nonzero(nodes))
+    where = f"{number} cordoned node{'' if number == 1 else 's'}"
+    return Kept(Why.CORDONED, where, _plain(_free(session, nodes)) if number else NOTHING)
 
 
 def _plain(amounts: Resources) -> Resources:

@@ -264,7 +264,7 @@ def test_what_the_overview_counts_is_what_there_is(looker: Looker) -> None:
     page = looker.page("/")
 
     assert "25 namespaces with a share of its own" in page
-    assert "25 pieces of idle room are kept" in page
+    assert "25 pieces of idle room are not for everybody" in page
     assert page.count("<li>and 5 more</li>") == 2
     for path, count in re.findall(r'href="\./(gangs\?queue=[^"]+stands=\w+)"><b>(\d+)</b>', page):
         listed = looker.page(f"/{html.unescape(path)}")
