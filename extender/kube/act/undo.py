@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future
 from functools import partial
 
 from extender.kube.api.connection import Reply
@@ -16,7 +17,14 @@ from extender.kube.api.pipeline import Pipeline, pod_path
 from extender.kube.decode import pods
 from extender.logs import event
 from extender.model.gang import GangKey
-from extender.ports import Evictor, EvictOrder, Mandate, OpenMandate
+from extender.ports import (
+    Evictor,
+    EvictOrder,
+    EvictOutcome,
+    EvictResult,
+    Mandate,
+    OpenMandate,
+)
 from extender.timing.pause import Pause
 
 log = logging.getLogger(__name__)
@@ -45,11 +53,23 @@ class CautiousUndo:
     def take_back(
         self, gang: GangKey, orders: Sequence[EvictOrder], stays: Callable[[GangKey], None]
     ) -> None:
-        """Ask all of them to leave, or none when one would never come again; then it *stays*."""
+        """Ask all of them to leave, or none when one would never come again; then it *stays*.
+
+        So it does where a budget keeps one: the others have left, and what helps is that they come.
+        """
         term = self._mandate.current()
 
         def decide(heard: Sequence[tuple[EvictOrder, Reply]]) -> None:
-            if not self._leaves(gang, heard, term):
+            if self._may_leave(gang, heard, term):
+                for each in self._evictor.evict([order for order, _ in heard]):
+                    each.add_done_callback(left)
+            else:
+                stays(gang)
+
+        def left(asked: Future[EvictOutcome]) -> None:
+            if _has_stayed(asked):
+                sentence = "gang bound in part stays in part: a pod could not be evicted"
+                event(log, logging.ERROR, sentence, gang=gang)
                 stays(gang)
 
         self._pipeline.run(lambda: self._ask(orders, decide))
@@ -82,8 +102,10 @@ class CautiousUndo:
         request = self._pipeline.frame(b"GET", pod_path(order.namespace, order.name))
         self._pipeline.ask(request, answered)
 
-    def _leaves(self, gang: GangKey, heard: Sequence[tuple[EvictOrder, Reply]], term: int) -> bool:
-        """Ask them to leave unless one has to stay."""
+    def _may_leave(
+        self, gang: GangKey, heard: Sequence[tuple[EvictOrder, Reply]], term: int
+    ) -> bool:
+        """Say whether nobody of them has to stay."""
         if not self._mandate.holds(term):
             # Somebody else may have completed it meanwhile; its time begins anew with each term.
             event(log, logging.WARNING, "gang bound in part is not taken back", gang=gang)
@@ -94,8 +116,16 @@ class CautiousUndo:
             event(log, logging.ERROR, sentence, gang=gang, pods=sorted(stays)[:50])
             return False
         event(log, logging.WARNING, "gang bound in part is taken back", gang=gang)
-        self._evictor.evict([order for order, _ in heard])
         return True
+
+
+def _has_stayed(asked: Future[EvictOutcome]) -> bool:
+    """Ask whether a pod was asked to leave in vain; what was called back was not asked."""
+    if asked.cancelled() or isinstance(asked.exception(), CancelledError):
+        return False
+    if asked.exception() is not None:
+        return True
+    return asked.result().result in (EvictResult.BLOCKED, EvictResult.FAILED)
 
 
 def _may_go(order: EvictOrder, reply: Reply) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 
 import pytest
 
@@ -12,7 +12,7 @@ from extender.kube.act.undo import ATTEMPTS, CautiousUndo
 from extender.leadership.term import Term
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
-from extender.ports import EvictOrder, EvictOutcome
+from extender.ports import EvictOrder, EvictOutcome, EvictResult
 from tests.kube.loopback import HANG_UP, LoopbackServer, connected, loopback_server, play
 
 GANG = GangKey("team/train")
@@ -25,10 +25,12 @@ class Evictions:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.outcomes: list[Future[EvictOutcome]] = []
 
     def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
         self.asked += [order.name for order in orders]
-        return []
+        self.outcomes += [Future() for _ in orders]
+        return self.outcomes
 
 
 def order(name: str) -> EvictOrder:
@@ -44,9 +46,14 @@ def nobody_waits(gang: str) -> None:
     """Nobody in this story makes the gang wait."""
 
 
-def taken_back(prepare, *names: str, stayed: list[str] | None = None) -> list[str]:
+def taken_back(
+    prepare,
+    *names: str,
+    stayed: list[str] | None = None,
+    evictions: Evictions | None = None,
+) -> list[str]:
     """Give who is asked to leave once the API server has said what it knows of each."""
-    evictions, stayed = Evictions(), [] if stayed is None else stayed
+    evictions, stayed = evictions or Evictions(), [] if stayed is None else stayed
 
     async def scene() -> None:
         async with loopback_server() as server, connected(server, size=1) as pipeline:
@@ -70,6 +77,43 @@ def test_pods_of_a_controller_are_asked_to_leave_together():
 
     stayed: list[str] = []
     assert taken_back(prepare, "w-0", "w-1", stayed=stayed) == ["w-0", "w-1"]
+    assert stayed == []
+
+
+@pytest.mark.parametrize("result", [EvictResult.BLOCKED, EvictResult.FAILED, None])
+def test_one_pod_that_cannot_be_evicted_lets_the_others_come_back_at_once(result, caplog):
+    def prepare(server: LoopbackServer) -> None:
+        has_pod(server, "w-0", JOB)
+        has_pod(server, "w-1", JOB)
+
+    stayed, evictions = [], Evictions()
+    taken_back(prepare, "w-0", "w-1", stayed=stayed, evictions=evictions)
+    gone, kept = evictions.outcomes
+    gone.set_result(EvictOutcome(EvictResult.LEAVING))
+    assert stayed == []
+
+    if result is None:
+        kept.set_exception(OSError("the connection broke"))
+    else:
+        kept.set_result(EvictOutcome(result, "a budget says no"))
+    assert stayed == [GANG]
+    assert "could not be evicted" in caplog.text
+
+
+def test_an_eviction_that_is_called_back_says_nothing_of_who_stays():
+    stayed, evictions = [], Evictions()
+    names = ["w-0", "w-1"]
+    taken_back(
+        lambda server: [has_pod(server, name, JOB) for name in names],
+        *names,
+        stayed=stayed,
+        evictions=evictions,
+    )
+    first, second = evictions.outcomes
+    first.cancel()
+    first.set_running_or_notify_cancel()
+    second.set_exception(CancelledError())
+
     assert stayed == []
 
 
