@@ -24,7 +24,7 @@ Create = Callable[..., list[Object]]
 
 SCHEDULER = "ancestral-scheduler"
 #: After the last change everything that can start has started within this.
-SOON_S = 5
+SOON_S = 10
 WEB = "poddisruptionbudget:web"
 
 BY_NAMESPACE = """

@@ -16,7 +16,7 @@ Nodes = Callable[..., Pool]
 Create = Callable[..., list[Object]]
 
 #: After the last change everything that can start has started within this.
-SOON_S = 5
+SOON_S = 10
 
 
 def test_a_backlog_uses_the_part_of_a_queue_whose_gang_can_never_start(

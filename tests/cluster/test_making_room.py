@@ -28,7 +28,7 @@ OWN = "own-room-scheduler"
 #: So soon after its grace a pod is given up here.
 STUCK_S = 2
 #: What must come true comes true so soon after the last change.
-SOON_S = 5
+SOON_S = 10
 ROLE = "volcano.sh/task-spec"
 
 

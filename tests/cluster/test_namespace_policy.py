@@ -31,7 +31,7 @@ AT_LEAST = "gang-extender.io/at-least"
 #: Of a gang that is not decided on yet.
 ON_ITS_WAY = ("NotEnoughMembers", "WaitingForVictims")
 #: After the last change everything that can start has started within this.
-SOON_S = 5
+SOON_S = 10
 
 
 @pytest.fixture(scope="module")
