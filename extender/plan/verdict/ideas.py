@@ -2,301 +2,36 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
 
-from extender.model.gang import Gang, GangKey
-from extender.model.pod import ALLOCATED_SET, Pod, PodUid, Shape, Status
-from extender.model.queue import Queue, QueueState, Share, share_name, share_words
+from extender.model.gang import Gang
+from extender.model.pod import Pod, PodUid, Shape, Status
+from extender.model.queue import Queue, QueueState
 from extender.model.reason import Reason
-from extender.model.resources import NOTHING, PODS, Resources, total
+from extender.model.resources import NOTHING, PODS
 from extender.model.snapshot import Snapshot
 from extender.plan.census import Census
-from extender.plan.decision import Plan, Verdict, Why
-from extender.plan.demand import needed_pods
-from extender.plan.policy.options import Policy
 from extender.plan.queues.limits import upwards
-from extender.plan.queues.quota import TOP, Quota, tree, using
-from extender.plan.session import Session
+from extender.plan.verdict.case import LAST, Case, Remedy, count_pods, more_of, others_waiting
 from extender.plan.verdict.changes import (
-    with_all_nodes,
     with_gang,
-    with_less_used,
     with_members,
-    with_open_nodes,
     with_queues,
     with_quota,
     with_room,
-    with_shares,
     without_pods,
 )
-from extender.plan.verdict.shortfall import amounts, shortfalls
-
-#: By how much a weight is raised.
-_FACTORS = (2, 4, 16)
-#: More new nodes than this are not tried one by one.
-_MOST_NODES = 2_000
-#: The kind of ideas that are tried only where nothing else helps.
-LAST = "last"
-
-
-@dataclass(frozen=True, slots=True)
-class Remedy:
-    """Something that somebody could change."""
-
-    words: str
-    apply: Callable[[Snapshot], Snapshot]
-    #: Of those alike, which differ in how much, only the first that helps is said.
-    kind: str = ""
-
-
-@dataclass(frozen=True)
-class Case:
-    """A gang that waits, and what was planned."""
-
-    snapshot: Snapshot
-    plan: Plan
-    policy: Policy
-    key: GangKey
-
-    @property
-    def gang(self) -> Gang:
-        """The gang."""
-        return self.snapshot.gangs[self.key]
-
-    @property
-    def verdict(self) -> Verdict:
-        """What the plan says of it."""
-        return self.plan.verdicts[self.key]
-
-    @property
-    def queue(self) -> Queue:
-        """Its queue, as if written where nobody wrote it."""
-        return self.snapshot.queues.get(self.gang.queue) or Queue(name=self.gang.queue)
-
-    @cached_property
-    def wanted(self) -> Counter[Shape]:
-        """The members it lacks, by shape."""
-        with closing(Session(Census(self.snapshot), self.policy)) as session:
-            state = session.census.state(self.key)
-            needed = needed_pods(session, state) if state is not None else []
-        return Counter(pod.shape for pod in needed or self.gang.waiting[:1])
-
-    @property
-    def needs(self) -> Resources:
-        """What those members ask for."""
-        return total(s.requests * count for s, count in self.wanted.items()).without(PODS)
-
-    @property
-    def uses(self) -> Resources:
-        """What its queue uses, what may start by the plan included."""
-        figures = self.plan.queues.get(self.gang.queue)
-        return figures.own.without(PODS) if figures is not None else NOTHING
+from extender.plan.verdict.queue_ideas import higher_ceilings, larger_due, less_in_use
+from extender.plan.verdict.room_ideas import more_room, nobody_first, our_nodes
+from extender.plan.verdict.shortfall import amounts
 
 
 def ideas(case: Case) -> Iterable[Remedy]:
     """Think of what could help against the reason, the likeliest first."""
     think = _IDEAS.get(case.verdict.reason)
     return think(case) if think is not None else ()
-
-
-def _room(case: Case) -> Iterator[Remedy]:
-    """Think of nodes that are shut, of more room for all members, of more on one node."""
-    with closing(Session(Census(case.snapshot), case.policy)) as session:
-        shapes = dict.fromkeys(pod.shape for pod in case.gang.waiting)
-        needs = shortfalls(session, case.plan, case.gang.waiting)
-        found = dict(zip(shapes, needs, strict=True))
-        nodes = case.snapshot.nodes.nodes
-        like = {
-            shape: nodes[int(rows[0])]
-            for shape in case.wanted
-            if len(rows := session.places.usable_at_all(shape).nonzero()[0])
-        }
-        opened = any(session.places.count_if_opened(shape) for shape in case.wanted)
-    if opened:
-        yield Remedy(_opened_words(case.snapshot), with_open_nodes)
-    short = {s: n - found[s].slots for s, n in case.wanted.items() if n > found[s].slots}
-    enough_for_each = [{shape: 1} for shape in case.wanted] if len(case.wanted) > 1 else []
-    for lacking in [short] if short else [*enough_for_each, dict(case.wanted)]:
-        if sum(lacking.values()) <= _MOST_NODES:
-            words = " and ".join(
-                f"{more_of(count, 'member')} of {amounts(s.requests)} each"
-                for s, count in lacking.items()
-            )
-            rest = [
-                f"{found[s].empty_slots} of {case.wanted[s]}"
-                for s in lacking
-                if found[s].empty_slots < case.wanted[s]
-            ]
-            size = f": the cluster, empty, takes {', '.join(rest)}" if rest else ""
-            more_room = partial(with_room, shapes=lacking, like=like)
-            yield Remedy(f"room for {words}{size}", more_room)
-            if short and (others := _others_waiting(case)):
-                words = f"room for {words}{size}, and no other gang waiting"
-                yield Remedy(words, lambda s: more_room(without_pods(s, others)), LAST)  # noqa: B023
-    if sum(short.values()) == 1:
-        for near in next(iter(found[s] for s in short)).nearest[:1]:
-            yield Remedy(
-                f"{amounts(near.lacks)} more idle on node {near.node}",
-                partial(with_less_used, name=near.node, amounts=near.lacks),
-            )
-
-
-def _others_waiting(case: Case) -> set[PodUid]:
-    gangs = case.snapshot.gangs.values()
-    return {pod.uid for gang in gangs if gang.key != case.key for pod in gang.waiting}
-
-
-def _opened_words(snapshot: Snapshot) -> str:
-    shut = [node for node in snapshot.nodes.nodes if node.is_shut and node.ours]
-    noun = "node" if len(shut) == 1 else "nodes"
-    if all(node.ready for node in shut):
-        state = "uncordoned"
-    else:
-        state = "ready and uncordoned" if any(n.unschedulable for n in shut) else "ready again"
-    return f"{noun} {_some([node.name for node in shut])} {state}"
-
-
-def _behind(case: Case) -> Iterator[Remedy]:
-    first = [str(key) for key, ticket in case.plan.tickets.items() if ticket.placements]
-    first += [kept.whom for kept in case.plan.kept if kept.why is Why.STARVING]
-    first = [key for key in first if key != case.key and key in case.snapshot.gangs]
-    if first:
-        waiting = {pod.uid for key in first for pod in case.snapshot.gangs[GangKey(key)].waiting}
-        yield Remedy(f"{_some(first)} gone, which went first", partial(without_pods, gone=waiting))
-    yield from _room(case)
-
-
-def _due(case: Case) -> Iterator[Remedy]:
-    """Think of less in use, of more due, and of more room to lend."""
-    queue, figures = case.queue, case.plan.queues.get(case.gang.queue)
-    if figures is not None:
-        yield from _less_in_use(case, (case.uses + case.needs).beyond(figures.deserved).positive())
-    if queue.deserved:
-        after = case.uses + case.needs
-        more = Resources({n: a for n, a in after.items() if n in queue.deserved})
-        over = more.beyond(queue.deserved).positive()
-        if over:
-            yield Remedy(
-                f"{amounts(over)} more deserved by queue {queue.name}",
-                lambda s: with_queues(s, [replace(queue, deserved=queue.deserved + over)]),
-            )
-    else:
-        for factor in _FACTORS:
-            weight = max(1, queue.weight) * factor
-            yield Remedy(
-                f"weight {weight} of queue {queue.name} instead of {queue.weight}",
-                partial(_with_weight, queue=queue, weight=weight),
-                kind="weight",
-            )
-    yield from _room(case)
-
-
-def _with_weight(snapshot: Snapshot, queue: Queue, weight: int) -> Snapshot:
-    return with_queues(snapshot, [replace(queue, weight=weight)])
-
-
-def _less_in_use(case: Case, over: Resources, namespace: str = "") -> Iterator[Remedy]:
-    """Think of the last gangs of its queue gone, as many as use what is *over*.
-
-    Only those of *namespace*, where that has too much.
-    """
-    running = [
-        gang
-        for gang in case.snapshot.gangs.values()
-        if gang.queue == case.gang.queue and gang.key != case.key and gang.allocated
-        if not namespace or gang.group.namespace == namespace
-    ]
-    running.sort(key=lambda gang: (gang.priority, -gang.group.created))
-    gone: list[Gang] = []
-    while running and over.beyond(total(gang.allocated for gang in gone)).positive():
-        gone.append(running.pop(0))
-    if over and not over.beyond(total(gang.allocated for gang in gone)).positive():
-        pods = {pod.uid for gang in gone for pod in _on_nodes(gang)}
-        queue = case.gang.queue
-        whom = f"namespace {share_words(queue, namespace)}" if namespace else f"queue {queue}"
-        words = f"{amounts(over)} less in use by {whom}"
-        yield Remedy(words, partial(without_pods, gone=pods))
-
-
-def _on_nodes(gang: Gang) -> Iterator[Pod]:
-    for status, pods in gang.by_status.items():
-        if status in ALLOCATED_SET:
-            yield from pods
-
-
-def _capability(case: Case) -> Iterator[Remedy]:
-    """Think of every ceiling it would break, from its queue upwards, and of who keeps the rest."""
-    plan, needs = case.plan, case.needs
-    used = {name: figures.own for name, figures in plan.queues.items()}
-    of_shares = {name: figures.allocated for name, figures in plan.shares.items()}
-    quotas = tree(using(plan.stakes, used, of_shares), plan.total)
-    own_share = quotas.get(share_name(case.gang.queue, case.gang.group.namespace))
-    raised: list[Queue] = []
-    granted: list[Share] = []
-    words: list[str] = []
-    first: tuple[Resources, str] = NOTHING, ""
-    for quota in upwards(own_share or quotas.get(case.gang.queue)):
-        over = _over(quota, needs)
-        needs = needs.beyond(quota.kept)
-        queue, share = case.snapshot.queues.get(quota.name), case.snapshot.shares.get(quota.name)
-        if over and (queue is not None or share is not None):
-            first = first if first[0] else (over, quota.namespace)
-        if over and queue is not None:
-            raised.append(replace(queue, capability=queue.capability + over))
-            words.append(f"{amounts(over)} more capability of queue {queue.name}")
-        if over and share is not None:
-            granted.append(replace(share, most=share.most + over))
-            words.append(f"{amounts(over)} more at most for {quota.words}")
-        if over and not quota.namespace:
-            yield from _keeping_less(case, quota, quotas.values())
-        if over and quota.name == TOP:
-            yield from _lending(case)
-            yield from _room(case)
-    if words:
-        yield Remedy(" and ".join(words), lambda s: with_shares(with_queues(s, raised), granted))
-    yield from _less_in_use(case, *first)
-
-
-def _over(quota: Quota, needs: Resources) -> Resources:
-    """Give by how much *needs* more would exceed the ceiling of *quota*."""
-    after = needs + Resources(quota.held) + Resources(quota.leaving)
-    over = Resources({n: after.amount(n) - most for n, most in quota.most.items()})
-    return Resources({n: a for n, a in over.items() if needs.amount(n) > 0}).positive()
-
-
-def _keeping_less(case: Case, above: Quota, quotas: Iterable[Quota]) -> Iterator[Remedy]:
-    """Think of namespaces below *above* for which room is kept: each has only what it uses."""
-    keeping = [
-        quota
-        for quota in quotas
-        if quota.namespace and quota.kept and above in upwards(quota)
-        if quota.namespace != case.gang.group.namespace
-    ]
-    for quota in keeping[:2]:
-        share = case.snapshot.shares[quota.name]
-        less = replace(share, least=share.least.beyond(quota.kept).positive())
-        words = f"{amounts(quota.kept)} less kept for {quota.words}, its at-least"
-        yield Remedy(words, partial(with_shares, shares=[less]))
-
-
-def _lending(case: Case) -> Iterator[Remedy]:
-    """Think of those whose guarantee is idle: each lends it, or all of them do."""
-    lenders = [
-        replace(queue, lends=True)
-        for name, queue in case.snapshot.queues.items()
-        if queue.reserved and name != case.gang.queue
-    ]
-    how = "guarantee (`guarantee.lend: true`)"
-    for lender in lenders[:2]:
-        words = f"queue {lender.name} lending its {how}"
-        yield Remedy(words, partial(with_queues, queues=[lender]))
-    if len(lenders) > 1:
-        words = f"queues {_some([each.name for each in lenders])} lending their {how}"
-        yield Remedy(words, partial(with_queues, queues=lenders))
 
 
 def _members(case: Case) -> Iterator[Remedy]:
@@ -352,14 +87,6 @@ def _gates(case: Case) -> Iterator[Remedy]:
         yield Remedy(words, partial(with_gang, gang=replace(gang, pods=free)))
 
 
-def _ours(case: Case) -> Iterator[Remedy]:
-    """Think of the nodes that are not ours."""
-    others = [node.name for node in case.snapshot.nodes.nodes if not node.ours]
-    noun = "node" if len(others) == 1 else "nodes"
-    yield Remedy(f"a label of --node-selector on {noun} {_some(others)}", with_all_nodes)
-    yield from _room(case)
-
-
 def _let_in(case: Case) -> Iterator[Remedy]:
     for quota in case.snapshot.quotas.get(case.gang.group.namespace, ()):
         words = f"a ResourceQuota {quota.namespace}/{quota.name} that allows more"
@@ -370,7 +97,7 @@ def _let_in(case: Case) -> Iterator[Remedy]:
             f"nodes with {amounts(asked)} more, its minResources",
             partial(with_room, shapes={Shape(requests=asked): 1}, like={}),
         )
-    yield from _less_in_use(case, (asked or NOTHING).without(PODS))
+    yield from less_in_use(case, (asked or NOTHING).without(PODS))
 
 
 def _victims(case: Case) -> Iterator[Remedy]:
@@ -387,7 +114,7 @@ def _victims(case: Case) -> Iterator[Remedy]:
     )
     gone = leaving | (asked or {each.uid for each in case.plan.evictions})
     yield Remedy(words, partial(without_pods, gone=gone))
-    if others := _others_waiting(case):
+    if others := others_waiting(case):
         words = f"{words}, and no other gang waiting"
         yield Remedy(words, partial(without_pods, gone=gone | others), LAST)
 
@@ -431,33 +158,17 @@ def _opened(case: Case) -> Iterator[Remedy]:
     yield Remedy(f"{noun} {named} opened again", partial(with_queues, queues=shut))
 
 
-def _some(names: Sequence[str]) -> str:
-    """Name the first two and count the rest."""
-    rest = [f"{len(names) - 2} more"] if len(names) > 2 else []
-    return ", ".join([*names[:2], *rest]) if rest else " and ".join(names)
-
-
-def more_of(number: int, noun: str) -> str:
-    """Say so many more."""
-    return f"{number} more {noun}" + ("" if number == 1 else "s")
-
-
-def count_pods(number: int) -> str:
-    """Say so many pods."""
-    return f"{number} pod" + ("" if number == 1 else "s")
-
-
 _IDEAS: dict[Reason, Callable[[Case], Iterable[Remedy]]] = {
     Reason.NOT_ENOUGH_MEMBERS: _members,
     Reason.NOT_ENOUGH_ROLES: _roles,
-    Reason.NOT_ENOUGH_ROOM: _room,
-    Reason.EXCEEDS_CLUSTER: _room,
-    Reason.NODE_NOT_OURS: _ours,
-    Reason.QUEUE_OVER_DESERVED: _due,
-    Reason.QUEUE_AT_CAPABILITY: _capability,
-    Reason.NAMESPACE_AT_MOST: _capability,
+    Reason.NOT_ENOUGH_ROOM: more_room,
+    Reason.EXCEEDS_CLUSTER: more_room,
+    Reason.NODE_NOT_OURS: our_nodes,
+    Reason.QUEUE_OVER_DESERVED: larger_due,
+    Reason.QUEUE_AT_CAPABILITY: higher_ceilings,
+    Reason.NAMESPACE_AT_MOST: higher_ceilings,
     Reason.NOT_ENQUEUED: _let_in,
-    Reason.BEHIND_IN_ORDER: _behind,
+    Reason.BEHIND_IN_ORDER: nobody_first,
     Reason.WAITING_FOR_VICTIMS: _victims,
     Reason.BACKING_OFF: _patience,
     Reason.QUEUE_NOT_FOUND: _found,

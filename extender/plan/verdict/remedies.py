@@ -15,7 +15,8 @@ from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan, Standing
 from extender.plan.planner import make_plan
 from extender.plan.policy.options import Policy
-from extender.plan.verdict.ideas import LAST, Case, Remedy, count_pods, ideas, more_of
+from extender.plan.verdict.case import LAST, Case, Remedy, count_pods, more_of
+from extender.plan.verdict.ideas import ideas
 
 #: So many plans are made for one answer, fewer of a large cluster so that nobody waits long for
 #: it; of so many ideas, so many of them put together.
