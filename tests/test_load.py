@@ -19,6 +19,10 @@ from extender.metrics import Metrics
 from extender.model.dialect import VOLCANO
 from extender.model.gang import GangKey
 from extender.model.reason import Reason
+from extender.plan.planner import make_plan
+from extender.plan.policy import policies
+from extender.plan.verdict.remedies import remedies
+from tests.builders import cluster, gang, nodes
 from tests.cache.building import GANG, group, pod
 from tests.cluster import siege
 from tests.kube import json_objects as make
@@ -63,6 +67,19 @@ def test_a_gang_of_a_billion_is_refused_and_planned_without_counting_to_it() -> 
     verdict = world.published.plan.verdicts[GANG]
     assert verdict.min_member == BILLION
     assert f"{BILLION:,}" in verdict.message or str(BILLION) in verdict.message
+
+
+def test_what_would_help_a_gang_of_a_billion_is_not_tried_out() -> None:
+    large = gang("a/train", 2, cpu=1, least=BILLION)
+    state = cluster(nodes(2), [large])
+    plan = make_plan(state)
+
+    def ask() -> list[Any]:
+        return [remedies(state, plan, policies.DEFAULT, large.key)]
+
+    assert kept_bytes(ask) < 1_000_000
+    ((sentence,),) = ask()
+    assert sentence == ("999999998 more pods that name a/train; not tried, for they are too many")
 
 
 def test_a_gang_of_a_billion_keeps_no_other_from_starting() -> None:

@@ -27,6 +27,10 @@ from extender.plan.verdict.queue_ideas import higher_ceilings, larger_due, less_
 from extender.plan.verdict.room_ideas import more_room, nobody_first, our_nodes
 from extender.plan.verdict.shortfall import amounts
 
+#: More members than this are not made up to see what would become of them: a tenant writes the
+#: number, a billion if he likes.
+_MOST_MEMBERS = 2_000
+
 
 def ideas(case: Case) -> Iterable[Remedy]:
     """Think of what could help against the reason, the likeliest first."""
@@ -34,14 +38,29 @@ def ideas(case: Case) -> Iterable[Remedy]:
     return think(case) if think is not None else ()
 
 
+def untried(case: Case) -> str:
+    """Say what the gang lacks where that cannot be tried; mostly nothing."""
+    gang, lacking = case.gang, _lacks(case.gang)
+    if case.verdict.reason is not Reason.NOT_ENOUGH_MEMBERS:
+        return ""
+    wanted = f"{more_of(lacking, 'pod')} that name {gang.key}"
+    if not gang.pods:
+        return f"{wanted}; not tried, for nobody knows yet what they ask for"
+    return f"{wanted}; not tried, for they are too many" if lacking > _MOST_MEMBERS else ""
+
+
+def _lacks(gang: Gang) -> int:
+    """Count the members that do not exist."""
+    return gang.group.min_member - (gang.ready - gang.placeholders + len(gang.waiting))
+
+
 def _members(case: Case) -> Iterator[Remedy]:
-    gang = case.gang
-    have = gang.ready - gang.placeholders + len(gang.waiting)
-    lacking = gang.group.min_member - have
+    gang, lacking = case.gang, _lacks(case.gang)
     yield from _gates(case)
-    if lacking > 0:
+    if 0 < lacking <= _MOST_MEMBERS:
         more = _siblings(gang, lacking)
         places = {pod.uid for pod in gang.pods if pod.is_placeholder}
+        have = gang.group.min_member - lacking
 
         def come(snapshot: Snapshot) -> Snapshot:
             return with_members(without_pods(snapshot, places), gang.key, more)
@@ -51,6 +70,7 @@ def _members(case: Case) -> Iterator[Remedy]:
 
 def _roles(case: Case) -> Iterator[Remedy]:
     gang, words, more = case.gang, [], []
+    # Their minima are no more than its members: none is asked for more than there are pods.
     for role, needed in sorted(gang.group.role_minima.items()):
         have = sum(pod.role == role and not pod.gated for pod in gang.pods)
         if have < needed:

@@ -15,8 +15,8 @@ from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan, Standing
 from extender.plan.planner import make_plan
 from extender.plan.policy.options import Policy
-from extender.plan.verdict.case import LAST, Case, Remedy, count_pods, more_of
-from extender.plan.verdict.ideas import ideas
+from extender.plan.verdict.case import LAST, Case, Remedy, count_pods
+from extender.plan.verdict.ideas import ideas, untried
 
 #: So many plans are made for one answer, fewer of a large cluster so that nobody waits long for
 #: it; of so many ideas, so many of them put together.
@@ -34,9 +34,8 @@ def remedies(snapshot: Snapshot, plan: Plan, policy: Policy, key: GangKey) -> tu
         return (f"{_NOTHING} here: {case.verdict.reason.mend}",)
     if case.verdict.reason is Reason.POD_GROUP_MISSING:
         return (f"{_NOTHING}: its owner has to create or mend its PodGroup",)
-    if not case.gang.pods and case.verdict.reason is Reason.NOT_ENOUGH_MEMBERS:
-        wanted = f"{more_of(case.gang.group.min_member, 'pod')} that name {key}"
-        return (f"{wanted}; not tried, for nobody knows yet what they ask for",)
+    if words := untried(case):
+        return (words,)
     thought_of = list(islice(ideas(case), _MOST_IDEAS))
     if not thought_of:
         return (_NOTHING_FOUND,)
