@@ -9,6 +9,7 @@ import json
 import re
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,17 @@ from extender.metrics import Metrics
 from extender.model.dialect import VOLCANO
 from extender.model.gang import GangKey
 from extender.model.reason import Reason
+from extender.model.resources import Resources
+from extender.model.snapshot import Snapshot
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
+from extender.plan.verdict.explain import explain
 from extender.plan.verdict.remedies import remedies
-from tests.builders import cluster, gang, nodes
+from tests.builders import cluster, gang, node, nodes, pod as member, shape
 from tests.cache.building import GANG, group, pod
 from tests.cluster import siege
 from tests.kube import json_objects as make
+from tests.plan.sayings import shown
 from tests.promises.world import OPEN, World
 
 REPOSITORY = Path(__file__).parents[1]
@@ -136,3 +141,58 @@ def test_the_page_counts_the_attacks() -> None:
     page = (REPOSITORY / "docs" / "performance.md").read_text()
 
     assert f"each of {len(siege.attacks())} attacks" in page
+
+
+MANY = 500
+
+
+@pytest.fixture(scope="module")
+def motley() -> Snapshot:
+    """A gang of which no two members are alike, in a cluster too small for it."""
+    pods = [member(f"p-{n}", shape(cpu=1 + n / 1000)) for n in range(MANY)]
+    return cluster(nodes(20), [gang("a/motley", pods=pods)])
+
+
+def test_of_a_gang_of_many_sizes_some_are_named_and_the_others_counted(motley: Snapshot) -> None:
+    plan = make_plan(motley)
+    told = explain(motley, plan, policies.DEFAULT, GangKey("a/motley"))
+
+    assert told is not None
+    assert told.verdict.message.startswith("needs 1 x 1 cpu and 1 x 1001m cpu and 1 x ")
+    assert "and 497 other members" in told.verdict.message
+    assert (len(told.needs), told.needs_count) == (10, MANY)
+    assert told.remedies == (f"room for {MANY} more members of {MANY} sizes",)
+    assert f"needs nodes for members of {MANY - 10} more sizes" in shown(motley, "a/motley")
+
+
+def test_a_sentence_is_no_longer_than_anybody_reads() -> None:
+    names = {f"example.com/{'x' * 60}-{n}": 1 for n in range(50)}
+    greedy = replace(shape(cpu=1), requests=Resources({"cpu": 1000, "pods": 1, **names}))
+    state = cluster(nodes(2), [gang("a/greedy", pods=[member("p", greedy)])])
+
+    (verdict,) = make_plan(state).verdicts.values()
+
+    assert len(verdict.message) == 1000
+    assert verdict.message.endswith(" …")
+
+
+def test_of_many_ways_to_be_short_the_commonest_are_told() -> None:
+    """Twelve resources of which every node lacks another, and one of which eight lack two."""
+    names = [f"example.com/r{n}" for n in range(12)]
+    greedy = replace(
+        shape(cpu=1), requests=Resources({"cpu": 1000, "pods": 1, **dict.fromkeys(names, 1)})
+    )
+    all_of_it = {"cpu": 4000, "pods": 10, **dict.fromkeys(names, 1)}
+    lacking = [
+        replace(node(f"n{n}"), allocatable=Resources({**all_of_it, name: 0}))
+        for n, name in enumerate([*names, names[0]])
+    ]
+    state = cluster(lacking, [gang("a/greedy", pods=[member("p", greedy)])])
+
+    told = explain(state, make_plan(state), policies.DEFAULT, GangKey("a/greedy"))
+
+    assert told is not None
+    found = dict(told.needs[0].obstacles)
+    assert found.pop(f"short of {names[0]}") == 2
+    assert found.pop("short of something else") == 4
+    assert [*found.values()] == [1] * 7

@@ -74,6 +74,8 @@ def lay_out(told: Document, terminal: Terminal, *, is_wide: bool = False) -> Non
 def page(told: Document, *, is_wide: bool = False) -> list[Text | Columns]:
     """Lay an explanation out for a terminal; a wide one leaves nothing out."""
     parts: list[Text | Columns] = [_head(told), _facts(told), *map(_need, told["needs"])]
+    if (others := told.get("needs_count", 0) - len(told["needs"])) > 0:
+        parts.append(Text(f"needs nodes for members of {count(others, 'more size')}"))
     ahead = [f"{each['gang']} ({each['queue']}): {each['why']}" for each in told["ahead"]]
     if told["ahead_count"] > len(ahead):
         ahead.append(f"and {told['ahead_count'] - len(ahead)} more")

@@ -206,6 +206,7 @@ def explanation(
         "queue_figures": queue(told.queue) if told.queue else None,
         "share_figures": share(told.share) if told.share else None,
         "needs": [_need(each) for each in told.needs],
+        "needs_count": told.needs_count,
         "ahead": [{"gang": each.gang, "queue": each.queue, "why": each.why} for each in told.ahead],
         "ahead_count": told.ahead_count,
         "victims": [eviction(each) for each in told.victims],

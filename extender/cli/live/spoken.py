@@ -124,6 +124,7 @@ class _SaidExplanation(_SaidGang):
     schedulers: list[_SaidScheduler] = []
     estimate: _SaidEstimate | None = None
     is_trying: bool = False
+    needs_count: int = 0
 
 
 _SAID: dict[str, type[msgspec.Struct]] = {

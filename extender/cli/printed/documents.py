@@ -87,6 +87,7 @@ _EXPLANATION = {
     "queue_figures": "its queue, as in QueueList",
     "share_figures": "what its namespace has of that queue, or null",
     "needs": "for members of one shape each: what one asks for and how many nodes have room",
+    "needs_count": "how many shapes there are; only some are listed",
     "ahead": "who goes first: gang, queue and why",
     "ahead_count": "how many go first; only some are listed",
     "victims": "who is asked to leave for it",
@@ -160,7 +161,15 @@ PARTS: Mapping[str, Fields] = MappingProxyType(
 )
 #: Fields that came after the first ones: an extender that does not give them is one all the same.
 ADDED_LATER = frozenset(
-    {"since", "estimate", "reason_since", "reason_lasted_s", "schedulers", "is_trying"}
+    {
+        "since",
+        "estimate",
+        "reason_since",
+        "reason_lasted_s",
+        "schedulers",
+        "is_trying",
+        "needs_count",
+    }
 )
 
 

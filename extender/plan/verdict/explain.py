@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TypeAlias
 
 from extender.model.caller import Caller
@@ -34,7 +35,7 @@ from extender.plan.session import Session
 from extender.plan.verdict.remedies import remedies
 from extender.plan.verdict.shortfall import Shortfall, shortfalls
 
-#: So many of those ahead are named; the others are counted.
+#: So many of those ahead, and sizes of members, are named; the others are counted.
 NAMED = 10
 
 #: Says what would let a gang start.
@@ -63,7 +64,9 @@ class Explanation:
     queue: QueueFigures | None = None
     #: What its namespace has of the queue, where that is limited or guaranteed.
     share: ShareFigures | None = None
+    #: Of the first sizes of members, and how many sizes there are.
     needs: tuple[Shortfall, ...] = ()
+    needs_count: int = 0
     ahead: tuple[Ahead, ...] = ()
     ahead_count: int = 0
     #: Pods asked to leave for it by this plan.
@@ -94,7 +97,9 @@ def explain(
         return None
     stuck = verdict.standing in (Standing.WAITING, Standing.INVALID)
     session = Session(Census(snapshot), policy)
-    needs = shortfalls(session, plan, gang.waiting) if gang.waiting else ()
+    shapes = Counter(pod.shape for pod in gang.waiting)
+    shown = dict(islice(shapes.items(), NAMED))
+    needs = shortfalls(session, plan, shown) if shown else ()
     ahead = _ahead(session, plan, key) if stuck else []
     return Explanation(
         verdict=verdict,
@@ -104,6 +109,7 @@ def explain(
         queue=plan.queues.get(gang.queue),
         share=plan.shares.get(share_name(gang.queue, gang.group.namespace)),
         needs=needs,
+        needs_count=len(shapes),
         ahead=tuple(ahead[:NAMED]),
         ahead_count=len(ahead),
         victims=tuple(each for each in plan.evictions if each.beneficiary == key),

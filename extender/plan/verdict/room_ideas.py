@@ -23,14 +23,18 @@ from extender.plan.verdict.shortfall import amounts, shortfalls
 
 #: More new nodes than this are not tried one by one.
 _MOST_NODES = 2_000
+#: Nor are more sizes of members looked at one by one.
+_MOST_SHAPES = 10
 
 
 def more_room(case: Case) -> Iterator[Remedy]:
     """Think of nodes that are shut, of more room for all members, of more on one node."""
+    if len(case.wanted) > _MOST_SHAPES:
+        yield from _room_for_all(case)
+        return
     with closing(Session(Census(case.snapshot), case.policy)) as session:
-        shapes = dict.fromkeys(pod.shape for pod in case.gang.waiting)
-        needs = shortfalls(session, case.plan, case.gang.waiting)
-        found = dict(zip(shapes, needs, strict=True))
+        needs = shortfalls(session, case.plan, case.wanted)
+        found = dict(zip(case.wanted, needs, strict=True))
         nodes = case.snapshot.nodes.nodes
         like = {
             shape: nodes[int(rows[0])]
@@ -65,6 +69,14 @@ def more_room(case: Case) -> Iterator[Remedy]:
                 f"{amounts(near.lacks)} more idle on node {near.node}",
                 partial(with_less_used, name=near.node, amounts=near.lacks),
             )
+
+
+def _room_for_all(case: Case) -> Iterator[Remedy]:
+    """Think of nodes for all of a gang of which hardly two members are alike."""
+    members = case.wanted.total()
+    if members <= _MOST_NODES:
+        words = f"room for {more_of(members, 'member')} of {len(case.wanted)} sizes"
+        yield Remedy(words, partial(with_room, shapes=case.wanted, like={}))
 
 
 def _opened_words(snapshot: Snapshot) -> str:

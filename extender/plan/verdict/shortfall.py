@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from extender.model.node import Amounts
-from extender.model.pod import Pod, Shape
+from extender.model.pod import Shape
 from extender.model.resources import CPU, MEMORY, PODS, Resources, write_amount
 from extender.plan.decision import Plan
 from extender.plan.session import Session
@@ -18,6 +17,8 @@ _NEAREST = 3
 _REFUSED = "refused by kube-scheduler"
 #: Resources that are told apart; more than any pod asks for, and within 64 bits.
 _BITS = 60
+#: So many sets of resources that nodes are short of are told apart, those of most nodes.
+_SETS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,9 @@ class Shortfall:
     nearest: tuple[Near, ...] = ()
 
 
-def shortfalls(session: Session, plan: Plan, pods: tuple[Pod, ...]) -> tuple[Shortfall, ...]:
-    """Compare *pods*, shape by shape, with the room that *plan* leaves."""
+def shortfalls(session: Session, plan: Plan, members: Mapping[Shape, int]) -> tuple[Shortfall, ...]:
+    """Compare so many members of each shape with the room that *plan* leaves."""
     room = _room_left(session, plan)
-    members: dict[Shape, int] = Counter(pod.shape for pod in pods)
     return tuple(_shortfall(session, room, shape, count) for shape, count in members.items())
 
 
@@ -79,10 +79,12 @@ def obstacles(
     if len(rest):
         short |= np.any(room[:, rest] < need[rest], axis=1).astype(np.int64) << _BITS
     codes, numbers = np.unique(short[left & (short > 0)], return_counts=True)
-    for code, number in zip(codes, numbers, strict=True):
+    told = np.sort(np.argsort(-numbers, kind="stable")[:_SETS])
+    for code, number in zip(codes[told], numbers[told], strict=True):
         lacks = [names[column] for bit, column in enumerate(asked) if code >> bit & 1]
         lacks += ["others"] if code >> _BITS else []
         found["short of " + " and ".join(lacks)] = int(number)
+    found["short of something else"] = int(numbers.sum() - numbers[told].sum())
     if shape.host_ports and not is_empty:
         clash = left & (short == 0) & ~places.slots(shape).without_clash()
         found["with a host port taken"] = int(clash.sum())

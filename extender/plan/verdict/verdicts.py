@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property, partial
 from itertools import islice
 from math import inf
+from typing import TypeVar
 
 import numpy as np
 
@@ -35,6 +36,12 @@ _FLEETING = frozenset({Reason.BACKING_OFF, Reason.QUEUE_NOT_FOUND})
 _LIMITS = frozenset(
     {Reason.QUEUE_OVER_DESERVED, Reason.QUEUE_AT_CAPABILITY, Reason.NAMESPACE_AT_MOST}
 )
+#: So many sizes of members are named in a sentence; the members of others are counted.
+_SIZES = 3
+#: A sentence goes into statuses, events and logs, and names what tenants wrote.
+_LONGEST = 1_000
+
+_Size = TypeVar("_Size")
 
 
 class Verdicts:
@@ -297,7 +304,7 @@ class Verdicts:
             queue=gang.queue,
             standing=_standing(gang, problem.reason),
             reason=problem.reason,
-            message=problem.message,
+            message=_cut(problem.message),
             phase=after,
             share=self._session.maths.share(allocated, self._session.total),
             min_member=gang.group.min_member,
@@ -405,8 +412,7 @@ def _incomplete(gang: Gang) -> Problem:
 
 
 def _needs(wanted: Mapping[Shape, int]) -> str:
-    parts = [f"{number} x {amounts(shape.requests)}" for shape, number in wanted.items()]
-    return f"needs {' and '.join(parts)}"
+    return f"needs {_listed(wanted, lambda shape: amounts(shape.requests))}"
 
 
 def _of(name: str, wanted: Mapping[Shape, int]) -> str:
@@ -414,7 +420,20 @@ def _of(name: str, wanted: Mapping[Shape, int]) -> str:
     asked = Counter[int]()
     for shape, number in wanted.items():
         asked[shape.requests.amount(name)] += number
-    return " and ".join(f"{n} x {write_amount(name, each)}" for each, n in asked.items() if each)
+    asked.pop(0, None)
+    return _listed(asked, partial(write_amount, name))
+
+
+def _listed(wanted: Mapping[_Size, int], said: Callable[[_Size], str]) -> str:
+    """List so many of each; of a gang in which no two members are alike the first ones."""
+    parts = [f"{number} x {said(each)}" for each, number in islice(wanted.items(), _SIZES)]
+    if others := sum(islice(wanted.values(), _SIZES, None)):
+        parts.append(_count(others, "other member"))
+    return " and ".join(parts)
+
+
+def _cut(sentence: str) -> str:
+    return sentence if len(sentence) <= _LONGEST else f"{sentence[: _LONGEST - 2]} …"
 
 
 def _count(number: int, noun: str) -> str:
