@@ -49,6 +49,9 @@ _NOTIFY_S = 1.0
 
 _PR_SET_PDEATHSIG = 1
 
+#: What makes gunicorn start another worker, or a whole second server, beside the one that acts.
+_UNHEEDED = (signal.SIGHUP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR2)
+
 
 def serve(settings: Settings) -> None:
     """Run until a signal ends us."""
@@ -143,6 +146,8 @@ class Worker(base.Worker):  # type: ignore[misc]
         """Leave signals as they are before anybody heeds them; those that end us the loop does."""
         for each in self.SIGNALS:
             signal.signal(each, signal.SIG_DFL)
+        for each in _UNHEEDED:
+            signal.signal(each, signal.SIG_IGN)
         signal.signal(signal.SIGUSR1, self.handle_usr1)
         signal.siginterrupt(signal.SIGUSR1, False)
 
@@ -178,10 +183,40 @@ class RootLogger(Logger):  # type: ignore[misc]
             each.propagate = True
 
 
+class OneWorker(Arbiter):  # type: ignore[misc]
+    """gunicorn's arbiter, whom no signal tells to have two workers at once.
+
+    Both would answer on the same ports, each with the half of every gang that came to it.
+    """
+
+    def handle_hup(self) -> None:
+        """Go on; others would start a worker and only then end the old one."""
+        self._go_on(signal.SIGHUP)
+
+    def handle_ttin(self) -> None:
+        """Go on; others would start one worker more."""
+        self._go_on(signal.SIGTTIN)
+
+    def handle_ttou(self) -> None:
+        """Go on; others would end a worker, and there is one."""
+        self._go_on(signal.SIGTTOU)
+
+    def handle_usr2(self) -> None:
+        """Go on; others would start a second server on the same ports."""
+        self._go_on(signal.SIGUSR2)
+
+    def _go_on(self, heard: signal.Signals) -> None:
+        why = "a signal changes nothing: files are read again by themselves, and settings by a"
+        event(log, logging.WARNING, f"{why} restart", signal=heard.name)
+
+
 class _Gunicorn(BaseApplication):  # type: ignore[misc]
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         super().__init__()
+
+    def run(self) -> None:
+        OneWorker(self).run()
 
     def load_config(self) -> None:
         options = {

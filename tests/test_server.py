@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +21,9 @@ from extender.holds.machine.limits import Limits
 from extender.settings import Settings
 
 MANIFESTS = Path(__file__).parents[1] / "manifests"
+MANUAL = Path(__file__).parents[1] / "docs"
+#: Of which the page about configuration says that they change nothing.
+UNHEEDED = ("SIGHUP", "SIGTTIN", "SIGTTOU", "SIGUSR2")
 
 
 def test_version_and_settings_in_force_are_the_first_thing_in_the_log(
@@ -58,3 +68,73 @@ def test_the_chart_gives_a_pod_more_time_where_binds_have_more() -> None:
 
     assert "add 15 (ceil" in line
     assert f'"bind-timeout-s" | default {Settings().bind_timeout_s:g}' in line
+
+
+#: `serve` as it is, with nothing behind its ports.
+IDLE = """
+import os, sys
+from extender import logs, server
+from extender.settings import Settings
+
+class Idle:
+    def __init__(self, settings):
+        pass
+
+    async def start(self, listening):
+        print(f"worker {os.getpid()} works", file=sys.stderr, flush=True)
+
+    async def stop(self):
+        print("worker ends in order", file=sys.stderr, flush=True)
+
+server.Application = Idle
+logs.set_up("info")
+server.serve(Settings(listen=sys.argv[1], ops_listen=sys.argv[2]))
+"""
+
+
+@pytest.fixture
+def idle() -> Iterator[subprocess.Popen[str]]:
+    """Start a server; its first line says which process works."""
+    anywhere = ("127.0.0.1", 0)
+    with socket.create_server(anywhere) as one, socket.create_server(anywhere) as two:
+        places = [f"127.0.0.1:{each.getsockname()[1]}" for each in (one, two)]
+    serving = subprocess.Popen(
+        [sys.executable, "-c", IDLE, *places], stderr=subprocess.PIPE, text=True
+    )
+    with serving:
+        try:
+            yield serving
+        finally:
+            serving.kill()
+
+
+def test_the_manual_names_the_signals_that_change_nothing() -> None:
+    (said,) = (
+        each for each in (MANUAL / "configuration.md").read_text().splitlines() if "SIGHUP" in each
+    )
+
+    assert re.findall("SIG[A-Z0-9]+", said) == list(UNHEEDED)
+
+
+def test_no_signal_brings_a_second_worker_beside_the_first(idle: subprocess.Popen[str]) -> None:
+    assert idle.stderr is not None
+    heard: list[str] = []
+
+    def listen_for(words: str) -> str:
+        for line in idle.stderr or ():
+            heard.append(line)
+            assert sum(" works" in each for each in heard) < 2, "two extenders act at once"
+            if words in line:
+                return line
+        raise AssertionError(f"it ended before it said {words!r}: {heard}")
+
+    worker = int(listen_for(" works").split()[1])
+    for name in UNHEEDED:
+        idle.send_signal(signal.Signals[name])
+        line = json.loads(listen_for(f'"signal": "{name}"'))
+        assert line["event"].startswith("a signal changes nothing: files are read again")
+        os.kill(worker, signal.Signals[name])  # as a terminal does that is closed
+    idle.send_signal(signal.SIGTERM)
+
+    listen_for("worker ends in order")
+    assert idle.wait(30) == 0
