@@ -89,10 +89,12 @@ class Succession:
         if era != self._era or self._is_over:
             return
         self.look()
-        if self._told:
-            self._term.extend(until)
+        is_next = not self._told
+        (self._term.begin if is_next else self._term.extend)(until)
+        if era != self._era:
+            self._term.end()  # it was lost while we were at it, and that is the last word
+        if not is_next:
             return
-        self._term.begin(until)
         self._told = self._term.current()
         if not self._told:
             return  # it took too long to hear of it

@@ -29,7 +29,8 @@ class Term:
 
     def holds(self, number: int) -> bool:
         """Ask whether the term *number* is still ours."""
-        return number == self._number and self._monotonic() < self._until
+        # In this order: should the next one begin in between, it is that one's time, not ours.
+        return self._monotonic() < self._until and number == self._number
 
     def begin(self, until: float) -> None:
         """Begin the next one."""
