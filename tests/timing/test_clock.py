@@ -1,8 +1,15 @@
-"""Times as Kubernetes writes them."""
+"""Times as Kubernetes writes them, and time that passes."""
 
 from __future__ import annotations
 
+import sys
+import time
+
+import pytest
+
+from extender.leadership.term import Term
 from extender.timing.clock import SystemClock, timestamp
+from extender.timing.freshness import Freshness
 
 
 def test_a_time_is_written_in_whole_seconds_of_utc() -> None:
@@ -15,3 +22,33 @@ def test_the_real_clock_never_goes_back() -> None:
 
     assert seen == sorted(seen)
     assert clock.now() > 1_700_000_000
+
+
+class Machine:
+    """A machine that may sleep; its clocks as Linux has them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.awake_s, self.asleep_s = 1000.0, 0.0
+        monkeypatch.setattr(time, "monotonic", lambda: self.awake_s)
+        monkeypatch.setattr(time, "clock_gettime", self._clock)
+
+    def _clock(self, which: int) -> float:
+        return self.awake_s + (self.asleep_s if which == time.CLOCK_BOOTTIME else 0.0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there a clock is known that runs on")
+def test_on_a_machine_that_slept_the_term_is_over_and_what_was_heard_is_old(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine, clock = Machine(monkeypatch), SystemClock()
+    term, freshness = Term(clock.monotonic), Freshness()
+    term.begin(clock.monotonic() + 10)
+    freshness.expect("pods", clock.monotonic())
+    freshness.listed("pods", clock.monotonic())
+    assert term.current()
+    assert freshness.complaints(clock.monotonic()) == []
+
+    machine.asleep_s += 3600
+
+    assert not term.current()
+    assert freshness.complaints(clock.monotonic()) == ["pods: watch silent for 3600 s"]

@@ -16,7 +16,6 @@ import hashlib
 import logging
 import re
 import secrets
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +26,7 @@ from typing import NamedTuple, TypeAlias
 from extender.errors import ApiError, Forbidden
 from extender.logs import event
 from extender.ports import Reviewed, Reviewer
-from extender.timing.clock import Pace
+from extender.timing.clock import Pace, passing
 from extender.web.http.refusals import Refusal
 
 log = logging.getLogger(__name__)
@@ -168,7 +167,7 @@ class Readers:
         self,
         reviewer: Reviewer,
         loop: asyncio.AbstractEventLoop,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = passing,
     ) -> None:
         self._reviewer = reviewer
         self._loop = loop
