@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from pathlib import Path
 from urllib.parse import quote
 
@@ -59,7 +60,8 @@ class ApiLeases:
         """Write it and give it as written; what others added to it stays."""
         spec = {
             "holderIdentity": lease.holder,
-            "leaseDurationSeconds": max(1, round(lease.duration_s)),
+            # Whole seconds, and never fewer than we act upon: others may take it then.
+            "leaseDurationSeconds": max(1, ceil(lease.duration_s)),
             "acquireTime": lease.acquired or None,
             "renewTime": lease.renewed,
             "leaseTransitions": lease.transitions,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from extender.errors import ApiError
@@ -79,6 +80,18 @@ def test_one_that_exists_is_changed_only_if_nobody_has_written_since() -> None:
     assert made.write(LEASE) == LEASE
     (asked,) = api.asked
     assert asked.body == {"metadata": {"resourceVersion": "7"}, "spec": SPEC}
+
+
+def test_others_are_never_told_of_a_shorter_lease_than_we_act_upon() -> None:
+    made, api = leases(
+        {f"PATCH {ONE}": [(200, STORED)]},
+        **{"lease_duration_s": 15.4, "lease_renew_s": 15.2},
+    )
+
+    made.write(msgspec.structs.replace(LEASE, duration_s=15.4))
+
+    (asked,) = api.asked
+    assert asked.body["spec"]["leaseDurationSeconds"] == 16
 
 
 def test_somebody_who_wrote_since_is_a_conflict() -> None:
