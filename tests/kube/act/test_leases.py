@@ -85,7 +85,8 @@ def test_one_that_exists_is_changed_only_if_nobody_has_written_since() -> None:
 def test_others_are_never_told_of_a_shorter_lease_than_we_act_upon() -> None:
     made, api = leases(
         {f"PATCH {ONE}": [(200, STORED)]},
-        **{"lease_duration_s": 15.4, "lease_renew_s": 15.2},
+        lease_duration_s=15.4,
+        lease_renew_s=15.2,
     )
 
     made.write(msgspec.structs.replace(LEASE, duration_s=15.4))
