@@ -98,7 +98,9 @@ class Cycle:
         clock: Clock,
         metrics: Metrics,
         readiness: Callable[[], list[str]],
+        meanwhile: Callable[[], object] = lambda: None,
     ) -> None:
+        """While nothing may be planned, as on a standby, *meanwhile* is called now and then."""
         self._cluster = cluster
         self._published = published
         self._promises = promises
@@ -108,11 +110,12 @@ class Cycle:
         self._clock = clock
         self._metrics = metrics
         self._readiness = readiness
+        self._meanwhile = meanwhile
         self._changed = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cycle", daemon=True)
         self._rest_until = float("-inf")
-        self._passed_at = float("-inf")
+        self._passed_at = self._stood_by_at = float("-inf")
         #: Somebody asked for a pass though nothing changed.
         self._asked_for = False
         self._is_settled = False
@@ -139,11 +142,14 @@ class Cycle:
             self._changed.wait(TICK_S if self._is_settled else DEBOUNCE_S)
             self._stopping.wait(max(DEBOUNCE_S, self._rest_until - self._clock.monotonic()))
             self._changed.clear()
-            if self._readiness() or not self.is_due():
-                continue
-            self._settle_memory()
-            computed = time.thread_time()
             try:
+                if self._readiness():
+                    self._stand_by()
+                    continue
+                if not self.is_due():
+                    continue
+                self._settle_memory()
+                computed = time.thread_time()
                 self.run_once()
                 self._rest_until = self._clock.monotonic() + rest(time.thread_time() - computed)
             except ShuttingDown:
@@ -152,6 +158,12 @@ class Cycle:
                 # A pass that fails must not end planning; the next change brings another.
                 log.exception("cycle failed")
                 self._stopping.wait(TICK_S)
+
+    def _stand_by(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._stood_by_at >= TICK_S:
+            self._stood_by_at = now
+            self._meanwhile()
 
     def _settle_memory(self) -> None:
         """Take what the first lists brought out of the garbage collector's sight, once.

@@ -125,6 +125,7 @@ class Runtime:
             clock=clock,
             metrics=metrics,
             readiness=may_plan,
+            meanwhile=policies.current,
         )
         dispatch.on_objection(self._cycle.poke)
         cluster.cut_short.forget()  # here begins a term, with a lease or without
@@ -193,7 +194,6 @@ class Runtime:
         for each in self._rounds:
             each.stop()
         self._errands.end()
-        self._cycle.stop()
-        self._recorder.stop()
-        self._reporter.stop()
+        for part in (self._cycle, self._recorder, self._reporter):
+            part.stop()
         self.ports.stop()

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -225,3 +226,25 @@ def test_what_was_told_of_a_gang_in_an_earlier_term_is_not_told_in_this_one(
     eventually(lambda: page(world, "/api/v1/plan").status_code == 200)
     eventually(lambda: bool(story()))
     assert earlier not in story()
+
+
+def test_who_takes_over_has_the_last_good_policy_though_it_was_good_while_another_led(
+    leases: LeaseDouble, tmp_path: Path
+) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text("actions: allocate")
+    with World(config=str(file)) as world:
+        leases.give_to("there_1")
+        eventually(lambda: "standby" in page(world, "/readyz").text)
+
+        file.write_text("actions: alocate")
+        eventually(lambda: metric(world, "gang_extender_policy_refused") == 1)
+        file.write_text("actions: allocate, backfill")
+        eventually(lambda: metric(world, "gang_extender_policy_refused") == 0)
+        file.write_text("actions: alocate")
+        eventually(lambda: metric(world, "gang_extender_policy_refused") == 1)
+        leases.give_to("")
+        eventually(lambda: page(world, "/readyz").status_code == 200)
+
+        assert "alocate" in page(world, "/readyz").text
+        assert "backfill" in page(world, "/policy").text
