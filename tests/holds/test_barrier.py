@@ -457,6 +457,37 @@ def test_a_too_short_timeout_of_kube_scheduler_is_learnt_and_told(caplog):
     assert scene.notebook.learnt is None, "a mended configuration shows"
 
 
+def learns_a_short_timeout() -> Scene:
+    scene = Scene(2)
+    for _ in range(3):
+        scene.world.add_pod("w-0")
+        waiting = scene.bind("w-0")
+        scene.clock.turn(5)
+        waiting.hang_up()
+        scene.clock.turn(2)
+    assert scene.notebook.learnt == pytest.approx(5.0)
+    return scene
+
+
+def test_what_was_learnt_in_a_term_is_not_told_by_a_standby():
+    scene = learns_a_short_timeout()
+
+    scene.barrier.lose_lease()
+
+    assert scene.notebook.learnt is None
+    assert scene.book.patience.limits(scene.clock.monotonic()).hold_s == 30
+
+
+def test_what_was_learnt_is_told_for_ten_minutes_though_no_bind_comes_any_more():
+    scene = learns_a_short_timeout()
+
+    scene.clock.turn(590)
+    assert scene.notebook.learnt is not None
+    scene.clock.turn(11)
+
+    assert scene.notebook.learnt is None
+
+
 def test_many_threads_bring_one_gang_and_it_is_bound_once():
     scene = Scene(200)
     scene.reader.at_once = True

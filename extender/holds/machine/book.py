@@ -86,7 +86,8 @@ class Book:
     @property
     def due(self) -> float | None:
         """When the next `Tick` is wanted."""
-        return self._table.alarms.due
+        wanted = (self._table.alarms.due, self.patience.believed_until)
+        return min((each for each in wanted if each is not None), default=None)
 
     @property
     def closed(self) -> Cause | None:
@@ -200,6 +201,7 @@ class Book:
     # Time passes, doors open and close
 
     def _tick(self, event: Tick, now: float) -> Iterator[Instruction]:
+        self.patience.limits(now)  # what was learnt is forgotten in time, though no bind comes
         for gang in self._table.alarms.ring(now):
             assembly = self._table.assemblies.get(gang)
             if assembly is None:
@@ -218,3 +220,6 @@ class Book:
                 yield from self._table.end(assembly, event.cause, now)
             else:
                 yield from self._forward.close(assembly, event.cause, now)
+        # Nobody who does not lead says what is wrong with kube-scheduler: he would not hear of it
+        # when it is mended.
+        self.patience.forget()

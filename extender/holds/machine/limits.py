@@ -126,10 +126,19 @@ class Patience:
 
     def limits(self, now: float) -> Limits:
         """Give the limits to use at *now*."""
-        if self.learnt_timeout_s is not None and now - self._learnt_at > _BELIEVED_S:
-            self.learnt_timeout_s, self._limits = None, self._configured
-            self._ages.clear()
+        if self.believed_until is not None and now >= self.believed_until:
+            self.forget()
         return self._limits
+
+    @property
+    def believed_until(self) -> float | None:
+        """When what was learnt is forgotten; None while nothing is."""
+        return None if self.learnt_timeout_s is None else self._learnt_at + _BELIEVED_S
+
+    def forget(self) -> None:
+        """Believe what is configured again."""
+        self.learnt_timeout_s, self._limits = None, self._configured
+        self._ages.clear()
 
     def peer_closed(self, age_s: float, now: float) -> None:
         """Hear that a call was given up by its caller *age_s* after it came."""
