@@ -29,6 +29,7 @@ class Leadership:
         self._term = Term(clock.monotonic)
         self._campaign: Campaign | None = None
         self._signpost: Signpost | None = None
+        self._is_ending = False
         self.is_shared = settings.lease != "none"
         self.mandate: Mandate = self._term if self.is_shared else OpenMandate()
         self._succession = Succession(self._term, loop, metrics) if self.is_shared else None
@@ -61,7 +62,7 @@ class Leadership:
                 spans,
                 self._clock,
                 self._succession,
-                is_warm=is_warm,
+                is_warm=lambda: is_warm() and not self._is_ending,
             )
             if settings.lease == "own"
             else FollowedLease(leases, name, spans, self._clock, self._succession)
@@ -88,8 +89,10 @@ class Leadership:
     def drain(self) -> None:
         """Hear that we are about to end.
 
-        Our own lease we keep for what was sent; the scheduler beside us gives its back now.
+        Our own lease we keep for what was sent, but take it no more: we would answer nobody. The
+        scheduler beside us gives its back now.
         """
+        self._is_ending = True
         if self._signpost is not None:
             self._signpost.retire()
         if self._succession is not None and self._settings.lease == "scheduler":

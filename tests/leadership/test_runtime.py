@@ -34,12 +34,14 @@ class LeaseDouble:
     def __init__(self) -> None:
         self.lease: Lease | None = None
         self.is_cut_off = False
+        self.reads = 0
         self._versions = count(1)
         self._lock = threading.Lock()
 
     def read(self) -> Lease | None:
         if self.is_cut_off:
             raise ApiError("cut off")
+        self.reads += 1
         return self.lease
 
     def write(self, lease: Lease) -> Lease:
@@ -248,3 +250,30 @@ def test_who_takes_over_has_the_last_good_policy_though_it_was_good_while_anothe
 
         assert "alocate" in page(world, "/readyz").text
         assert "backfill" in page(world, "/policy").text
+
+
+def test_a_standby_that_is_about_to_end_leaves_a_free_lease_to_others(
+    standby: World, leases: LeaseDouble
+) -> None:
+    standby.runtime.drain()
+
+    leases.give_to("")
+    read = leases.reads
+    eventually(lambda: leases.reads > read + 2)
+
+    assert leases.lease is not None
+    assert leases.lease.holder == ""
+
+
+def test_a_leader_that_is_about_to_end_keeps_its_lease_for_what_was_sent(
+    world: World, leases: LeaseDouble
+) -> None:
+    held = leases.lease
+    assert held is not None
+    world.runtime.drain()
+
+    eventually(lambda: leases.lease is not None and leases.lease.version != held.version)
+
+    assert leases.lease is not None
+    assert leases.lease.holder == held.holder
+    assert metric(world, "gang_extender_leader ") == 1
