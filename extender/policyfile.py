@@ -21,6 +21,8 @@ REASONS = {
     ),
     WITHOUT_EFFECT: Flaw("an argument in it that no plugin or action reads", "it does nothing"),
 }
+#: Lines of YAML without a word.
+_NOTHING = ("", "---", "...")
 
 
 class PolicyFile:
@@ -35,7 +37,7 @@ class PolicyFile:
         self._policy = policies.DEFAULT
         if self._path is not None:
             self._text = self._read(self._path)
-            self._policy = policies.parse(self._text, str(self._path))
+            self._policy = self._parse(self._text)
 
     def current(self) -> Policy:
         """Give the policy in force, after a look at the file.
@@ -54,7 +56,7 @@ class PolicyFile:
 
     def _take(self, text: str) -> None:
         self._text = text
-        self._policy = policies.parse(text, str(self._path))
+        self._policy = self._parse(text)
         self.problem = ""
         event(log, logging.INFO, "policy reloaded", file=str(self._path))
 
@@ -73,6 +75,16 @@ class PolicyFile:
         if problem != self.problem:
             event(log, logging.ERROR, "policy kept: the new file cannot be used", why=problem)
         self.problem = problem
+
+    def _parse(self, text: str) -> Policy:
+        # Whoever writes a file in place empties it first, and a full disk leaves it so: that is
+        # nobody's wish to have the built-in policy, which makes others leave.
+        if all(line.partition("#")[0].strip() in _NOTHING for line in text.splitlines()):
+            raise BadConfiguration(
+                f"{self._path}: says nothing; write the policy into it, or start without --config"
+                " for the built-in one"
+            )
+        return policies.parse(text, str(self._path))
 
     def _read(self, path: Path) -> str:
         try:

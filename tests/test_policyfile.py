@@ -121,6 +121,24 @@ def test_a_plugin_of_others_that_fails_over_its_arguments_keeps_the_old_policy(
     assert "cannot be understood (ZeroDivisionError)" in policies.problem
 
 
+@pytest.mark.parametrize("left", ["", "\n", "# nothing\n", "---\n"])
+def test_a_file_that_is_empty_for_a_moment_or_for_good_does_not_bring_the_built_in_policy(
+    file: Path, left: str
+) -> None:
+    policies, text = PolicyFile(str(file)), file.read_text()
+
+    file.write_text(left)  # as whoever writes in place does, or a disk that is full
+
+    assert policies.current().actions == ("allocate",)
+    assert policies.problem == (
+        f"{file}: says nothing; write the policy into it, or start without --config for the"
+        " built-in one"
+    )
+    file.write_text(text)
+    assert policies.current().actions == ("allocate",)
+    assert policies.problem == ""
+
+
 def test_a_file_that_comes_back_as_it_was_is_no_problem_any_more(file: Path) -> None:
     policies, text = PolicyFile(str(file)), file.read_text()
     file.unlink()
@@ -141,7 +159,8 @@ def test_a_file_that_vanishes_keeps_the_old_policy(file: Path) -> None:
 
 def test_a_bad_or_missing_file_at_the_start_is_refused(file: Path, tmp_path: Path) -> None:
     file.write_text("actions: [")
+    (tmp_path / "empty.yaml").touch()
 
-    for path in (file, tmp_path / "none.yaml"):
+    for path in (file, tmp_path / "none.yaml", tmp_path / "empty.yaml"):
         with pytest.raises(BadConfiguration, match=path.name):
             PolicyFile(str(path))
