@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -82,10 +83,14 @@ def of_operations(settings: Settings) -> Files | None:
 def check(files: Files, now: float | None = None) -> Checked:
     """Read everything once; `BadConfiguration` names the file and the mend."""
     now = time.time() if now is None else now
-    ours = _certificates(files.certificate)[0]
-    _check_times(files.certificate, [ours], now)
-    _check_purpose(files.certificate, ours)
-    if _key(files.key).public_key() != ours.public_key():
+    with _understood(files.certificate):
+        ours = _certificates(files.certificate)[0]
+        _check_times(files.certificate, [ours], now)
+        _check_purpose(files.certificate, ours)
+        public = ours.public_key()
+    with _understood(files.key):
+        is_pair = _key(files.key).public_key() == public
+    if not is_pair:
         raise BadConfiguration(
             f"{files.key}: does not belong to the certificate in {files.certificate.path};"
             " give the pair that was made together"
@@ -93,14 +98,29 @@ def check(files: Files, now: float | None = None) -> Checked:
     not_after = ours.not_valid_after_utc.timestamp()
     if files.client_ca is None:
         return Checked(not_after)
-    authorities = _certificates(files.client_ca)
-    _check_authorities(files.client_ca, authorities)
-    _check_times(files.client_ca, authorities, now)
+    with _understood(files.client_ca):
+        authorities = _certificates(files.client_ca)
+        _check_authorities(files.client_ca, authorities)
+        _check_times(files.client_ca, authorities, now)
     return Checked(
         not_after,
         b"".join(each.public_bytes(serialization.Encoding.PEM) for each in authorities),
         max(each.not_valid_after_utc.timestamp() for each in authorities),
     )
+
+
+@contextmanager
+def _understood(file: NamedFile) -> Iterator[None]:
+    """Say of *file* what the library says of whatever it cannot read: a kind of key, a field."""
+    try:
+        yield
+    except BadConfiguration:
+        raise
+    except Exception as error:
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise BadConfiguration(
+            f"{file}: cannot be understood ({why}); make it anew, without what is unusual"
+        ) from error
 
 
 def _read(file: NamedFile) -> bytes:

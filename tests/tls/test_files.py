@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from base64 import b64decode, b64encode
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from extender.errors import BadConfiguration
 from extender.tls.contexts import build
 from extender.tls.files import check, of_operations, of_the_hooks
 from extender.tls.issuing import Authority, Pair
-from tests.tls.wallet import HOSTS, NAME, Wallet, days_ago
+from tests.tls.wallet import HOSTS, NAME, Wallet, days_ago, odd_authority
 
 
 @pytest.fixture
@@ -44,6 +45,15 @@ def nameless() -> Pair:
         serialization.NoEncryption(),
     )
     return Pair(signed.public_bytes(serialization.Encoding.PEM), private)
+
+
+def on_a_strange_curve(pem: bytes) -> bytes:
+    """Give the same in PEM, on a curve that nobody has."""
+    first, *lines, last = pem.strip().split(b"\n")
+    content = b64decode(b"".join(lines))
+    usual, strange = bytes.fromhex("2a8648ce3d030107"), bytes.fromhex("2a8648ce3d030106")
+    assert usual in content
+    return b"\n".join((first, b64encode(content.replace(usual, strange)), last, b""))
 
 
 def test_good_files_say_when_they_expire(wallet: Wallet) -> None:
@@ -134,6 +144,18 @@ Spoiling = Callable[[Wallet], object]
         (
             lambda w: w.write("ca.crt", Authority.new("was", 1, days_ago(3)).pair.certificate),
             r"--client-ca-file \S+: expired at 20\S+Z; renew it",
+        ),
+        (
+            lambda w: w.write("ca.crt", odd_authority()),
+            r"--client-ca-file \S+: cannot be understood \(.+\); make it anew, without what is",
+        ),
+        (
+            lambda w: w.write("tls.crt", on_a_strange_curve((w.folder / "tls.crt").read_bytes())),
+            r"--tls-cert-file \S+: cannot be understood \(.*not supported\); make it anew",
+        ),
+        (
+            lambda w: w.write("tls.key", on_a_strange_curve((w.folder / "tls.key").read_bytes())),
+            r"--tls-private-key-file \S+: cannot be understood \(.*not supported\); make it anew",
         ),
     ],
 )

@@ -11,7 +11,7 @@ from extender.tls import files
 from extender.tls.guard import Guard
 from extender.tls.issuing import Authority
 from extender.tls.rotation import Certificates
-from tests.tls.wallet import HOSTS, NAME, Wallet, days_ago
+from tests.tls.wallet import HOSTS, NAME, Wallet, days_ago, odd_authority
 
 
 @pytest.fixture
@@ -79,6 +79,18 @@ def test_a_file_that_is_being_written_changes_nothing(
         certificates.look()
         assert certificates.refusal == ""
         before = certificates.in_force()
+
+
+def test_a_new_authority_that_nobody_can_read_is_a_problem_and_changes_nothing(
+    wallet: Wallet, certificates: Certificates
+) -> None:
+    before = certificates.in_force()
+
+    wallet.write("ca.crt", odd_authority())
+    certificates.look()
+
+    assert certificates.in_force() is before
+    assert certificates.problem.startswith("--client-ca-file ")
 
 
 def test_files_that_are_gone_change_nothing(wallet: Wallet, certificates: Certificates) -> None:

@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtensionOID, NameOID
 
 from extender.settings import Settings
 from extender.tls import issuing
@@ -33,6 +34,16 @@ def below(root: Authority, name: str) -> Authority:
         .add_extension(issuing._usage(signs_certificates=True), critical=True)
     )
     return Authority(told.sign(root._key, hashes.SHA256()), key)
+
+
+def odd_authority() -> bytes:
+    """Make a CA that OpenSSL takes, with an extension that others cannot read."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "odd")])
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 7, days_ago(1), days_ago(-1))
+    odd = x509.UnrecognizedExtension(ExtensionOID.NAME_CONSTRAINTS, b"\xff\xff")
+    signed = builder.add_extension(odd, critical=False).sign(key, hashes.SHA256())
+    return signed.public_bytes(serialization.Encoding.PEM)
 
 
 @dataclass(slots=True)
