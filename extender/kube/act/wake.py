@@ -71,6 +71,8 @@ class PipelinedWaker:
         self._under_way: set[PodUid] = set()
         #: Had their turn while an older order was under way.
         self._overdue: set[PodUid] = set()
+        #: Failed and will be tried again, unless a newer order comes: that one's word stands.
+        self._put_off: dict[PodUid, WakeOrder] = {}
 
     def wake(self, orders: Sequence[WakeOrder]) -> None:
         """Queue *orders*; a later order for the same pod replaces one not yet sent."""
@@ -81,6 +83,7 @@ class PipelinedWaker:
 
     def _queue(self, order: WakeOrder, term: int) -> bool:
         """Give an order its turn; True when that is now."""
+        self._put_off.pop(order.uid, None)
         has_a_turn = order.uid in self._queued
         self._queued[order.uid] = order, term
         if has_a_turn:
@@ -139,11 +142,15 @@ class PipelinedWaker:
     def _retry_later(self, order: WakeOrder, term: int, attempt: int, reply: Reply) -> None:
         if reply.status == 401:
             self._pipeline.renew()
+        if order.uid in self._queued:
+            return  # a newer one has its turn in a moment
+        self._put_off[order.uid] = order
         pause_s = _PAUSE.after(attempt, self._chance())
         self._pipeline.loop.call_later(pause_s, lambda: self._retry(order, term, attempt + 1))
 
     def _retry(self, order: WakeOrder, term: int, attempt: int) -> None:
-        if order.uid not in self._queued and order.uid not in self._under_way:
+        if self._put_off.get(order.uid) is order:
+            del self._put_off[order.uid]
             self._pipeline.send((self._patch(order, term, attempt),))
 
 

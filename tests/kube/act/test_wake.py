@@ -236,6 +236,27 @@ def test_a_retry_gives_way_to_a_newer_order():
     run(story)
 
 
+def test_a_retry_does_not_undo_a_newer_order_that_went_through_meanwhile():
+    async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
+        server.add_pod("w-0")
+        server.add_pod("w-1")
+        server.script.append(500)
+        waker.wake([order("w-0", node="n-1")])
+        await server.has_heard(1)
+        waker.wake([order("w-0", node="")])
+        await server.has_heard(2)
+        # A retry that was put off later than the first one comes after it.
+        server.script.append(500)
+        waker.wake([order("w-1")])
+        await server.has_heard(4)
+
+        named = [request.path.split("/")[-2] for request in server.requests]
+        assert named == ["w-0", "w-0", "w-1", "w-1"]
+        assert server.requests[1].body["status"] == {"nominatedNodeName": None}
+
+    run(story)
+
+
 def test_pods_may_be_woken_from_another_thread():
     async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
         server.add_pod("w-0")
