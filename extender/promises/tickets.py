@@ -193,8 +193,10 @@ class Tickets:
 
     def _is_same(self, gang: Gang) -> bool:
         key, group = gang.key, gang.group
-        if self._arrivals.is_arriving(key) or self._cluster.inflight.backs_off_for(key):
+        if self._cluster.inflight.backs_off_for(key):
             return False
+        if self._arrivals.is_arriving(key) and not gang.placeholders:
+            return False  # it began to arrive since: its members have places that nobody saw
         if not group.dialect:
             return True  # its pods are all there is of it, and each is judged when it gets a place
         known = self._cluster.group(key)
