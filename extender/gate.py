@@ -17,7 +17,7 @@ from extender.model.pod import SYSTEM_NAMESPACE, Pod, PodUid
 from extender.model.reason import Reason
 from extender.plan.decision import Plan, Standing
 from extender.ports import Whose
-from extender.preemption import Preemption
+from extender.preemption.judgement import Preemption
 from extender.promises.arrivals import Arrivals
 from extender.promises.ledger import Ledger
 
@@ -195,7 +195,7 @@ class Gate:
         self, pod: Pod, member: Membership, victims: Mapping[str, Sequence[str]]
     ) -> dict[str, Sequence[str]]:
         """Keep the candidate nodes whose victims may go; none at all is a veto."""
-        return self._preemption.judge(pod, member, victims)
+        return self._preemption.judge(pod, member, victims, self._ledger.now())
 
     def _is_undecided(self, key: GangKey) -> bool:
         """Ask whether no plan has looked at the gang as a whole yet."""

@@ -102,6 +102,10 @@ class Ledger:
         """Hear that kube-scheduler works through its queue: who has a place may yet come."""
         self._asked_at = self._clock.monotonic()
 
+    def now(self) -> float:
+        """Tell the time by which promises last."""
+        return self._clock.monotonic()
+
     def refused(self, uid: PodUid) -> None:
         """Remember that filter refused a pod: should it have a place, it must be woken."""
         self.answers.refused(uid)

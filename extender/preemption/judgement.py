@@ -4,6 +4,7 @@ kube-scheduler chooses victims by priority alone, one pod at a time. It knows ne
 queues, so its choice may free one node for a gang that needs ten, leave another gang torn, or
 take from a queue what is its due. A node stays a candidate only with all of its victims, except
 those that are leaving anyway: why it needs each of them (room, ports, affinity) only it knows.
+Whoever asks is judged beside all that others were granted and have not been seen to take.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from extender.model.pod import SEATED_SET, Pod, PodUid, Status
 from extender.model.queue import share_name
 from extender.model.resources import NOTHING, Resources
 from extender.plan.decision import Plan, QueueFigures
+from extender.preemption.grants import Displaced, Grants
 
 
 class Preemption:
@@ -27,23 +29,28 @@ class Preemption:
         self._cluster = cluster
         self._inflight = cluster.inflight
         self._plan = plan
+        self._grants = Grants(cluster, plan)
 
     def judge(
-        self, pod: Pod, member: Membership, victims: Mapping[str, Sequence[str]]
+        self, pod: Pod, member: Membership, victims: Mapping[str, Sequence[str]], now: float
     ) -> dict[str, Sequence[str]]:
         """Keep the nodes whose victims may go."""
+        self._grants.look(pod.uid, now)
         if not pod.is_exempt and self._is_hopeless(pod, member):
             return {}
-        kept: dict[str, Sequence[str]] = {}
+        queue = self._queue_of(member.key, pod.namespace, member.queue)
+        kept: dict[str, list[Displaced]] = {}
         for node, uids in victims.items():
             if not pod.asks_nobody and node in self._cluster.foreign:
                 continue  # whoever leaves there makes no room that the pod may use
             staying = [PodUid(uid) for uid in uids if not self._is_leaving(PodUid(uid))]
+            candidates = [self._victim(uid) for uid in staying]
             # Without any victim the node would be an error in kube-scheduler's eyes; and where
             # all are leaving, waiting is enough.
-            if staying and not self._objects(pod, member, staying):
-                kept[node] = staying
-        return kept
+            if staying and not self._objects(pod, queue, candidates):
+                kept[node] = candidates
+        self._grants.note(pod, queue if pod.ours else "", kept, now)
+        return {node: [each.uid for each in going] for node, going in kept.items()}
 
     def _is_hopeless(self, pod: Pod, member: Membership) -> bool:
         """Ask whether one freed node is of no use: the gang holds no ticket and does not run."""
@@ -59,15 +66,31 @@ class Preemption:
         seen = self._cluster.pod(uid)
         return seen is not None and seen.status is Status.RELEASING
 
-    def _objects(self, pod: Pod, member: Membership, victims: Sequence[PodUid]) -> bool:
-        if any(self._is_committing(uid) for uid in victims):
+    def _victim(self, uid: PodUid) -> Displaced:
+        """Say what leaves with a pod; with one that is not ours, nothing that we count.
+
+        One whose bind is still held has no seat: its gang has not started. One that was bound has,
+        though our watch may be behind kube-scheduler's and not show it yet.
+        """
+        promise, seen = self._inflight.of(uid), self._cluster.pod(uid)
+        gang = self._cluster.gang_of(uid)
+        seat = seen if seen is not None and seen.node else None
+        if promise is not None:
+            seat = promise.pod if promise.stage is Stage.BOUND else None
+        if seen is None or gang is None or not seen.ours:
+            return Displaced(uid, gang, seat)
+        queue = self._counted_in(gang, seen.namespace)
+        return Displaced(uid, gang, seat, queue, share_name(queue, seen.namespace), seen.requests)
+
+    def _objects(self, pod: Pod, queue: str, victims: Sequence[Displaced]) -> bool:
+        if any(self._is_committing(each.uid) for each in victims):
             return True
         if pod.is_exempt:
             return False  # it waits for nobody: gangs come second
         return (
             self._tears_a_gang(victims)
-            or self._breaks_a_due(pod, member, victims)
-            or self._breaks_a_share(pod, member, victims)
+            or self._breaks_a_due(pod, queue, victims)
+            or self._breaks_a_share(pod, queue, victims)
         )
 
     def _is_committing(self, uid: PodUid) -> bool:
@@ -75,31 +98,23 @@ class Preemption:
         reservation = self._inflight.of(uid)
         return reservation is not None and reservation.stage is Stage.COMMITTING
 
-    def _tears_a_gang(self, victims: Sequence[PodUid]) -> bool:
-        """Ask whether some gang would run on below its minimum.
+    def _tears_a_gang(self, victims: Sequence[Displaced]) -> bool:
+        """Ask whether some gang would run on below its minimum."""
+        leaving: dict[GangKey, dict[PodUid, Pod]] = {}
+        for each in victims:
+            if each.gang is not None and each.seat is not None:
+                leaving.setdefault(each.gang, {})[each.uid] = each.seat
+        return any(
+            self._is_torn(key, pods | self._grants.seats(key)) for key, pods in leaving.items()
+        )
 
-        A victim whose bind is still held tears nothing: its gang has not started. One that was
-        bound counts, though our watch may be behind kube-scheduler's and not show it yet.
-        """
-        leaving: dict[GangKey, list[Pod]] = {}
-        for uid in victims:
-            promise, pod = self._inflight.of(uid), self._cluster.pod(uid)
-            if promise is not None:
-                pod = promise.pod if promise.stage is Stage.BOUND else None
-            elif pod is not None and not pod.node:
-                pod = None
-            key = self._cluster.gang_of(uid)
-            if key is not None and pod is not None:
-                leaving.setdefault(key, []).append(pod)
-        return any(self._is_torn(key, pods) for key, pods in leaving.items())
-
-    def _is_torn(self, key: GangKey, leaving: Sequence[Pod]) -> bool:
+    def _is_torn(self, key: GangKey, leaving: Mapping[PodUid, Pod]) -> bool:
         group = self._cluster.group(key)
-        if group is None or not self._goes_on(key, {pod.uid for pod in leaving}):
+        if group is None or not self._goes_on(key, leaving.keys()):
             return False
         if self._cluster.seated(key) - len(leaving) < group.min_member:
             return True
-        roles, minima = Counter(pod.role for pod in leaving), group.role_minima
+        roles, minima = Counter(pod.role for pod in leaving.values()), group.role_minima
         return any(
             self._cluster.seated_in_role(key, role) - count < minima.get(role, 0)
             for role, count in roles.items()
@@ -111,42 +126,36 @@ class Preemption:
         bound = {p.pod.uid for p in self._inflight.of_gang(key) if p.stage is Stage.BOUND}
         return bool((on_nodes | bound) - leaving)
 
-    def _breaks_a_due(self, pod: Pod, member: Membership, victims: Sequence[PodUid]) -> bool:
+    def _breaks_a_due(self, pod: Pod, ours: str, victims: Sequence[Displaced]) -> bool:
         """Ask whether another queue would lose what is its due, or to one that has its own.
 
         Inside one queue priority decides, as kube-scheduler has it.
         """
-        ours = self._queue_of(member.key, pod.namespace, member.queue)
         taken: dict[str, Resources] = {}
-        for uid in victims:
-            victim, key = self._cluster.pod(uid), self._cluster.gang_of(uid)
-            if victim is None or key is None or not victim.ours:
-                continue
-            queue = self._counted_in(key, victim.namespace)
-            if queue != ours:
-                taken[queue] = taken.get(queue, NOTHING) + victim.requests
+        for each in victims:
+            if each.queue and each.queue != ours:
+                taken[each.queue] = taken.get(each.queue, NOTHING) + each.gives
         if not taken:
             return False
-        if not _stays_within_due(self._plan().queues.get(ours), pod.requests):
+        more = pod.requests + self._grants.more_in(ours)
+        if not _stays_within_due(self._plan().queues.get(ours), more):
             return True
         return any(not self._can_spare(name, lost) for name, lost in taken.items())
 
-    def _breaks_a_share(self, pod: Pod, member: Membership, victims: Sequence[PodUid]) -> bool:
+    def _breaks_a_share(self, pod: Pod, queue: str, victims: Sequence[Displaced]) -> bool:
         """Ask whether a namespace would have less of a queue than at least, for another one."""
         shares = self._plan().shares
-        if not shares:
-            return False
-        ours = share_name(self._queue_of(member.key, pod.namespace, member.queue), pod.namespace)
+        ours = share_name(queue, pod.namespace)
         taken: dict[str, Resources] = {}
-        for uid in victims:
-            victim, key = self._cluster.pod(uid), self._cluster.gang_of(uid)
-            if victim is None or key is None or not victim.ours:
-                continue
-            name = share_name(self._counted_in(key, victim.namespace), victim.namespace)
-            if name != ours and name in shares:
-                taken[name] = taken.get(name, NOTHING) + victim.requests
+        for each in victims:
+            if each.share != ours and each.share in shares:
+                taken[each.share] = taken.get(each.share, NOTHING) + each.gives
         return any(
-            lost.amount(each) > 0 and shares[name].allocated.amount(each) - lost[each] < least
+            lost.amount(each) > 0
+            and shares[name].allocated.amount(each)
+            - lost.amount(each)
+            - self._grants.taken(name).amount(each)
+            < least
             for name, lost in taken.items()
             for each, least in shares[name].at_least.items()
         )
@@ -156,7 +165,7 @@ class Preemption:
         queue, figures = self._cluster.queue(name), self._plan().queues.get(name)
         if figures is None or (queue is not None and not queue.reclaimable):
             return False
-        has, due = figures.own, figures.deserved
+        has, due = figures.own - self._grants.taken(name), figures.deserved
         counted = [name for name in lost if name in due]
         return not counted or any(
             has.amount(each) > due.amount(each) <= has.amount(each) - lost[each] for each in counted

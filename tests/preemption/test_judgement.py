@@ -11,7 +11,7 @@ from extender.model.pod import Pod, Status
 from extender.model.queue import Queue
 from extender.model.resources import Resources
 from extender.plan.decision import Plan, QueueFigures, ShareFigures
-from extender.preemption import Preemption
+from extender.preemption.judgement import Preemption
 from tests.cache.building import bare_pod, cluster, group, lone, member_of, node, pod, uid
 
 
@@ -24,19 +24,26 @@ class World:
 
     def __init__(self, *items: Any, **figures: tuple[int, int]) -> None:
         self.cluster = cluster(node("n1"), *items)
+        self.plan = Plan()
+        self.count(**figures)
+        self.preemption = Preemption(self.cluster, lambda: self.plan)
+        self.now = 0.0
+
+    def count(self, **figures: tuple[int, int]) -> None:
+        """Make a plan that counts what is used and due by now."""
         self.plan = Plan(
+            generation=self.cluster.generation,
             queues={
                 name: QueueFigures(name=name, weight=1, deserved=cpus(due), own=cpus(used))
                 for name, (used, due) in figures.items()
-            }
+            },
         )
-        self.preemption = Preemption(self.cluster, lambda: self.plan)
 
     def ask(self, *victims: str, by: Pod | None = None, of: Membership | None = None) -> list[str]:
         """Give the victims on n1 that may go for an ordinary pod, or for *by*."""
         chosen = {"n1": [uid(name) for name in victims]}
         answer = self.preemption.judge(
-            by or bare_pod("boss"), of or lone("boss").membership, chosen
+            by or bare_pod("boss"), of or lone("boss").membership, chosen, self.now
         )
         return [each.removeprefix("uid-") for each in answer.get("n1", ())]
 

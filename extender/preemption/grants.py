@@ -1,0 +1,167 @@
+"""What kube-scheduler was allowed to take, for as long as nobody sees whether it did.
+
+It evicts in the background while it asks about the next pod, and our watch shows that later still.
+A pod that was granted the victims of several nodes takes those of one; which, its nomination says.
+Until then all count as if they were taken where it hurts most: too much care costs a pod another
+turn, too little tears a gang.
+
+It belongs to whoever answers kube-scheduler, in the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from extender.cache.cluster import Cluster
+from extender.model.gang import GangKey
+from extender.model.pod import Pod, PodUid, Status
+from extender.model.resources import NOTHING, Resources
+from extender.plan.decision import Plan
+
+#: By then it has nominated the pod for which it evicts somebody, and our watch shows that.
+SHOWN_S = 10.0
+#: However long a pod stays nominated: those who were to leave for it are gone by then.
+_LONGEST_S = 600.0
+
+
+class Displaced(NamedTuple):
+    """One whom kube-scheduler would evict, as it counts."""
+
+    uid: PodUid
+    gang: GangKey | None = None
+    #: The pod, if its gang has one seat less without it.
+    seat: Pod | None = None
+    #: Where it counts, if it is ours, and what it gives back there.
+    queue: str = ""
+    share: str = ""
+    gives: Resources = NOTHING
+
+
+@dataclass(slots=True)
+class _Loss:
+    """What is lost at worst."""
+
+    #: By gang and role: either may have its minimum.
+    seats: dict[tuple[GangKey, str], dict[PodUid, Pod]] = field(default_factory=dict)
+    #: By queue, and by the share of a namespace in one.
+    amounts: dict[str, Resources] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Grant:
+    pod: Pod
+    queue: str
+    at: float
+    nodes: Mapping[str, Sequence[Displaced]]
+    loss: _Loss
+    #: What its queue has more when it has started.
+    more: Resources
+    #: Victims that have left, and what the generation of the cluster was when that was seen.
+    left: dict[PodUid, int] = field(default_factory=dict)
+
+
+class Grants:
+    """The grants that may still be taken, by the pod that got them."""
+
+    def __init__(self, cluster: Cluster, plan: Callable[[], Plan]) -> None:
+        self._cluster = cluster
+        self._plan = plan
+        self._grants: dict[PodUid, _Grant] = {}
+
+    def note(
+        self, pod: Pod, queue: str, nodes: Mapping[str, Sequence[Displaced]], now: float
+    ) -> None:
+        """Remember what *pod* may take; it takes nothing that was granted it before."""
+        self._grants.pop(pod.uid, None)
+        if nodes:
+            more = _more(pod, queue, nodes)
+            self._grants[pod.uid] = _Grant(pod, queue, now, nodes, _worst(nodes.values()), more)
+
+    def look(self, asking: PodUid, now: float) -> None:
+        """Forget what *asking* was granted, and what was taken or cannot be taken any more."""
+        self._grants.pop(asking, None)
+        for uid, grant in tuple(self._grants.items()):
+            seen = self._cluster.pod(uid)
+            if self._is_over(grant, seen, now):
+                del self._grants[uid]
+            else:
+                self._learn(grant, seen)
+
+    def seats(self, gang: GangKey) -> dict[PodUid, Pod]:
+        """Give the members of a gang that may be leaving and are not seen to."""
+        seats: dict[PodUid, Pod] = {}
+        for grant in self._grants.values():
+            for (key, _), pods in grant.loss.seats.items():
+                if key == gang:
+                    seats |= {uid: pod for uid, pod in pods.items() if self._stays(uid)}
+        return seats
+
+    def taken(self, name: str) -> Resources:
+        """Add up what a queue, or the share of a namespace in one, may lose beside the plan."""
+        lost = (grant.loss.amounts.get(name, NOTHING) for grant in self._grants.values())
+        return sum(lost, NOTHING)
+
+    def more_in(self, queue: str) -> Resources:
+        """Add up what *queue* will have more when those start that wait for their victims."""
+        return sum((each.more for each in self._grants.values() if each.queue == queue), NOTHING)
+
+    def _is_over(self, grant: _Grant, seen: Pod | None, now: float) -> bool:
+        if seen is not None and (seen.node or seen.status is not Status.PENDING):
+            return True
+        is_waiting = seen is not None and bool(seen.nominated)
+        return now - grant.at > (_LONGEST_S if is_waiting else SHOWN_S)
+
+    def _learn(self, grant: _Grant, seen: Pod | None) -> None:
+        """See which node it is, and who of it has left and counts in the plan no more."""
+        named = seen.nominated if seen is not None else ""
+        if len(grant.nodes) > 1 and named in grant.nodes and named != grant.pod.nominated:
+            grant.nodes = {named: grant.nodes[named]}
+            grant.more = _more(grant.pod, grant.queue, grant.nodes)
+            grant.loss = _worst(grant.nodes.values())
+        if len(grant.nodes) > 1:
+            return
+        ((node, victims),) = grant.nodes.items()
+        for each in victims:
+            if not self._stays(each.uid):
+                grant.left.setdefault(each.uid, self._cluster.generation)
+        shown = self._plan().generation
+        counting = [each for each in victims if grant.left.get(each.uid, shown + 1) > shown]
+        if len(counting) < len(victims):
+            grant.nodes = {node: counting}
+            grant.loss = _worst((counting,))
+
+    def _stays(self, uid: PodUid) -> bool:
+        """Ask whether nothing shows that a pod leaves; one we bound may not be shown at all yet."""
+        seen = self._cluster.pod(uid)
+        if seen is None:
+            return self._cluster.inflight.of(uid) is not None
+        return seen.status is not Status.RELEASING
+
+
+def _more(pod: Pod, queue: str, nodes: Mapping[str, Sequence[Displaced]]) -> Resources:
+    most = NOTHING
+    for victims in nodes.values():
+        back = sum((each.gives for each in victims if each.queue == queue), NOTHING)
+        most = most.at_least(pod.requests.beyond(back))
+    return most
+
+
+def _worst(choices: Iterable[Sequence[Displaced]]) -> _Loss:
+    """Give for every gang and queue what it loses by the choice that is worst for it."""
+    worst = _Loss()
+    for victims in choices:
+        seats: dict[tuple[GangKey, str], dict[PodUid, Pod]] = {}
+        amounts: dict[str, Resources] = {}
+        for each in victims:
+            if each.gang is not None and each.seat is not None:
+                seats.setdefault((each.gang, each.seat.role), {})[each.uid] = each.seat
+            for name in filter(None, (each.queue, each.share)):
+                amounts[name] = amounts.get(name, NOTHING) + each.gives
+        for role, pods in seats.items():
+            if len(pods) > len(worst.seats.get(role, ())):
+                worst.seats[role] = pods
+        for name, lost in amounts.items():
+            worst.amounts[name] = lost.at_least(worst.amounts.get(name, NOTHING))
+    return worst
