@@ -62,7 +62,7 @@ class Gate:
         #: pack, spread or nothing: see the setting.
         self._prefer = prefer
         self._exempt = frozenset({SYSTEM_NAMESPACE, *exempt})
-        self._preemption = Preemption(cluster, plan)
+        self._preemption = Preemption(cluster, plan, ledger.allowance.objection)
 
     def filter(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
         """Say which of the *offered* nodes *pod* may use now."""

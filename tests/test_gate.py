@@ -10,7 +10,7 @@ import pytest
 from extender.cache.inflight import SOMEWHERE, Stage
 from extender.model.gang import GangKey, Membership
 from extender.model.pod import Status
-from extender.model.queue import Namespace
+from extender.model.queue import Namespace, Queue
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.plan.decision import OpenQueue, Plan, Standing, Verdict
@@ -393,3 +393,20 @@ def test_a_pod_with_a_problem_of_its_own_starts_nowhere_whether_it_names_a_gang_
     assert set(answer.refused) == set(NODES)
     exempt = world.gate.filter(bare_pod("q", namespace="kube-system"), member, NODES)
     assert list(exempt.nodes) == NODES
+
+
+def test_nobody_leaves_for_a_pod_that_filter_would_refuse_by_the_ceiling_of_its_queue() -> None:
+    world = World(
+        Queue(name="q", capability=Resources({"cpu": 2000})),
+        pod("foreign", on="n1", ours=False),
+    )
+    world.turn()
+    member = Membership(key=GangKey("a/pod:boss"), queue="q")
+    asked = {"n1": [uid("foreign")]}
+    assert world.gate.preempt(bare_pod("boss"), member, asked) == asked
+
+    world.see(lone("first", "q", on="n2"), lone("second", "q", on="n2"))
+    world.turn()
+
+    assert not world.gate.filter(bare_pod("boss"), member, NODES).nodes
+    assert world.gate.preempt(bare_pod("boss"), member, asked) == {}

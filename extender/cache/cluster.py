@@ -42,7 +42,7 @@ from extender.model.gang import GangKey, Membership, Phase, PodGroup
 from extender.model.node import Node
 from extender.model.pod import Pod, PodUid
 from extender.model.ports import Ports
-from extender.model.queue import Namespace, PriorityClass, Queue, Share
+from extender.model.queue import ROOT_QUEUE, Namespace, PriorityClass, Queue, QueueState, Share
 from extender.model.reason import Problem
 from extender.model.resources import CPU, MEMORY, NOTHING, Resources
 from extender.model.snapshot import DisruptionBudget, ResourceQuota, Snapshot
@@ -367,6 +367,16 @@ class Cluster:
     def queue(self, name: str) -> Queue | None:
         """Give a queue as last seen; None for one nobody wrote."""
         return self._policy.queue(name)
+
+    def is_closed(self, name: str) -> bool:
+        """Ask whether a queue, or one above it, is not open."""
+        above: set[str] = set()
+        while name not in above and (queue := self._policy.queue(name)) is not None:
+            if queue.state is not QueueState.OPEN:
+                return True
+            above.add(name)
+            name = queue.parent or ROOT_QUEUE
+        return False
 
     def share(self, queue: str, namespace: str) -> Share | None:
         """Give what a namespace may have of a queue; None where nobody wrote anything."""

@@ -103,9 +103,15 @@ class Grants:
         lost = (grant.loss.amounts.get(name, NOTHING) for grant in self._grants.values())
         return sum(lost, NOTHING)
 
-    def more_in(self, queue: str) -> Resources:
-        """Add up what *queue* will have more when those start that wait for their victims."""
-        return sum((each.more for each in self._grants.values() if each.queue == queue), NOTHING)
+    def more_in(self, queue: str, *, only_unpromised: bool = False) -> Resources:
+        """Add up what *queue* will have more when those start that wait for their victims.
+
+        Whoever has a promise by now is counted where promises are.
+        """
+        promise = self._cluster.inflight.of
+        coming = (each for each in self._grants.values() if each.queue == queue)
+        more = (e.more for e in coming if not only_unpromised or promise(e.pod.uid) is None)
+        return sum(more, NOTHING)
 
     def _is_over(self, grant: _Grant, seen: Pod | None, now: float) -> bool:
         if seen is not None and (seen.node or seen.status is not Status.PENDING):

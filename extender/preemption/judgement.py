@@ -11,24 +11,30 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
+from typing import TypeAlias
 
 from extender.cache.cluster import Cluster
 from extender.cache.inflight import Stage
 from extender.model.gang import GangKey, Membership
 from extender.model.pod import SEATED_SET, Pod, PodUid, Status
 from extender.model.queue import share_name
+from extender.model.reason import Problem
 from extender.model.resources import NOTHING, Resources
 from extender.plan.decision import Plan, QueueFigures
 from extender.preemption.grants import Displaced, Grants
+
+#: Says which ceiling or guarantee so much more of a namespace in a queue would break.
+Objection: TypeAlias = Callable[[str, str, Resources], Problem | None]
 
 
 class Preemption:
     """Judges kube-scheduler's choice by gangs and queues."""
 
-    def __init__(self, cluster: Cluster, plan: Callable[[], Plan]) -> None:
+    def __init__(self, cluster: Cluster, plan: Callable[[], Plan], objection: Objection) -> None:
         self._cluster = cluster
         self._inflight = cluster.inflight
         self._plan = plan
+        self._objection = objection
         self._grants = Grants(cluster, plan)
 
     def judge(
@@ -36,9 +42,10 @@ class Preemption:
     ) -> dict[str, Sequence[str]]:
         """Keep the nodes whose victims may go."""
         self._grants.look(pod.uid, now)
-        if not pod.is_exempt and self._is_hopeless(pod, member):
+        queue, problem = self._queue_of(member.key, pod.namespace, member.queue)
+        is_new = not pod.asks_nobody and not member.native and self._inflight.of(pod.uid) is None
+        if is_new and (problem is not None or self._is_hopeless(member, queue)):
             return {}
-        queue = self._queue_of(member.key, pod.namespace, member.queue)
         kept: dict[str, list[Displaced]] = {}
         for node, uids in victims.items():
             if not pod.asks_nobody and node in self._cluster.foreign:
@@ -47,20 +54,35 @@ class Preemption:
             candidates = [self._victim(uid) for uid in staying]
             # Without any victim the node would be an error in kube-scheduler's eyes; and where
             # all are leaving, waiting is enough.
-            if staying and not self._objects(pod, queue, candidates):
+            is_in_vain = is_new and self._has_all_it_may(pod, queue, candidates)
+            if staying and not is_in_vain and not self._objects(pod, queue, candidates):
                 kept[node] = candidates
         self._grants.note(pod, queue if pod.ours else "", kept, now)
         return {node: [each.uid for each in going] for node, going in kept.items()}
 
-    def _is_hopeless(self, pod: Pod, member: Membership) -> bool:
-        """Ask whether one freed node is of no use: the gang holds no ticket and does not run."""
-        if not pod.ours or member.native or not member.named:
+    def _is_hopeless(self, member: Membership, queue: str) -> bool:
+        """Ask whether one freed node is of no use to a pod without a place: filter would refuse it.
+
+        Its gang does not run, or nobody starts in its queue, or it cannot be read.
+        """
+        if member.problem or self._cluster.is_closed(queue):
+            return True
+        return member.named and not self._runs(member.key)
+
+    def _has_all_it_may(self, pod: Pod, queue: str, victims: Sequence[Displaced]) -> bool:
+        """Ask whether its queue could not have it when those have left, who may be nobody's."""
+        back = sum((each.gives for each in victims), NOTHING)
+        needs = pod.requests.beyond(back).positive()
+        if not needs:
             return False
-        return self._inflight.of(pod.uid) is None and not self._runs(member.key)
+        more = needs + self._grants.more_in(queue, only_unpromised=True)
+        return self._objection(queue, pod.namespace, more) is not None
 
     def _runs(self, key: GangKey) -> bool:
         group = self._cluster.group(key)
-        return group is not None and self._cluster.seated(key) >= group.min_member
+        if group is None or group.problem:
+            return False
+        return self._cluster.seated(key) >= group.min_member
 
     def _is_leaving(self, uid: PodUid) -> bool:
         seen = self._cluster.pod(uid)
@@ -171,9 +193,9 @@ class Preemption:
             has.amount(each) > due.amount(each) <= has.amount(each) - lost[each] for each in counted
         )
 
-    def _queue_of(self, key: GangKey, namespace: str, named: str) -> str:
+    def _queue_of(self, key: GangKey, namespace: str, named: str) -> tuple[str, Problem | None]:
         group = self._cluster.group(key)
-        return self._cluster.queue_of(key, namespace, group.queue if group else named)[0]
+        return self._cluster.queue_of(key, namespace, group.queue if group else named)
 
     def _counted_in(self, key: GangKey, namespace: str) -> str:
         group = self._cluster.group(key)

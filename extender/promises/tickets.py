@@ -17,7 +17,6 @@ from extender.cache.cluster import Cluster
 from extender.model.gang import Gang, GangKey
 from extender.model.node import Node
 from extender.model.pod import Pod, Status
-from extender.model.queue import QueueState
 from extender.model.resources import NOTHING, Resources
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan, Ticket
@@ -101,17 +100,7 @@ class Tickets:
     def _must_not_start(self, key: GangKey) -> bool:
         """Ask whether the queue in which nobody of a gang has started yet is closed by now."""
         queues = {each.queue for each in self._cluster.inflight.of_gang(key)}
-        return any(map(self._is_closed, queues)) and not self._cluster.seated(key)
-
-    def _is_closed(self, name: str) -> bool:
-        """Ask whether a queue, or one above it, is not open."""
-        above: set[str] = set()
-        while name not in above and (queue := self._cluster.queue(name)) is not None:
-            if queue.state is not QueueState.OPEN:
-                return True
-            above.add(name)
-            name = queue.parent
-        return False
+        return any(map(self._cluster.is_closed, queues)) and not self._cluster.seated(key)
 
     def _parts(self, snapshot: Snapshot, plan: Plan) -> Iterator[_Part]:
         for ticket in plan.tickets.values():

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from extender.cache.changes import Upsert
 from extender.cache.inflight import Stage
 from extender.model.gang import Membership
 from extender.model.pod import Pod, Status
-from extender.model.queue import Queue
+from extender.model.queue import ROOT_QUEUE, Namespace, Queue, QueueState
+from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources
 from extender.plan.decision import Plan, QueueFigures, ShareFigures
 from extender.preemption.judgement import Preemption
@@ -26,8 +30,14 @@ class World:
         self.cluster = cluster(node("n1"), *items)
         self.plan = Plan()
         self.count(**figures)
-        self.preemption = Preemption(self.cluster, lambda: self.plan)
+        #: What any queue may have more.
+        self.most: Resources | None = None
+        self.preemption = Preemption(self.cluster, lambda: self.plan, self.object)
         self.now = 0.0
+
+    def object(self, queue: str, namespace: str, amounts: Resources) -> Problem | None:
+        is_within = self.most is None or amounts.amount("cpu") <= self.most.amount("cpu")
+        return None if is_within else Problem(Reason.QUEUE_AT_CAPABILITY, "it has all it may")
 
     def count(self, **figures: tuple[int, int]) -> None:
         """Make a plan that counts what is used and due by now."""
@@ -131,6 +141,59 @@ def test_a_surplus_member_of_a_running_gang_may_ask() -> None:
     world = World(group(), *running(2), lone("other", on="n1"))
 
     assert world.ask("other", by=bare_pod("p2"), of=member_of()) == ["other"]
+
+
+#: What keeps an ordinary pod from starting however much room there is.
+IN_VAIN = {
+    "closed": [Queue(name="default", state=QueueState.CLOSED)],
+    "closing": [Queue(name="default", state=QueueState.CLOSING)],
+    "below a closed one": [
+        Queue(name="default", parent="above"),
+        Queue(name="above", state=QueueState.CLOSED),
+    ],
+    "below the root, and that is closed": [
+        Queue(name="default"),
+        Queue(name=ROOT_QUEUE, state=QueueState.CLOSED),
+    ],
+    "no queue": [Namespace(name="a", allowed=frozenset())],
+}
+
+
+@pytest.mark.parametrize("items", IN_VAIN.values(), ids=IN_VAIN)
+def test_nobody_goes_for_a_pod_that_its_queue_does_not_let_start(items: list[Any]) -> None:
+    world = World(*items, lone("other", on="n1"), pod("foreign", on="n1", ours=False))
+
+    assert world.ask("other") == []
+    assert world.ask("foreign") == []
+    assert world.ask("other", by=bare_pod("dns", namespace="kube-system")) == ["other"]
+    assert world.ask("other", by=bare_pod("guest", ours=False)) == ["other"]
+
+
+def test_nobody_goes_for_a_pod_that_cannot_be_read_or_whose_group_cannot() -> None:
+    unread = replace(lone("boss").membership, problem="too large")
+    spoilt = group("second", min_member=1, problem="minMember is negative")
+    world = World(lone("other", on="n1"), spoilt, pod("q0", "second", on="n1"))
+
+    assert world.ask("other", of=unread) == []
+    assert world.ask("other", by=bare_pod("q1"), of=member_of("second")) == []
+
+
+def test_nobody_else_goes_for_a_pod_whose_queue_has_all_that_it_may() -> None:
+    world = World(lone("other", on="n1"), pod("foreign", on="n1", ours=False))
+    world.most = cpus(0)
+
+    assert world.ask("foreign") == []
+    assert world.ask("foreign", "other") == ["foreign", "other"], "it gets the room of its own"
+    world.most = cpus(1)
+    assert world.ask("foreign") == ["foreign"]
+
+
+def test_they_do_for_one_that_has_its_place_already() -> None:
+    world = World(pod("foreign", on="n1", ours=False))
+    world.most = cpus(0)
+    world.cluster.inflight.reserve(bare_pod("boss"), lone("boss").membership.key, "n1", 0.0)
+
+    assert world.ask("foreign") == ["foreign"]
 
 
 def test_victims_that_are_leaving_anyway_are_not_asked_again() -> None:
