@@ -110,15 +110,24 @@ class Preemption:
         if pod.is_exempt:
             return False  # it waits for nobody: gangs come second
         return (
-            self._tears_a_gang(victims)
+            any(self._is_spared(each.uid) for each in victims)
+            or self._tears_a_gang(victims)
             or self._breaks_a_due(pod, queue, victims)
             or self._breaks_a_share(pod, queue, victims)
         )
 
     def _is_committing(self, uid: PodUid) -> bool:
-        """Ask whether its binding is on its way: what was sent cannot be called back."""
-        reservation = self._inflight.of(uid)
-        return reservation is not None and reservation.stage is Stage.COMMITTING
+        """Ask whether its binding is on its way: what was sent cannot be called back.
+
+        Nor can what nobody knows of; kube-scheduler would not count it there if it had failed.
+        """
+        promise = self._inflight.of(uid)
+        return promise is not None and promise.stage in (Stage.COMMITTING, Stage.DOUBTED)
+
+    def _is_spared(self, uid: PodUid) -> bool:
+        """Ask whether its author marked it as no victim of anybody."""
+        seen = self._cluster.pod(uid)
+        return seen is not None and seen.ours and not seen.preemptable
 
     def _tears_a_gang(self, victims: Sequence[Displaced]) -> bool:
         """Ask whether some gang would run on below its minimum."""

@@ -103,6 +103,25 @@ def test_a_pod_whose_binding_is_on_its_way_may_not_even_for_a_critical_one() -> 
     assert world.ask("p0", by=bare_pod("dns", namespace="kube-system")) == []
 
 
+def test_nor_may_one_of_whose_binding_nobody_knows_for_kube_scheduler_sees_it_bound() -> None:
+    world = World(group(), pod("p0", on="n1"), pod("p1"))
+    world.cluster.inflight.reserve(bare_pod("p1"), member_of().key, "n1", 0.0)
+    world.cluster.inflight.advance(uid("p1"), Stage.DOUBTED)
+
+    assert world.ask("p1") == []
+
+
+def test_a_pod_that_is_marked_as_not_preemptable_may_not_but_for_a_critical_one() -> None:
+    marked = lone("marked", on="n1", preemptable=False)
+    foreign = pod("foreign", on="n1", ours=False, preemptable=False)
+    world = World(marked, foreign, lone("other", on="n1"))
+
+    assert world.ask("marked") == []
+    assert world.ask("marked", "other") == []
+    assert world.ask("marked", by=bare_pod("dns", namespace="kube-system")) == ["marked"]
+    assert world.ask("foreign") == ["foreign"], "it speaks of pods of ours"
+
+
 def test_a_held_pod_may_because_its_gang_has_not_started() -> None:
     world = World(group(), pod("p0"), pod("p1"))
     for name in ("p0", "p1"):
