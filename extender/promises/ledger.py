@@ -339,8 +339,9 @@ class Ledger:
         return gang, pod.namespace, group.queue if group else named
 
     def held(self, uid: PodUid, node: str) -> None:
-        """Keep room for a pod whose bind waits."""
-        self._table.advance(uid, Stage.HELD, node)
+        """Keep room for a pod whose bind waits; that of an earlier one may yet take effect."""
+        if not self._is_doubted(uid):
+            self._table.advance(uid, Stage.HELD, node)
 
     def committing(self, uid: PodUid, node: str) -> None:
         """Keep room for a pod whose binding is being sent."""
@@ -365,8 +366,13 @@ class Ledger:
         self._table.advance(uid, Stage.DOUBTED, node)
 
     def release(self, uid: PodUid) -> None:
-        """Give the room of a pod back."""
-        self._table.release(uid)
+        """Give the room of a pod back, unless a binding of it may yet take effect there."""
+        if not self._is_doubted(uid):
+            self._table.release(uid)
+
+    def _is_doubted(self, uid: PodUid) -> bool:
+        known = self._table.of(uid)
+        return known is not None and known.stage is Stage.DOUBTED
 
     def back_off(self, gang: GangKey, span_s: float) -> None:
         """Do not try a gang for *span_s*, and keep no room meanwhile for those who never came.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from extender.cache.changes import Delete, Kind
-from extender.cache.inflight import SOMEWHERE, Stage
+from extender.cache.inflight import SETTLED_S, SOMEWHERE, Stage
 from extender.model.gang import GangKey
 from extender.model.node import Taint
 from extender.model.pod import Shape, Toleration
@@ -731,3 +731,38 @@ def test_a_wake_up_that_fails_is_tried_again() -> None:
     world.wait(8.0)
 
     assert {order.name for order in world.woken} == {"p0", "p1"}
+
+
+def doubted() -> World:
+    """A gang of two; nobody knows what became of the binding of its first member."""
+    world = World(*gang_of_two())
+    world.turn()
+    for name in ("p0", "p1"):
+        assert world.ask(name).nodes
+    world.ledger.committing(uid("p0"), world.of("p0").node)
+    world.ledger.doubt(uid("p0"), world.of("p0").node)
+    return world
+
+
+def test_a_binding_in_doubt_keeps_its_room_though_its_pod_is_held_and_refused_again() -> None:
+    world = doubted()
+    node = world.of("p0").node
+
+    world.ledger.held(uid("p0"), node)
+    world.ledger.release(uid("p0"))
+
+    assert (world.of("p0").stage, world.of("p0").node) == (Stage.DOUBTED, node)
+    world.wait(SETTLED_S + 10)
+    assert world.table.of(uid("p0")) is None, "but not for ever"
+
+
+def test_a_binding_in_doubt_that_is_sent_again_is_one_under_way_and_then_settled() -> None:
+    world = doubted()
+    node = world.of("p0").node
+
+    world.ledger.held(uid("p0"), node)
+    world.ledger.committing(uid("p0"), node)
+    assert world.of("p0").stage is Stage.COMMITTING
+
+    world.ledger.release(uid("p0"))
+    assert world.table.of(uid("p0")) is None
