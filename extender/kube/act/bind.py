@@ -330,6 +330,8 @@ class PipelinedBinder:
     def _again(self, errand: _Errand, reply: Reply, step: Callable[[_Errand], None]) -> None:
         if reply.status == 401:
             self._pipeline.renew()
+        if not errand.is_open():
+            return  # nobody waits for it: the watch will show what became of it
         errand.failures += 1
         chance = self._chance()
         pause_s = _PAUSE.after(errand.failures, chance)

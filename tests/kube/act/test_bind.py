@@ -301,6 +301,23 @@ def test_silence_until_the_end_of_its_time_is_unknown():
     run(story)
 
 
+def test_nobody_is_looked_up_any_more_once_its_time_is_up():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+        server.add_pod("w-1")
+        server.script.append(HANG_UP)
+        server.refused = {"w-0": 500, "w-1": 500}
+
+        assert await outcomes(binder, order("w-0"), within_s=0.3) == [bind.UNKNOWN]
+        asked = len(server.requests)
+        assert await outcomes(binder, order("w-1"), within_s=1.0) == [bind.UNKNOWN]
+
+        late = [each for each in server.requests[asked:] if each.path.endswith("/w-0")]
+        assert len(late) <= 1, "the one that was under way"
+
+    run(story)
+
+
 def test_overload_until_the_end_of_its_time_is_a_certain_failure():
     async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
         server.add_pod("w-0")
