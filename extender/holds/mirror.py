@@ -6,7 +6,6 @@ import random
 from collections.abc import Iterable
 
 from extender.cache.cluster import Cluster
-from extender.cache.inflight import Stage
 from extender.holds.barrier import Barrier, Observer
 from extender.holds.looptimer import LoopTimer
 from extender.holds.machine.book import Book
@@ -73,7 +72,7 @@ class MirrorFacts:
         last: Shape | None = None
         for uid in pods:
             place = self._ledger.place_of(uid)
-            counted = place is not None and place.node == node and place.stage >= Stage.HELD
+            counted = place is not None and place.node == node and not place.is_ours_alone
             pod = place.pod if place else self.arriving(uid)
             if counted and pod and pod.shape is last:
                 continue  # nearly always: one of many alike, whose room is subtracted already

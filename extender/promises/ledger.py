@@ -472,7 +472,7 @@ class Ledger:
             self._table.release(promise.uid)  # its bind is judged anew, should it come
             return
         siblings = self._table.of_gang(promise.gang)
-        if any(each.stage is Stage.HELD or each.stage is Stage.COMMITTING for each in siblings):
+        if any(each.stage in (Stage.HELD, Stage.COMMITTING, Stage.DOUBTED) for each in siblings):
             return  # one of them is busy with its volumes, and the others are held for it
         for each in siblings:
             pod = self._cluster.pod(each.uid)

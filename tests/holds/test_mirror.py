@@ -233,6 +233,17 @@ def test_a_pod_on_its_way_is_counted_once_and_a_ticket_of_others_not_yet(tight):
     assert not tight.facts.fits("n-1", ["w-8", "w-9"])
 
 
+def test_room_of_a_binding_in_doubt_has_to_be_there_when_it_is_sent_again(tight):
+    tight.cluster.inflight.advance(PodUid("w-0"), Stage.DOUBTED)
+    Call(tight.barrier, "w-0")
+    assert tight.facts.fits("n-1", ["w-0", "w-1"])
+
+    for uid in ("s-0", "s-1"):
+        tight.show(two_cpus_each(uid, node="n-1", status=Status.RUNNING), STRANGER)
+
+    assert not tight.facts.fits("n-1", ["w-0"])
+
+
 def test_the_mirror_tells_of_siblings_that_fit_no_node(scene):
     waiting = Call(scene.barrier, "w-0")
     scene.show(pod("w-1", refusal="0/1 nodes are available: 1 Insufficient cpu."))

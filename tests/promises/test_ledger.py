@@ -766,3 +766,12 @@ def test_a_binding_in_doubt_that_is_sent_again_is_one_under_way_and_then_settled
 
     world.ledger.release(uid("p0"))
     assert world.table.of(uid("p0")) is None
+
+
+def test_a_member_busy_with_its_volumes_keeps_its_place_for_one_in_doubt_that_is_held() -> None:
+    world = doubted()
+    world.ledger.held(uid("p0"), world.of("p0").node)
+
+    world.wait(29)
+
+    assert world.stages() == {"p0": Stage.DOUBTED, "p1": Stage.PASSED}
