@@ -230,13 +230,27 @@ class Follower:
         event(log, logging.INFO, "listed", resource=name, took_s=took_s)
 
     def _pages(self, request: Request) -> Iterator[Item]:
+        yield from self._progress.page(self._page(request))
+        while not self._progress.is_listed:
+            yield from self._progress.page(self._later_page(self._progress.next_page()))
+
+    def _page(self, request: Request) -> bytes:
+        with self._open(request) as response:
+            return _body(response)
+
+    def _later_page(self, request: Request) -> bytes:
+        """Ask until it is there: of hundreds of pages one is refused by a server under load.
+
+        To begin anew each time might never end. Where we were expires after some minutes.
+        """
         while True:
-            with self._open(request) as response:
-                body = _body(response)
-            yield from self._progress.page(body)
-            if self._progress.is_listed:
-                return
-            request = self._next_request()
+            try:
+                return self._page(request)
+            except ApiError as error:
+                is_passing = error.status in (0, 429) or error.status >= 500
+                if not is_passing or self._is_reopening or self._stopping.is_set():
+                    raise
+                self._complain(str(error))
 
     def _listen(self, response: urllib3.BaseHTTPResponse) -> Iterator[Heard]:
         try:

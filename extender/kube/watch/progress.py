@@ -108,7 +108,7 @@ class Progress:
         self._order = Order()
 
     def next_request(self, timeout_s: int) -> Request:
-        """Say what to ask now; a watch ends by itself after *timeout_s*."""
+        """Say what to begin now; a watch ends by itself after *timeout_s*."""
         watch = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(timeout_s)}
         if self._version:
             self._mode = Mode.WATCH
@@ -118,13 +118,20 @@ class Progress:
             self._mode, self._order = Mode.STREAM, Order()
             whole = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
             return Request(self._mode, watch | whole)
-        self._mode = Mode.PAGE
-        query = {"limit": str(self._page_size)}
-        return Request(self._mode, query | ({"continue": self._continue} if self._continue else {}))
+        # Whoever takes in a list forgets what is not in it, so one that broke off begins anew.
+        self._mode, self._continue = Mode.PAGE, ""
+        return Request(self._mode, {"limit": str(self._page_size)})
+
+    def next_page(self) -> Request:
+        """Say what to ask after a page that was not the last."""
+        return Request(Mode.PAGE, {"limit": str(self._page_size), "continue": self._continue})
 
     def page(self, body: bytes) -> Iterator[Item]:
         """Read one page; after the last one the resource `is_listed`."""
         page = _read_page(body)
+        if not (page.metadata.version or page.metadata.more):
+            # Such as a Status: to take it for an empty list would be to forget everything.
+            raise Unreachable("what was answered is no list of objects: it has no resourceVersion")
         for raw in page.items or ():
             item = self._codec.item(raw)
             if item is not None:

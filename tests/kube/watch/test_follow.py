@@ -92,6 +92,32 @@ def test_a_server_that_cannot_stream_lists_is_asked_for_pages(api: WatchedApi) -
     assert pages == [None, "250", "500"]
 
 
+@pytest.mark.parametrize("status", [400, 401, 429, 500])
+def test_nothing_is_forgotten_where_pages_break_off(api: WatchedApi, status: int) -> None:
+    api.streams_lists = False
+    for number in range(600):
+        api.put(PODS, make.pod(f"p{number}"))
+    api.refusals[PODS] = [422, 0, status]  # no stream, the first page, and not the second
+    with watching(api) as watched:
+        watched.ready()
+
+        assert [number for number in range(600) if not watched.has_pod(f"p{number}")] == []
+
+
+def test_a_page_that_is_refused_for_a_while_does_not_cost_those_before_it(
+    api: WatchedApi,
+) -> None:
+    api.streams_lists = False
+    for number in range(600):
+        api.put(PODS, make.pod(f"p{number}"))
+    api.refusals[PODS] = [422, 0, 429, 503, 429, 0, 500]
+    with watching(api) as watched:
+        watched.ready()
+
+    pages = [query.get("continue") for query in api.asked(PODS) if "limit" in query]
+    assert pages == [None, *["250"] * 4, *["500"] * 2]
+
+
 @pytest.mark.parametrize("streams", [True, False])
 def test_changes_are_heard_as_they_happen(api: WatchedApi, streams: bool) -> None:
     api.streams_lists = streams

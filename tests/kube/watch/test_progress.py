@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from extender.cache.changes import Delete, SeenPod, Upsert, key_of
+from extender.errors import Unreachable
 from extender.kube.decode import watched
 from extender.kube.watch.progress import Mode, Progress, Signal, Step
 from tests.kube import json_objects as make
@@ -95,7 +96,7 @@ def test_pages_follow_each_other_until_the_last() -> None:
 
     assert [key_of(item) for item in first] == ["uid-x", "uid-y"]
     assert not made.is_listed
-    assert made.next_request(60).query == {"limit": "2", "continue": "token"}
+    assert made.next_page().query == {"limit": "2", "continue": "token"}
 
     last = list(made.page(page("z")))
 
@@ -113,12 +114,28 @@ def test_a_page_that_expires_in_the_middle_begins_the_list_anew() -> None:
     assert made.next_request(60).query == {"limit": "250"}
 
 
+def test_pages_that_broke_off_begin_anew() -> None:
+    made = progress(streaming=False)
+    made.next_request(60)
+    list(made.page(page("x", more="token")))
+
+    assert made.next_request(60).query == {"limit": "250"}
+
+
 def test_an_empty_list_is_a_list() -> None:
     made = progress(streaming=False)
     made.next_request(60)
 
     assert list(made.page(b'{"metadata":{"resourceVersion":"3"},"items":null}')) == []
     assert made.is_listed
+
+
+def test_what_has_no_version_is_no_list() -> None:
+    made = progress(streaming=False)
+    made.next_request(60)
+
+    with pytest.raises(Unreachable, match="no resourceVersion"):
+        list(made.page(b'{"kind":"Status","metadata":{},"status":"Success"}'))
 
 
 def test_a_spoilt_object_of_a_page_does_not_spoil_the_page() -> None:
