@@ -141,9 +141,7 @@ class Pods:
             return
         self._note_stranger(uid, None, news)
         self._account(old, None)
-        self._leaving.pop(uid, None)
         self._ask_no_more(old)
-        self.stuck = self.stuck - {uid}
         self._leave(old)
         news.changed = True
         if old.ours:
@@ -185,13 +183,20 @@ class Pods:
         if after is not None and after[2] and new is not None:
             until = self._expected_until(new)
             self._leaving[new.uid] = min(until, self._leaving.get(new.uid, until))
-        if before == after:
-            return
-        # Taking up comes first: a reader in between sees too little room, never too much.
-        if after is not None and new is not None:
-            self._rooms.occupy(new.node, new.shape, releasing=after[2])
-        if before is not None and old is not None:
-            self._rooms.vacate(old.node, old.shape, releasing=before[2])
+        if before != after:
+            # Taking up comes first: a reader in between sees too little room, never too much.
+            if after is not None and new is not None:
+                self._rooms.occupy(new.node, new.shape, releasing=after[2])
+            if before is not None and old is not None:
+                self._rooms.vacate(old.node, old.shape, releasing=before[2])
+        if after is None and old is not None:
+            self._expect_no_more(old.uid)
+
+    def _expect_no_more(self, uid: PodUid) -> None:
+        """Hear that a pod has no room to give up: it has ended, though a finalizer may keep it."""
+        self._leaving.pop(uid, None)
+        if uid in self.stuck:
+            self.stuck = self.stuck - {uid}
 
     def _enrol(self, old: Pod | None, pod: Pod, membership: Membership, same_gang: bool) -> None:
         if old is not None and same_gang:

@@ -109,6 +109,42 @@ def test_a_pod_that_was_given_up_is_forgotten_when_it_goes_after_all() -> None:
     assert world.stuck() == set()
 
 
+@pytest.mark.parametrize("ends_after_s", [5, 3600], ids=["in time", "when it was given up"])
+@pytest.mark.parametrize("status", [Status.FAILED, Status.SUCCEEDED])
+def test_a_pod_that_has_ended_gives_its_room_back_once_though_a_finalizer_keeps_it(
+    status: Status, ends_after_s: float
+) -> None:
+    world = World()
+    world.coming(after_s=ends_after_s)
+    ended = lone("x", on="n1", shape=BIG, status=status, leaves_by=NOW)
+    world.cluster.apply(Upsert(ended))
+    world.clock.time += 3600
+
+    for gone in (False, True):
+        if gone:
+            world.cluster.apply(Delete(Kind.POD, "uid-x"))
+        table = world.cluster.snapshot(world.clock.now()).nodes
+        assert not table.used.any()
+        assert not table.releasing.any()
+        assert world.stuck() == set()
+
+
+def test_room_on_its_way_is_waited_for_whoever_ended_there_before() -> None:
+    """What a finalizer kept for long is not taken off the room of those who come after it."""
+    clock = StoppedClock()
+    big = group("big", 2)
+    made = cluster(node("n1"), node("n2"), leaving(clock), clock=clock)
+    made.apply(Upsert(lone("x", on="n1", shape=BIG, status=Status.FAILED)))
+    clock.time += 3600
+    made.snapshot(clock.now())
+    for item in (leaving(clock, name="y"), big, *(pod(f"b{n}", "big", shape=BIG) for n in "01")):
+        made.apply(Upsert(item))
+
+    plan = make_plan(made.snapshot(clock.now()))
+
+    assert plan.verdicts[big.key].reason is Reason.WAITING_FOR_VICTIMS
+
+
 def test_a_pod_that_is_killed_after_all_is_given_no_more_time_than_before() -> None:
     world = World(grace_s=600)
     assert world.coming(after_s=300) == 4
