@@ -56,14 +56,20 @@ class Census:
         if self.shares:
             self._count_shares()
         #: What pods that are being deleted occupy, by queue, or by share where there is one.
-        self.leaving = self._leaving() if snapshot.nodes.releasing.any() else {}
+        is_anybody = bool(snapshot.stuck) or snapshot.nodes.releasing.any()
+        self.leaving = self._leaving() if is_anybody else {}
 
     def _leaving(self) -> dict[str, Resources]:
-        """Add up what is still occupied; who should have left long ago is given up."""
-        stuck, found = self.snapshot.stuck, dict[str, dict[str, int]]()
+        """Add up what is still occupied; who should have left long ago is given up.
+
+        But not by its queue while its own grace lasts, though nobody waits for such a long one:
+        until then the kubelet lets it run.
+        """
+        now, found = self.snapshot.now, dict[str, dict[str, int]]()
+        stuck = self.snapshot.stuck
         for gang in self.snapshot.gangs.values():
             for pod in gang.by_status.get(Status.RELEASING, ()):
-                if pod.node and pod.uid not in stuck:
+                if pod.node and (pod.uid not in stuck or pod.leaves_by > now):
                     share = share_name(gang.queue, gang.group.namespace)
                     where = share if share in self.shares else gang.queue
                     pod.requests.add_to(found.setdefault(where, {}))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from extender.cache.pods import LONGEST_GRACE_S, STUCK_S
 from extender.model.gang import Gang, GangKey
-from extender.model.pod import Status
+from extender.model.pod import Shape, Status
 from extender.model.queue import Queue
 from extender.model.reason import Reason
 from extender.model.snapshot import Snapshot
@@ -17,6 +18,7 @@ from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.plan.verdict.explain import explain
 from tests.builders import amounts, cluster, gang, nodes, queue, share
+from tests.cache.building import StoppedClock, cluster as mirrored, lone, node as mirrored_node
 
 VOLCANO = policies.parse(policies.DEFAULT_TEXT + "\ncompatibility: volcano\n")
 
@@ -107,6 +109,31 @@ def test_pods_that_should_have_left_long_ago_keep_nobody() -> None:
     plan = make_plan(replace(state, stuck=frozenset(pod.uid for pod in old.pods)))
 
     assert set(plan.tickets) == {"a/new"}
+
+
+def test_a_grace_longer_than_anybody_waits_for_frees_nothing_in_its_queue() -> None:
+    """Who deletes pods that take a day to end has no more of its queue half an hour later."""
+    clock = StoppedClock()
+    small = Shape(requests=amounts(cpu=1, pods=1))
+    deleted = {"status": Status.RELEASING, "leaves_by": clock.now() + 86400}
+    mirror = mirrored(
+        mirrored_node("n1", cpu=16),
+        queue("q", capability=amounts(cpu=2)),
+        *(lone(name, "q", on="n1", shape=small, **deleted) for name in ("old-0", "old-1")),
+        lone("new", "q", shape=small),
+        clock=clock,
+    )
+    assert not make_plan(mirror.snapshot(clock.now())).tickets
+    clock.time += LONGEST_GRACE_S + STUCK_S + 1
+    later = mirror.snapshot(clock.now())
+    assert len(later.stuck) == 2
+
+    plan = make_plan(later)
+
+    assert not plan.tickets
+    assert plan.verdicts[GangKey("a/pod:new")].reason is Reason.QUEUE_AT_CAPABILITY
+    clock.time += 86400
+    assert set(make_plan(mirror.snapshot(clock.now())).tickets) == {"a/pod:new"}
 
 
 def test_idle_room_is_not_kept_for_who_waits_for_its_own_to_leave() -> None:
