@@ -20,6 +20,8 @@ class _Source:
     heard_at: float = 0.0
     trouble: str = ""
     is_forbidden: bool = False
+    #: Since when it is being listed anew; what changed meanwhile is heard of only in the end.
+    relisted_since: float | None = None
 
 
 class Freshness:
@@ -51,6 +53,17 @@ class Freshness:
         """Note that everything *source* has is known (it may have nothing)."""
         entry = self._sources[source]
         entry.listed, entry.heard_at, entry.trouble = True, now, ""
+        entry.relisted_since = None
+
+    def relists(self, source: str, now: float) -> None:
+        """Note that *source* has to be listed anew, or still has to be.
+
+        Signs of life are no news meanwhile: a list may break off again and again.
+        """
+        entry = self._sources[source]
+        if entry.relisted_since is None:
+            entry.relisted_since = now
+            self._well_until = float("-inf")
 
     def followed(self, source: str) -> None:
         """Note that we hear of changes from now on."""
@@ -118,7 +131,7 @@ class Freshness:
             if (sentence := self._complaint(name, entry, now))
         ]
         if self._sources and not found:
-            oldest = min(entry.heard_at for entry in self._sources.values())
+            oldest = min(map(_current_at, self._sources.values()))
             until = oldest + self._stale_s
             self._well_until = until if pulse_at is None else min(until, pulse_at + self._mute_s)
         return found
@@ -132,4 +145,13 @@ class Freshness:
         silent_s = now - entry.heard_at
         if entry.heard_at < self._trusted_from:
             return f"{name}: not heard since the API server fell silent {silent_s:.0f} s ago{why}"
+        behind_s = now - _current_at(entry)
+        if behind_s > max(silent_s, self._stale_s):
+            return f"{name}: new list not complete for {behind_s:.0f} s{why}"
         return f"{name}: watch silent for {silent_s:.0f} s{why}" if silent_s > self._stale_s else ""
+
+
+def _current_at(entry: _Source) -> float:
+    """Give when we last knew that nothing had been missed."""
+    since = entry.relisted_since
+    return entry.heard_at if since is None else min(entry.heard_at, since)

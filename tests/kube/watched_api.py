@@ -58,6 +58,8 @@ class WatchedApi:
         self.changed = threading.Condition()
         self.installed = set(BUILT_IN)
         self.streams_lists = True
+        #: Paths whose lists break off before their end.
+        self.cut_lists: set[str] = set()
         #: Statuses with which the next requests for a path are answered.
         self.refusals: dict[str, list[int]] = defaultdict(list)
         #: Paths that we may list, but not watch.
@@ -163,7 +165,7 @@ class WatchedApi:
         with self.changed:
             things, limit = list(self._objects[path].values()), int(query["limit"])
             begin = int(query.get("continue", "0"))
-            meta = {"resourceVersion": str(self._version)}
+            meta = {"resourceVersion": str(self._version)} if path not in self.cut_lists else {}
             if begin + limit < len(things):
                 meta["continue"] = str(begin + limit)
             return {"metadata": meta, "items": things[begin : begin + limit]}
@@ -177,6 +179,8 @@ class WatchedApi:
             version = str(self._version)
         if "sendInitialEvents" in query:
             yield from ({"type": "ADDED", "object": thing} for thing in listed)
+            if path in self.cut_lists:
+                return
             mark = {"k8s.io/initial-events-end": "true"}
             meta = {"resourceVersion": version, "annotations": mark}
             yield {"type": "BOOKMARK", "object": {"metadata": meta}}

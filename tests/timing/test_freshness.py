@@ -53,6 +53,25 @@ def test_a_failure_alone_does_not_make_a_fresh_source_stale() -> None:
     assert freshness.complaints(91.0) == ["pods: watch silent for 91 s (connection refused)"]
 
 
+def test_a_list_that_never_ends_is_named_however_much_is_heard_of_it() -> None:
+    freshness = Freshness(stale_s=90)
+    freshness.expect("pods", 0.0)
+    freshness.relists("pods", 0.0)
+    freshness.listed("pods", 1.0)
+    assert freshness.complaints(2.0) == []
+    for now in (10.0, 50.0, 100.0):
+        freshness.relists("pods", now)
+        freshness.heard("pods", now)
+        freshness.failed("pods", "it broke off")
+    assert freshness.complaints(100.0) == []
+
+    named = "pods: new list not complete for 91 s (it broke off)"
+    assert freshness.complaints(101.0) == [named]
+
+    freshness.listed("pods", 102.0)
+    assert freshness.complaints(180.0) == []
+
+
 def test_a_source_that_is_forbidden_is_named_until_it_is_followed() -> None:
     freshness = Freshness(stale_s=90)
     freshness.expect("pods", 0.0)

@@ -183,6 +183,8 @@ class Follower:
 
     def _follow(self) -> None:
         request = self._next_request()
+        if request.mode is not Mode.WATCH:
+            self._cluster.freshness.relists(self._resource.name, self._clock.monotonic())
         if request.mode is Mode.PAGE:
             self._take_list(self._pages(request))
             return

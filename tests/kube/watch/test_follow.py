@@ -17,6 +17,8 @@ from extender.kube.watch.follow import Watches
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
 from extender.timing.clock import SystemClock
+from extender.timing.freshness import STALE_S
+from extender.timing.pause import Pause
 from tests.kube import json_objects as make
 from tests.kube.watched_api import ABYSS, BUILT_IN, GROUPS, NODES, PODS, QUEUES, QUOTAS, WatchedApi
 
@@ -154,6 +156,34 @@ def test_an_expired_version_leads_to_a_new_list(api: WatchedApi, in_stream: bool
             api.put(PODS, make.pod("new"))
             api.compact()
         watched.until(lambda: watched.has_pod("new") and not watched.has_pod("old"))
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_a_mirror_whose_new_list_never_ends_is_not_trusted(
+    api: WatchedApi, streams: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each try is answered, so something is heard all the time; only nothing that is new."""
+    api.streams_lists = streams
+    monkeypatch.setattr(follow, "_PAUSE", Pause(0.01, 0.01))
+    api.put(PODS, make.pod("old"))
+    with watching(api) as watched:
+        watched.ready()
+        with api.changed:
+            api.cut_lists.add(PODS)
+            api.hang_up()
+            api.delete(PODS, make.pod("old"))
+            api.put(PODS, make.pod("new"))
+            api.compact()
+        watched.cluster.freshness._stale_s = 0.5
+        complaint = "pods: new list not complete for"
+        watched.until(
+            lambda: any(each.startswith(complaint) for each in watched.cluster.readiness())
+        )
+
+        watched.cluster.freshness._stale_s = STALE_S
+        api.cut_lists.clear()
+        watched.until(lambda: watched.has_pod("new") and not watched.has_pod("old"))
+        watched.ready()
 
 
 def test_a_dialect_installed_later_is_found(api: WatchedApi) -> None:
