@@ -120,6 +120,8 @@ class Follower:
         self._failures = 0
         #: In a row, and a list in between does not count.
         self._forbidden = 0
+        #: Versions that expired before a watch from them brought anything.
+        self._expiries = 0
         self._stopping = threading.Event()
         #: Ends whatever pause we are in.
         self._hurry = threading.Event()
@@ -282,10 +284,12 @@ class Follower:
             elif each in (Signal.EXPIRED, Signal.BROKEN):
                 event(log, logging.INFO, each.value, resource=self._resource.name)
                 self._watch_ended("expired" if each is Signal.EXPIRED else "broken")
+                if each is Signal.EXPIRED:
+                    self._wait_before_list()
                 break
             elif each is Signal.OVERTAKEN:
                 self._seldom.event(logging.WARNING, each.value, resource=self._resource.name)
-            self._failures = 0
+            self._failures = self._expiries = 0
         else:
             self._watch_ended("ended")
         if self._progress.is_listed and time.monotonic() - began < _HASTE_S:
@@ -300,6 +304,8 @@ class Follower:
         step = self._progress.refused(error.status) if error.status else Step.RETRY
         if step in (Step.RELIST, Step.PAGES):
             event(log, logging.INFO, step.value, resource=self._resource.name)
+            if step is Step.RELIST:
+                self._wait_before_list()
             return
         if error.status == 403 and self._can_do_without():
             self._progress.start_over()
@@ -355,6 +361,15 @@ class Follower:
     def _wait_before_retry(self) -> None:
         self._failures += 1
         self._pause(_PAUSE.after(self._failures, self._chance()))
+
+    def _wait_before_list(self) -> None:
+        """List anew at once, but not over and over.
+
+        Where lists take longer than versions last, those who list again at once are the reason.
+        """
+        self._expiries += 1
+        if self._expiries > 1:
+            self._pause(_PAUSE.after(self._expiries - 1, self._chance()))
 
     def _pause(self, seconds: float) -> None:
         self._hurry.wait(seconds)

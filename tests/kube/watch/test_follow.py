@@ -158,6 +158,27 @@ def test_an_expired_version_leads_to_a_new_list(api: WatchedApi, in_stream: bool
         watched.until(lambda: watched.has_pod("new") and not watched.has_pod("old"))
 
 
+@pytest.mark.parametrize("in_stream", [True, False])
+def test_versions_that_expire_at_once_are_not_listed_anew_over_and_over(
+    api: WatchedApi, in_stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.streams_lists, api.expires_in_stream = False, in_stream
+    api.compacted = 10**9  # the list took longer than the API server remembers
+    monkeypatch.setattr(follow, "_PAUSE", Pause(1000.0, 1000.0))
+    pauses: list[float] = []
+    pause = follow.Follower._pause
+
+    def note(self: follow.Follower, seconds: float) -> None:
+        pauses.append(seconds)
+        pause(self, seconds)
+
+    monkeypatch.setattr(follow.Follower, "_pause", note)
+    with watching(api, absent_s=1000.0) as watched:
+        watched.until(lambda: len(pauses) == len(EVERYTHING))
+
+    assert len([query for query in api.asked(PODS) if "limit" in query]) == 2
+
+
 @pytest.mark.parametrize("streams", [True, False])
 def test_a_mirror_whose_new_list_never_ends_is_not_trusted(
     api: WatchedApi, streams: bool, monkeypatch: pytest.MonkeyPatch
