@@ -126,6 +126,14 @@ class WatchedApi:
         with self.changed:
             self.compacted = self._version
 
+    def restore(self) -> None:
+        """Go back to a backup: nothing is there, and versions begin anew."""
+        with self.changed:
+            self._version = 1
+            self._objects.clear()
+            self._events.clear()
+        self.hang_up()
+
     def hang_up(self) -> None:
         """Break every stream."""
         with self.changed:
@@ -176,7 +184,7 @@ class WatchedApi:
             hang_ups, begin = self._hang_ups, len(self._events)
             mutes = self._mutes[path]
             listed = list(self._objects[path].values())
-            version = str(self._version)
+            version, resumed = str(self._version), 0
         if "sendInitialEvents" in query:
             yield from ({"type": "ADDED", "object": thing} for thing in listed)
             if path in self.cut_lists:
@@ -200,7 +208,8 @@ class WatchedApi:
                     return
                 news, begin = self._events[begin:], len(self._events)
             for event in news:
-                if event.path == path and self._mutes[path] == mutes:
+                is_told = event.path == path and event.version > resumed
+                if is_told and self._mutes[path] == mutes:
                     yield (
                         event.thing
                         if event.type == "SAID"

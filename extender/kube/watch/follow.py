@@ -262,6 +262,8 @@ class Follower:
                 self._alive()
                 yield self._progress.line(line)
         except (urllib3.exceptions.HTTPError, OSError) as error:
+            if isinstance(error, urllib3.exceptions.ReadTimeoutError):
+                self._progress.fell_silent()
             raise Unreachable(f"the watch of {self._resource.name} broke off: {error}") from error
 
     def _until_listed(self, heard: Iterator[Heard]) -> Iterator[Item | Delete]:

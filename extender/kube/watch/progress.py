@@ -193,6 +193,14 @@ class Progress:
             self._lose_patience()
         return Step.RETRY
 
+    def fell_silent(self) -> None:
+        """Hear that a watch brought nothing for too long, not even a bookmark.
+
+        It may be a dead line. But one from a version of the future is silent too, as every watch
+        is after a backup of etcd was restored; only a list tells.
+        """
+        self._lose_patience()
+
     def _error(self, code: int) -> Signal:
         if code == 410:
             self.start_over()

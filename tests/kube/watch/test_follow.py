@@ -207,6 +207,20 @@ def test_a_mirror_whose_new_list_never_ends_is_not_trusted(
         watched.ready()
 
 
+@pytest.mark.parametrize("streams", [True, False])
+def test_a_backup_that_was_restored_is_found_out(api: WatchedApi, streams: bool) -> None:
+    """A watch from where we were is let in and silent: that version is one of the future."""
+    api.streams_lists = streams
+    for number in range(20):
+        api.put(PODS, make.pod(f"lost-{number}"))
+    with watching(api, silence_s=0.3) as watched:
+        watched.ready()
+        with api.changed:
+            api.restore()
+            api.put(PODS, make.pod("after"))
+        watched.until(lambda: watched.has_pod("after") and not watched.has_pod("lost-7"))
+
+
 def test_a_dialect_installed_later_is_found(api: WatchedApi) -> None:
     with watching(api) as watched:
         watched.ready()

@@ -239,6 +239,20 @@ def test_a_server_that_cannot_serve_our_version_is_asked_for_a_list() -> None:
     assert not made.is_listed
 
 
+def test_a_version_from_which_nothing_is_ever_heard_is_given_up() -> None:
+    made = listed()
+    made.fell_silent()
+    made.fell_silent()
+    made.line(said("BOOKMARK", 6, metadata={}))
+    made.fell_silent()
+    made.fell_silent()
+    assert made.is_listed
+
+    made.fell_silent()
+
+    assert not made.is_listed
+
+
 def test_a_resource_that_went_away_begins_anew_when_it_comes_back() -> None:
     made = listed()
     made.refused(404)
