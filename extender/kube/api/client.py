@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -25,8 +26,11 @@ from extender.kube.api.kubeconfig import Endpoint, read
 from extender.kube.api.rights import MissingRights, missing_right
 from extender.kube.api.tally import Tallies, Unheeded, call_of
 from extender.leadership.term import InTerm
+from extender.logs import event
 from extender.ports import Mandate, OpenMandate
 from extender.timing.clock import Pace
+
+log = logging.getLogger(__name__)
 
 #: How old a token may be before it is read again; kubelet rotates them long before they expire.
 TOKEN_AGE_S = 60.0
@@ -69,6 +73,8 @@ class Access:
         return cls(read(kubeconfig, context), reload=lambda: read(kubeconfig, context))
 
     def _use(self, endpoint: Endpoint) -> None:
+        # First, because it may fail, and then nothing is to change.
+        authorization = endpoint.token()
         self.host = endpoint.host
         self.port = endpoint.port
         self.prefix = endpoint.prefix
@@ -76,7 +82,7 @@ class Access:
         self.server_name = endpoint.server_name or endpoint.host
         self.warnings = endpoint.warnings
         self._token = endpoint.token
-        self._authorization = endpoint.token()
+        self._authorization = authorization
         self._read_at = time.monotonic()
         self._pool = _pool(endpoint)
 
@@ -100,12 +106,19 @@ class Access:
             self._reading.release()
 
     def renew(self) -> None:
-        """Read everything anew after a 401; certificates may have been rotated, too."""
+        """Read everything anew after a 401; certificates may have been rotated, too.
+
+        What cannot be read is logged, and tried again after the next 401: the files may be about
+        to be written, and whoever asked was refused in any case.
+        """
         with self._lock:
             if self._reload is None or time.monotonic() - self._renewed_at < RENEWAL_PAUSE_S:
                 return
             self._renewed_at = time.monotonic()
-            self._use(self._reload())
+            try:
+                self._use(self._reload())
+            except ExtenderError as error:
+                event(log, logging.ERROR, "credentials cannot be read", error=str(error))
 
     def request(
         self,

@@ -17,7 +17,7 @@ import urllib3
 
 from extender.cache.changes import Delete, Item, Upsert
 from extender.cache.cluster import Cluster
-from extender.errors import ApiError, ExtenderError, Gone, Unreachable
+from extender.errors import ApiError, Gone, Unreachable
 from extender.kube.api.client import Access
 from extender.kube.decode.watched import Resource, resources
 from extender.kube.watch.progress import Heard, Mode, Progress, Request, Signal, Step, lines
@@ -317,7 +317,7 @@ class Follower:
             self._note_absence(error)
             return
         if step is Step.RENEW:
-            self._renew()
+            self._access.renew()
         self._forbidden = self._forbidden + 1 if error.status in (401, 403) else 0
         self._complain(str(error))
 
@@ -353,12 +353,6 @@ class Follower:
         self._cluster.freshness.followed(name)
         event(log, logging.DEBUG, "done without", resource=name, error=str(error))
         self._pause(spread(self._absent_s, self._chance()))
-
-    def _renew(self) -> None:
-        try:
-            self._access.renew()
-        except ExtenderError as error:
-            event(log, logging.ERROR, "credentials cannot be read", error=str(error))
 
     def _wait_before_retry(self) -> None:
         self._failures += 1

@@ -216,6 +216,26 @@ def test_a_token_that_ran_out_is_renewed_for_whoever_asks_again(echo: Echo) -> N
     assert made.authorization() == "Bearer new"
 
 
+@pytest.mark.parametrize("fails", ["the file", "its token"])
+def test_credentials_that_cannot_be_read_anew_are_logged_and_the_refusal_is_told(
+    echo: Echo, caplog: pytest.LogCaptureFixture, fails: str
+) -> None:
+    def unreadable() -> Any:
+        raise BadInput("kubeconfig k cannot be read: it is being written")
+
+    elsewhere = Endpoint(host="127.0.0.2", port=1, token=unreadable)
+    reload = unreadable if fails == "the file" else lambda: elsewhere
+    made = access(echo, token=lambda: "Bearer old", reload=reload)
+    echo.status = 401
+
+    with pytest.raises(ApiError, match="401"):
+        made.request("GET", "/x")
+
+    (told,) = caplog.records
+    assert told.getMessage() == "credentials cannot be read"
+    assert (made.authorization(), made.host) == ("Bearer old", "127.0.0.1")
+
+
 def test_loading_reads_the_kubeconfig(tmp_path: Any) -> None:
     path = tmp_path / "k"
     path.write_text(
