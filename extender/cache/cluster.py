@@ -89,7 +89,13 @@ class Cluster:
         self._rooms = Rooms(self._room_changed)
         self._gangs = Gangs()
         #: What was promised or bound but not yet seen.
-        self.inflight = Inflight(clock.monotonic, self.pod, self._freed, self._room_changed)
+        self.inflight = Inflight(
+            clock.monotonic,
+            self.pod,
+            self._freed,
+            self._room_changed,
+            shown_until=lambda: self.freshness.current_at(Kind.POD.value),
+        )
         #: Where kube-scheduler would not have a gang though we saw room.
         self.misfits = Misfits(clock.monotonic)
         #: Gangs of which a commit was not finished.

@@ -24,6 +24,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, KeysView, Mapping
 from enum import IntEnum
+from math import inf
 from typing import NamedTuple
 
 from extender.model.gang import GangKey
@@ -33,8 +34,9 @@ from extender.model.resources import NOTHING, Resources
 #: In place of a node: kube-scheduler is still choosing one.
 SOMEWHERE = ""
 
-#: A bind that neither the API server confirmed nor the watch showed by then did not happen. While
-#: its outcome may still come, it is COMMITTING, for as long as kube-scheduler waits.
+#: A bind that neither the API server confirmed nor the watch showed by then did not happen, if the
+#: watch tells what happens. While its outcome may still come, it is COMMITTING, for as long as
+#: kube-scheduler waits.
 SETTLED_S = 60.0
 
 
@@ -121,8 +123,11 @@ class Inflight:
         seen: Callable[[PodUid], Pod | None],
         freed: Callable[[], None],
         changed: Callable[[str], None] = lambda node: None,
+        shown_until: Callable[[], float] = lambda: inf,
     ) -> None:
         self._monotonic = monotonic
+        #: Tells up to which moment the watch has shown what became of pods.
+        self._shown_until = shown_until
         #: The pod as the watch last showed it.
         self._seen = seen
         #: Told when room came free or a gang's backoff changed.
@@ -339,7 +344,8 @@ class Inflight:
 
     def drop_unsettled(self, each: Promise, now: float) -> bool:
         """Drop a bind that never came to be: sent long ago, and the pod is on no node."""
-        age = now - each.since_monotonic
+        # Whose watch is silent has not been told that it is not there.
+        age = min(now, self._shown_until()) - each.since_monotonic
         if each.stage < Stage.DOUBTED or age <= SETTLED_S:
             return False
         # Confirmed, but the pod is unknown: it came and went without our seeing it.

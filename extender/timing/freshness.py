@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 #: Bookmarks come about every minute; a watch silent for longer is dead or blocked.
 STALE_S = 90.0
@@ -106,6 +107,11 @@ class Freshness:
     def is_mute(self, now: float) -> bool:
         """Ask whether the API server has not answered for too long."""
         return self._pulse_at is not None and now - self._pulse_at > self._mute_s
+
+    def current_at(self, source: str) -> float:
+        """Give when we last knew that nothing of *source* was missed; later where nobody asks."""
+        entry = self._sources.get(source)
+        return inf if entry is None else _current_at(entry)
 
     def is_suspect(self, source: str) -> bool:
         """Ask whether *source* has said nothing since the API server was mute."""

@@ -300,6 +300,22 @@ def test_a_confirmed_bind_is_kept_as_long_as_its_pod_exists() -> None:
     assert [each.pod.name for each in made.inflight.of_gang(GANG)] == ["seen"]
 
 
+@pytest.mark.parametrize("stage", [Stage.DOUBTED, Stage.BOUND])
+def test_while_the_watch_is_silent_nobody_can_tell_that_a_bind_did_not_happen(
+    stage: Stage,
+) -> None:
+    made = cluster(node("n"), group())
+    made.freshness.expect("pods", 0.0)
+    made.freshness.listed("pods", 5.0)
+    made.inflight.reserve(bare_pod("new"), GANG, "n", 10.0, stage=stage)
+    sent, later = made.inflight.of(uid("new")), 10.0 + SETTLED_S + 1
+    assert sent is not None
+
+    assert not made.inflight.drop_unsettled(sent, later)
+    made.freshness.heard("pods", later)
+    assert made.inflight.drop_unsettled(sent, later)
+
+
 def test_a_gang_backs_off_until_its_time_has_come() -> None:
     clock = StoppedClock()
     made = cluster(group(), clock=clock)
