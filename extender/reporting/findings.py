@@ -69,6 +69,10 @@ class Findings:
         self._by_queue = by_queue
         self._due = {_key(each): self._due.get(_key(each), now + SETTLE_S) for each in found}
 
+    def forget(self) -> None:
+        """Forget what was found: while others lead, nobody looks, and it may have been mended."""
+        self.current, self._by_queue, self._seen, self._due = None, {}, None, {}
+
     def _failed(self, error: Exception) -> None:
         if self.current is None:
             self.current = ()

@@ -91,6 +91,8 @@ class Journal:
 
     def __init__(self) -> None:
         self.last: Pass | None = None
+        #: Terms that are over.
+        self.terms = 0
         self.history = QueueHistory()
         self.departures = Departures()
         self._lines: OrderedDict[GangKey, deque[JournalLine]] = OrderedDict()
@@ -105,6 +107,7 @@ class Journal:
         Who was asked to leave is told of as long as we live.
         """
         self.last = None
+        self.terms += 1
         self.history = QueueHistory()
         self._lines, self._since, self._held = OrderedDict(), {}, set()
 

@@ -13,7 +13,7 @@ from math import inf
 from typing import Any
 
 from extender.model.gang import Gang
-from extender.model.reason import Reason
+from extender.model.reason import Happening, Reason
 from extender.plan.decision import Standing, Verdict
 from extender.ports import Notice, Subject
 from extender.reporting.contents import Content
@@ -162,3 +162,14 @@ class Record:
             warning=verdict.reason in _WARNINGS,
             at=now,
         )
+
+
+def warning(subject: Subject, remark: str, now: float) -> Notice:
+    """Say what of a PodGroup has no effect."""
+    return Notice(
+        subject=subject,
+        reason=Happening.WITHOUT_EFFECT.value,
+        message=remark,
+        warning=True,
+        at=now,
+    )

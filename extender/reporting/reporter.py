@@ -20,16 +20,15 @@ from extender.logs import Seldom, event
 from extender.metrics import Metrics, expect
 from extender.model.gang import SHADOW, Gang, GangKey
 from extender.model.queue import QueueState
-from extender.model.reason import Happening
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan, Standing, Verdict
-from extender.ports import Announcer, Clock, Notice, StatusWriter, Subject
+from extender.ports import Announcer, Clock, StatusWriter, Subject
 from extender.reporting import contents, starts
 from extender.reporting.contents import Content
 from extender.reporting.findings import Findings
-from extender.reporting.journal import Change, Journal, Pass
+from extender.reporting.journal import Journal, Pass
 from extender.reporting.milestones import milestone
-from extender.reporting.record import Record, Schedule
+from extender.reporting.record import Record, Schedule, warning
 from extender.timing.clock import timestamp
 
 log = logging.getLogger(__name__)
@@ -70,6 +69,12 @@ class Reporter:
         self._started = clock.now()
         self._seldom = Seldom(log)
         self._seen: Pass | None = None
+        #: Which term the records are of, and when its first pass was seen: what is older may have
+        #: been told by whoever led before.
+        self._terms = journal.terms
+        self._began = clock.now()
+        #: Queues that may have series.
+        self._counted: set[str] = set()
         self._gangs: dict[GangKey, Record] = {}
         self._queues: dict[str, Record] = {}
         #: Those with something to write.
@@ -100,22 +105,14 @@ class Reporter:
         before = self._journal.last
         changes = self._journal.note(snapshot, plan)
         for change in changes:
-            if change.verdict.queue in plan.queues:
-                self._observe(change)
             passed = milestone(change, snapshot.gangs.get(change.verdict.gang), ours_since)
             if passed is not None:
                 event(log, logging.INFO, passed.sentence, **passed.facts, cycle=plan.generation)
         starts.observe(self._metrics, before, snapshot, plan, changes)
+        for name in self._counted - plan.queues.keys():
+            self._metrics.forget_queue(name)
+        self._counted = set(plan.queues)
         self._wake.set()
-
-    def _observe(self, change: Change) -> None:
-        verdict, before = change.verdict, change.before
-        admitted = verdict.standing is Standing.ADMITTED or (
-            verdict.standing in _STARTED and before is not None
-        )
-        waited = before is None or before.standing in _STUCK
-        if admitted and waited and SHADOW not in verdict.gang:
-            self._metrics.admission_seconds.labels(verdict.queue).observe(change.lasted_s)
 
     def _run(self) -> None:
         pause, rest = IDLE_S, REST_S
@@ -136,14 +133,24 @@ class Reporter:
         while self._answers:
             self._answers.popleft()()
         now = self._clock.monotonic()
+        if self._terms != self._journal.terms:
+            self._forget()
         last = self._journal.last
         if last is not None and last is not self._seen:
+            if self._seen is None:
+                self._began = last.snapshot.now
             self._findings.look(last.snapshot, now)
             self._schedule_gangs(last, now)
             self._schedule_queues(last, now)
             self._seen = last
         due = min((self._advance(record, now) for record in list(self._open)), default=inf)
         return min(IDLE_S, max(0.0, min(due, self._findings.tell(now)) - now))
+
+    def _forget(self) -> None:
+        """Take nothing of an earlier term for granted: others have led and written since."""
+        self._terms, self._seen = self._journal.terms, None
+        self._gangs, self._queues, self._open = {}, {}, set()
+        self._findings.forget()
 
     def _want(self, record: Record, content: Content, now: float) -> None:
         record.schedule.want(content, now)
@@ -181,7 +188,7 @@ class Reporter:
         self, schedule: Schedule, gang: Gang, verdict: Verdict, content: Content | None
     ) -> None:
         """Decide what may be taken for granted about a gang we see for the first time."""
-        if content is None or gang.group.created > self._started:
+        if content is None or gang.group.created > self._began:
             schedule.known = {}
         elif verdict.standing in _STARTED and gang.group.phase is verdict.phase:
             # Thousands run when we start. What they say is right, as far as anybody acts on it.
@@ -189,22 +196,12 @@ class Reporter:
 
     def _warn(self, subject: Subject, gang: Gang) -> None:
         """Tell once what of a new PodGroup has no effect: a gang that starts says nothing else."""
-        if not gang.group.remark or gang.group.created <= self._started:
-            return
-        self._announcer.announce(
-            Notice(
-                subject=subject,
-                reason=Happening.WITHOUT_EFFECT.value,
-                message=gang.group.remark,
-                warning=True,
-                at=self._clock.now(),
-            )
-        )
+        if gang.group.remark and gang.group.created > self._began:
+            self._announcer.announce(warning(subject, gang.group.remark, self._clock.now()))
 
     def _schedule_queues(self, last: Pass, now: float) -> None:
         for name in self._queues.keys() - last.plan.queues.keys():
             self._open.discard(self._queues.pop(name))
-            self._metrics.forget_queue(name)
         found = self._findings.about_queue
         for name, content in contents.of_queues(last.snapshot, last.plan, found).items():
             subject = Subject.of_queue(last.snapshot.queues[name])
@@ -215,11 +212,13 @@ class Reporter:
 
     def _advance(self, record: Record, now: float) -> float:
         """Do what is due on one record; give when it wants to be looked at again."""
+        if record.is_busy:
+            return inf  # what it wants may be there already, but for the write under way
         due, wanted = record.schedule.due(), record.schedule.wanted()
         if wanted is None:
             self._open.discard(record)
-        if record.is_busy or wanted is None or due > now:
-            return inf if record.is_busy else due
+        if wanted is None or due > now:
+            return due
         if not record.is_written:
             record.schedule.wrote({}, wanted, now)
             self._announce(record)

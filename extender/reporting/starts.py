@@ -1,4 +1,4 @@
-"""How long gangs took to start: from creation until minMember of them were bound."""
+"""How long gangs took to be admitted, and to start: until minMember of them were bound."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from extender.reporting.journal import Change, Pass
 #: Whoever leads plans every few seconds. After a longer gap nobody knows when a gang began to run
 #: that is new to us.
 GAP_S = 30.0
+_STUCK = (Standing.WAITING, Standing.INVALID)
+_STARTED = (Standing.RUNNING, Standing.FINISHED)
 
 
 def observe(
@@ -23,13 +25,15 @@ def observe(
     plan: Plan,
     changes: Iterable[Change],
 ) -> None:
-    """Note each gang that began to run since the pass *before*."""
+    """Note each gang that was admitted, or began to run, since the pass *before*."""
     for change in changes:
         verdict = change.verdict
         gang = snapshot.gangs.get(verdict.gang)
         # Of a queue that is gone the series are too, and should not come back.
         if gang is None or SHADOW in verdict.gang or verdict.queue not in plan.queues:
             continue
+        if _was_admitted(change):
+            metrics.admission_seconds.labels(verdict.queue).observe(change.lasted_s)
         if verdict.standing is Standing.RUNNING and _has_just_begun(change, gang, before, snapshot):
             took_s = max(0.0, snapshot.now - created(gang))
             metrics.start_seconds.labels(verdict.queue).observe(took_s)
@@ -42,6 +46,12 @@ def created(gang: Gang) -> float:
     """
     seated = [pod.created for pod in gang.pods if pod.status in SEATED_SET]
     return max(gang.group.created, min(seated, default=0.0))
+
+
+def _was_admitted(change: Change) -> bool:
+    standing, before = change.verdict.standing, change.before
+    admitted = standing is Standing.ADMITTED or (standing in _STARTED and before is not None)
+    return admitted and (before is None or before.standing in _STUCK)
 
 
 def _has_just_begun(change: Change, gang: Gang, before: Pass | None, snapshot: Snapshot) -> bool:

@@ -53,11 +53,13 @@ class Desk:
     metrics: Metrics = field(default_factory=Metrics)
 
     def __post_init__(self) -> None:
+        self.journal = Journal()
+        self.findings = Findings(Audit(), self.announcer, self.clock)
         self.reporter = Reporter(
             writer=self.writer,
             announcer=self.announcer,
-            journal=Journal(),
-            findings=Findings(Audit(), self.announcer, self.clock),
+            journal=self.journal,
+            findings=self.findings,
             metrics=self.metrics,
             clock=self.clock,
         )
