@@ -1,7 +1,8 @@
 """Status of PodGroups and Queues, read and merged into what the API server has.
 
 Some CRDs have a status subresource and some, Volcano's own PodGroup among them, do not. A kind
-tells by its answers which it is, and that is remembered.
+tells by its answers which it is, and that is remembered until it answers otherwise: CRDs are
+replaced while we run.
 """
 
 from __future__ import annotations
@@ -60,21 +61,27 @@ class ApiStatusWriter(PacedCalls):
             # Administrators write it too, and theirs counts.
             metadata["resourceVersion"] = version
         patch = {"metadata": metadata, "status": status}
-        if self._has_status.get(kind, True):
+        for _ in range(2):
+            if self._has_status.get(kind, True):
+                try:
+                    written = self._merge(f"{_path(subject)}/status", patch, subject)
+                    self._has_status[kind] = True
+                    return written
+                except Gone:
+                    # The object, or the subresource? A right to patch whole objects is not asked
+                    # for where it may be the former: a refusal would be named as a missing right.
+                    if self._read(subject) is None:
+                        return None
             try:
-                written = self._merge(f"{_path(subject)}/status", patch, subject)
-                self._has_status[kind] = True
-                return written
+                written = self._merge(_path(subject), patch, subject)
             except Gone:
-                # The object, or the subresource? A right to patch whole objects is not asked for
-                # where it may be the former: a refusal would be named as a missing right.
-                if kind in self._has_status or self._read(subject) is None:
-                    return None
-        try:
-            written = self._merge(_path(subject), patch, subject)
-        except Gone:
-            return None
-        self._has_status[kind] = False
+                return None
+            self._has_status[kind] = False
+            if written is None or _has_arrived(status, written):
+                break
+            # A kind that has the subresource drops a status that comes with the object, and
+            # says nothing.
+            del self._has_status[kind]
         return written
 
     def _merge(self, path: str, patch: object, subject: Subject) -> Status | None:
@@ -104,3 +111,13 @@ class ApiStatusWriter(PacedCalls):
 def _path(subject: Subject) -> str:
     plural = _PLURALS[subject.kind]
     return object_path(subject.dialect, plural, subject.namespace, subject.name)
+
+
+def _has_arrived(wanted: Status, there: Status) -> bool:
+    """Ask whether *there* says what we wrote, as far as its CRD has a place for it."""
+    said, reasons = there.get("conditions"), _reasons(wanted)
+    return there.get("phase") == wanted.get("phase") and (not said or reasons <= _reasons(there))
+
+
+def _reasons(status: Status) -> set[tuple[object, object]]:
+    return {(each.get("type"), each.get("reason")) for each in status.get("conditions") or ()}

@@ -47,11 +47,11 @@ def test_a_kind_without_the_subresource_is_patched_as_a_whole_and_that_is_rememb
         {
             f"PATCH {PATH}/status": [NOT_FOUND],
             f"GET {PATH}": [stored()],
-            f"PATCH {PATH}": [stored(phase="x")],
+            f"PATCH {PATH}": [stored(phase="Running")],
         }
     )
 
-    assert write(api, writes=2) == [{"phase": "x"}, {"phase": "x"}]
+    assert write(api, writes=2) == [{"phase": "Running"}] * 2
     assert api.requests() == [
         f"PATCH {PATH}/status",
         f"GET {PATH}",
@@ -61,10 +61,48 @@ def test_a_kind_without_the_subresource_is_patched_as_a_whole_and_that_is_rememb
 
 
 def test_an_object_that_is_gone_is_told_from_a_missing_subresource() -> None:
-    api = ApiDouble({f"PATCH {PATH}/status": [stored(), NOT_FOUND]})
+    api = ApiDouble({f"PATCH {PATH}/status": [stored(), NOT_FOUND], f"GET {PATH}": [NOT_FOUND]})
 
     assert write(api, writes=2) == [{}, None]
     assert f"PATCH {PATH}" not in api.requests()
+
+
+def test_a_kind_that_loses_its_subresource_while_we_run_is_written_all_the_same() -> None:
+    api = ApiDouble(
+        {
+            f"PATCH {PATH}/status": [stored(phase="Running"), NOT_FOUND],
+            f"GET {PATH}": [stored()],
+            f"PATCH {PATH}": [stored(phase="Running", theirs=1)],
+        }
+    )
+
+    assert write(api, writes=2) == [{"phase": "Running"}, {"phase": "Running", "theirs": 1}]
+
+
+def test_a_kind_that_gets_a_subresource_while_we_run_is_written_all_the_same() -> None:
+    api = ApiDouble(
+        {
+            f"PATCH {PATH}/status": [NOT_FOUND, stored(phase="Running", theirs=1)],
+            f"GET {PATH}": [stored()],
+            # From then on the API server drops a status that comes with the object.
+            f"PATCH {PATH}": [stored(phase="Running"), stored(phase="Pending")],
+        }
+    )
+
+    assert write(api, writes=2) == [{"phase": "Running"}, {"phase": "Running", "theirs": 1}]
+
+
+def test_a_status_that_its_kind_has_no_place_for_is_not_written_without_end() -> None:
+    api = ApiDouble(
+        {
+            f"PATCH {PATH}/status": [NOT_FOUND],
+            f"GET {PATH}": [stored()],
+            f"PATCH {PATH}": [stored()],
+        }
+    )
+
+    assert write(api) == [{}]
+    assert api.requests().count(f"PATCH {PATH}") == 2
 
 
 def test_an_object_that_is_gone_at_once_is_gone() -> None:
