@@ -365,6 +365,26 @@ def test_a_switch_leaves_out_one_kind_of_object_and_nothing_else(switch: str, ki
     assert objects_of(template({switch: False})) == [t for t in usual if t["kind"] != kind]
 
 
+def test_in_kube_system_there_is_no_quota_that_would_keep_the_clusters_own_pods_out() -> None:
+    usual, there = objects_of(template()), objects_of(template(namespace="kube-system"))
+
+    assert len(there) == len(usual) - 1
+    assert "ResourceQuota" not in {thing["kind"] for thing in there}
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_a_recording_has_a_volume_that_holds_it(deployment: str) -> None:
+    record = {"settings.record": "/data/recording", "settings.record-mib": 100}
+    made = objects_of(template({"deployment": deployment, **record}))
+    (pod,) = [t["spec"]["template"]["spec"] for t in made if t["kind"] == "Deployment"]
+    (extender,) = [each for each in pod["containers"] if each["name"] == "extender"]
+
+    assert "--record=/data/recording" in extender["args"]
+    assert extender["securityContext"]["readOnlyRootFilesystem"]
+    assert {"name": "recording", "mountPath": "/data/recording"} in extender["volumeMounts"]
+    assert {"name": "recording", "emptyDir": {"sizeLimit": "164Mi"}} in pod["volumes"]
+
+
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
 def test_its_monitoring_is_that_of_the_component(deployment: str, tmp_path: Path) -> None:
     overlay = {
@@ -551,6 +571,22 @@ def test_a_changed_configuration_replaces_the_pods() -> None:
             {"podLabels": {"app.kubernetes.io/name": "mine"}},
             "podLabels may not have app.kubernetes.io/name: our pods are selected by it",
         ),
+        (
+            {"replicas": 10},
+            "criticalPodsQuota.pods 10 lets in no more than the 10 replicas, and none that takes"
+            " the place of one; make it more",
+        ),
+        (
+            {"schedulerNames": ["gang-scheduler", "default-scheduler"]},
+            "schedulerNames may not have default-scheduler here: the cluster's own kube-scheduler"
+            " takes those pods too",
+        ),
+        (
+            {"deployment": "default-scheduler", "priorityClassName": "batch"},
+            "our own pods would wait for themselves; make priorityClassName"
+            " system-cluster-critical, or add gang-system to exemptNamespaces",
+        ),
+        ({"settings.record": "data"}, "settings.record data is not a path from the root"),
     ],
     ids=str,
 )
@@ -559,6 +595,13 @@ def test_a_bad_value_is_refused_with_a_sentence(values: Values, why: str) -> Non
         template(values)
 
     assert why in str(refusal.value)
+
+
+def test_pods_of_an_exempt_namespace_need_no_system_class_behind_the_clusters_scheduler() -> None:
+    values: Values = {"deployment": "default-scheduler", "priorityClassName": ""}
+
+    assert template(values, namespace="kube-system")
+    assert template({**values, "exemptNamespaces": [HOME]})
 
 
 def test_a_bad_value_is_refused_as_the_page_shows() -> None:
