@@ -13,6 +13,7 @@ from extender.doctor.seen import Clocks, FindingSeen, RunningScheduler, Said, Se
 from extender.doctor.trap import Severity, Trap
 from extender.doctor.traps.everything import KNOWN, catch
 from extender.settings import Settings
+from extender.tls.issuing import Authority
 
 from .scenes import (
     ANOTHER,
@@ -192,6 +193,13 @@ def test_a_lease_that_is_not_there_or_was_given_back_leads_nobody() -> None:
         assert names(replace(GOOD, leases=(lease,))) == ["NobodyLeads"]
 
 
+def test_an_extender_in_a_namespace_that_it_exempts_does_not_wait_for_itself() -> None:
+    for exempt, expected in (((), ["ScheduledByItself"]), (("gang-system",), [])):
+        served = replace(Settings(scheduler_name=("default-scheduler",)), exempt_namespace=exempt)
+        alone = deployed(settings=served, priority_class="mine", replicas=1)
+        assert [each for each in names(alone) if each == "ScheduledByItself"] == expected
+
+
 def test_a_lease_renewed_in_the_future_tells_of_a_clock() -> None:
     ahead = replace(GOOD, leases=(LEASE._replace(renewed=HERE + 60),))
 
@@ -209,6 +217,33 @@ def test_a_certificate_made_for_hours_is_late_when_a_sixth_is_left() -> None:
     for hours, expected in ((22, ["CertificateExpires"]), (12, [])):
         made = AUTHORITY.for_server([SERVER], 1, NOW - timedelta(hours=hours)).certificate
         assert names(replace(GOOD, hooks=(replace(HOOKS, certificate=made),))) == expected
+
+
+def test_an_authority_that_ends_before_what_it_signed_is_found_on_both_sides() -> None:
+    brief = Authority.new("ca", 30, NOW - timedelta(days=29))
+    shown = brief.for_server([SERVER], 365, NOW).certificate
+    held = brief.for_client("system:kube-scheduler", 365, NOW).certificate
+    ca = brief.pair.certificate
+    seen = replace(
+        GOOD,
+        hooks=(replace(HOOKS, certificate=shown, client_ca=ca),),
+        callers=(replace(ASKING, ca=ca, certificate=held),),
+    )
+
+    assert [(each.trap.name, each.where) for each in catch(seen)] == [
+        ("CertificateExpires", "extenders[0], tlsConfig.caFile"),
+        ("CertificateExpires", "the CA of callers beside tls.crt"),
+    ]
+
+
+def test_an_old_authority_beside_the_one_that_counts_is_no_trap() -> None:
+    old = Authority.new("old", 30, NOW - timedelta(days=90)).pair.certificate
+    both = old + AUTHORITY.pair.certificate
+    seen = replace(
+        GOOD, hooks=(replace(HOOKS, client_ca=both),), callers=(replace(ASKING, ca=both),)
+    )
+
+    assert names(seen) == []
 
 
 def test_a_certificate_that_expired_says_when() -> None:

@@ -18,6 +18,7 @@ _DAY_S = 86400.0
 #: when a third is left, so a sixth is late.
 _SOON_S = 14 * _DAY_S
 _LATE = 6
+_NEW_CA = "another CA, in the steps of docs/tls.md, Renewal: kube-scheduler reads it at its start"
 
 EXPIRES = Trap(
     "CertificateExpires",
@@ -75,7 +76,10 @@ def of_certificates(seen: Seen) -> Iterator[Caught]:
             continue
         yield from _ends(shown[0], hooks.where, now)
         for caller in seen.callers:
-            yield from _of_caller(caller, hooks, shown)
+            yield from _of_caller(caller, hooks, shown, now)
+        if believed := _read(hooks.client_ca):
+            where = f"the CA of callers beside {hooks.where}"
+            yield from _ends(_last(believed), where, now, _NEW_CA)
     for caller in seen.callers:
         if caller.certificate is not None:
             held = _read(caller.certificate)
@@ -87,25 +91,31 @@ def of_certificates(seen: Seen) -> Iterator[Caught]:
                 )
 
 
-def _ends(certificate: x509.Certificate, where: str, now: float) -> Iterator[Caught]:
+def _ends(
+    certificate: x509.Certificate, where: str, now: float, mend: str = ""
+) -> Iterator[Caught]:
     begins = certificate.not_valid_before_utc.timestamp()
     ends = certificate.not_valid_after_utc.timestamp()
     left_s = ends - now
     if left_s <= 0:
-        yield EXPIRES.at(where, f"it expired at {timestamp(ends)}")
+        yield EXPIRES.at(where, f"it expired at {timestamp(ends)}", mend)
     elif left_s < min(_SOON_S, (ends - begins) / _LATE):
-        yield EXPIRES.at(where, f"it expires at {timestamp(ends)}, in {_days(left_s)}")
+        yield EXPIRES.at(where, f"it expires at {timestamp(ends)}, in {_days(left_s)}", mend)
 
 
 def _of_caller(
-    caller: CallerFiles, hooks: HookFiles, shown: Sequence[x509.Certificate]
+    caller: CallerFiles, hooks: HookFiles, shown: Sequence[x509.Certificate], now: float
 ) -> Iterator[Caught]:
-    if caller.ca is not None and not _is_signed(shown, _read(caller.ca)):
-        yield UNTRUSTED.at(
-            f"{caller.where}, tlsConfig.caFile",
-            f"it did not sign the certificate of {hooks.where}",
-            f"give kube-scheduler the CA of {shown[0].issuer.rfc4514_string()} and restart it",
-        )
+    if caller.ca is not None:
+        where = f"{caller.where}, tlsConfig.caFile"
+        if by := _signers(shown, _read(caller.ca)):
+            yield from _ends(_last(by), where, now, _NEW_CA)
+        else:
+            yield UNTRUSTED.at(
+                where,
+                f"it did not sign the certificate of {hooks.where}",
+                f"give kube-scheduler the CA of {shown[0].issuer.rfc4514_string()} and restart it",
+            )
     names = _names(shown[0])
     if not _covers(names, caller.server_name):
         yield WRONG_NAME.at(
@@ -118,7 +128,7 @@ def _of_caller(
     said = [str(each.value) for each in held[0].subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     said += _names(held[0])
     where = f"{caller.where}, tlsConfig.certFile"
-    if not _is_signed(held, _read(hooks.client_ca)):
+    if not _signers(held, _read(hooks.client_ca)):
         yield CALLER_REFUSED.at(where, f"the ca.crt of {hooks.where} did not sign it")
     elif not set(said) & set(caller.client_names):
         yield CALLER_REFUSED.at(
@@ -135,17 +145,23 @@ def _read(pem: bytes) -> list[x509.Certificate]:
         return []
 
 
-def _is_signed(shown: Sequence[x509.Certificate], by: Sequence[x509.Certificate]) -> bool:
-    """Ask whether one of *by* signed the first of *shown*, or who signed that, and so on."""
+def _signers(
+    shown: Sequence[x509.Certificate], by: Sequence[x509.Certificate]
+) -> list[x509.Certificate]:
+    """Give those of *by* who signed the first of *shown*, or who signed that, and so on."""
     certificate, between = shown[0], list(shown[1:])
     while True:
-        if any(_signed(certificate, each) or certificate == each for each in by):
-            return True
+        found = [each for each in by if _signed(certificate, each) or certificate == each]
         above = next((each for each in between if _signed(certificate, each)), None)
-        if above is None:
-            return False
+        if found or above is None:
+            return found
         between.remove(above)
         certificate = above
+
+
+def _last(signers: Sequence[x509.Certificate]) -> x509.Certificate:
+    """Give the one that ends last: a CA that was renewed may be there twice."""
+    return max(signers, key=lambda each: each.not_valid_after_utc)
 
 
 def _signed(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:

@@ -8,6 +8,7 @@ from itertools import combinations
 from extender.doctor.entries import DEFAULT_PROFILE
 from extender.doctor.seen import Installed, Seen
 from extender.doctor.trap import Caught, Trap
+from extender.settings import Settings
 
 #: Classes that never wait for us.
 _CRITICAL = ("system-cluster-critical", "system-node-critical")
@@ -29,7 +30,7 @@ SCHEDULED_BY_ITSELF = Trap(
     "the extender's own pods wait for the scheduler that waits for the extender: once all"
     " replicas are gone, none comes back",
     "another `schedulerName` for its pods; behind the cluster's own scheduler, which has to"
-    " schedule them, a critical priority class",
+    " schedule them, a critical priority class or `--exempt-namespace` of their own",
 )
 NO_STANDBY = Trap(
     "NoStandby",
@@ -92,7 +93,7 @@ def _of_settings(each: Installed) -> Iterator[Caught]:
             each.where, each.problem, f"kubectl -n {each.namespace} edit deployment {each.name}"
         )
         return
-    if each.scheduler_name in settings.scheduler_name and not _has_no_choice(each):
+    if each.scheduler_name in settings.scheduler_name and not _has_no_choice(each, settings):
         mend = (
             "set `priorityClassName: system-cluster-critical` in its pod template"
             if each.scheduler_name == DEFAULT_PROFILE
@@ -108,13 +109,14 @@ def _of_settings(each: Installed) -> Iterator[Caught]:
         )
 
 
-def _has_no_choice(each: Installed) -> bool:
+def _has_no_choice(each: Installed, settings: Settings) -> bool:
     """Ask whether only the scheduler it serves can take it, and need not wait for its answer.
 
     Behind the cluster's own scheduler somebody must be; a replica that is left answers for those
     that never wait, whatever else it knows.
     """
-    exempt = each.priority_class in _CRITICAL or each.namespace == _SYSTEM
+    places = (_SYSTEM, *settings.exempt_namespace)
+    exempt = each.priority_class in _CRITICAL or each.namespace in places
     return each.scheduler_name == DEFAULT_PROFILE and exempt
 
 
