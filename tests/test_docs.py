@@ -150,6 +150,18 @@ def test_every_flag_that_a_page_names_alone_is_one_of_ours(page: Path) -> None:
 
 
 @EVERY_PAGE
+def test_folders_with_a_kustomization_are_given_to_kubectl_as_such(page: Path) -> None:
+    """Else it applies the rest, takes the kustomization for an object, and fails."""
+    given = re.findall(
+        r"kubectl (?:apply|delete)[^`\n|]* -(f|k) (manifests/[\w./-]+)", page.read_text()
+    )
+
+    for flag, path in given:
+        assert flag == ("k" if (ROOT / path).is_dir() else "f"), path
+        assert (ROOT / path).is_file() or (ROOT / path / "kustomization.yaml").is_file(), path
+
+
+@EVERY_PAGE
 def test_every_tool_of_ours_that_a_page_names_exists(page: Path) -> None:
     words = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
