@@ -60,6 +60,14 @@ class Schedule:
     _quiet_writes: int = 0
     _failures: int = 0
 
+    def begin(self, content: Content | None, *, is_new: bool, has_started: bool) -> None:
+        """Decide what may be taken for granted about a gang we see for the first time."""
+        if content is None or is_new:
+            self.known = {}
+        elif has_started:
+            # Thousands run when we start. What they say is right, as far as anybody acts on it.
+            self.written = content
+
     def want(self, content: Content, now: float) -> None:
         """Say what the status should be from now on."""
         if content == self._wanted:
@@ -77,6 +85,12 @@ class Schedule:
             settle_s = self._wanted.settle_s
             return min(self._changed_at, self._since + PATIENCE_S) + settle_s
         return max(self._details_at, self._since)
+
+    def is_news(self) -> bool:
+        """Ask whether people and controllers wait for the write that is due."""
+        if self.known is None or self._wanted is None:
+            return False  # what is there has to be read first, and somebody has told it before
+        return self.written is None or self._wanted.main != self.written.main
 
     def wanted(self) -> Content | None:
         """Give what should be written; None when it is there already."""

@@ -28,7 +28,7 @@ from extender.reporting.contents import Content
 from extender.reporting.findings import Findings
 from extender.reporting.journal import Journal, Pass
 from extender.reporting.milestones import milestone
-from extender.reporting.record import Record, Schedule, warning
+from extender.reporting.record import Record, warning
 from extender.timing.clock import timestamp
 
 log = logging.getLogger(__name__)
@@ -39,6 +39,8 @@ IDLE_S = 5.0
 #: may come much faster than anybody reads, and hooks need the processor more.
 REST_S = 0.1
 REST = 4.0
+#: While so many requests are under way, a second's worth, only news goes out: jobs wait for it.
+MOST_AT_LEISURE = 50
 #: A gang that is older than this when we first see it started before our time.
 UNSEEN_S = 60.0
 _STUCK = (Standing.WAITING, Standing.INVALID)
@@ -79,6 +81,7 @@ class Reporter:
         self._queues: dict[str, Record] = {}
         #: Those with something to write.
         self._open: set[Record] = set()
+        self._under_way = 0
         #: What the writer answered; noted by the thread, so that only it touches the records.
         self._answers: deque[Callable[[], None]] = deque()
         self._wake = threading.Event()
@@ -143,7 +146,9 @@ class Reporter:
             self._schedule_gangs(last, now)
             self._schedule_queues(last, now)
             self._seen = last
-        due = min((self._advance(record, now) for record in list(self._open)), default=inf)
+        # The one that has waited longest goes first: not all may go.
+        turns = sorted(self._open, key=lambda record: record.schedule.due())
+        due = min((self._advance(record, now) for record in turns), default=inf)
         return min(IDLE_S, max(0.0, min(due, self._findings.tell(now)) - now))
 
     def _forget(self) -> None:
@@ -177,22 +182,14 @@ class Reporter:
         content = contents.of_gang(gang, verdict)
         if record is None or record.subject.uid != subject.uid:
             record = self._gangs[gang.key] = Record(subject, is_written=content is not None)
-            self._begin(record.schedule, gang, verdict, content)
+            has_started = verdict.standing in _STARTED and gang.group.phase is verdict.phase
+            is_new = gang.group.created > self._began
+            record.schedule.begin(content, is_new=is_new, has_started=has_started)
             self._warn(subject, gang)
         record.gang, record.verdict = gang, verdict
         if verdict.standing in _STUCK:
             record.waiting_since = self._journal.since(gang.key) or self._clock.now()
         self._want(record, content or contents.spoken(verdict), now)
-
-    def _begin(
-        self, schedule: Schedule, gang: Gang, verdict: Verdict, content: Content | None
-    ) -> None:
-        """Decide what may be taken for granted about a gang we see for the first time."""
-        if content is None or gang.group.created > self._began:
-            schedule.known = {}
-        elif verdict.standing in _STARTED and gang.group.phase is verdict.phase:
-            # Thousands run when we start. What they say is right, as far as anybody acts on it.
-            schedule.written = content
 
     def _warn(self, subject: Subject, gang: Gang) -> None:
         """Tell once what of a new PodGroup has no effect: a gang that starts says nothing else."""
@@ -219,6 +216,9 @@ class Reporter:
             self._open.discard(record)
         if wanted is None or due > now:
             return due
+        is_full = self._under_way >= MOST_AT_LEISURE and record.is_written
+        if is_full and not record.schedule.is_news():
+            return inf  # the answers will wake us
         if not record.is_written:
             record.schedule.wrote({}, wanted, now)
             self._announce(record)
@@ -248,6 +248,7 @@ class Reporter:
         self, record: Record, answer: Future[Status | None], note: Callable[[Record, Status], None]
     ) -> None:
         record.is_busy = True
+        self._under_way += 1
 
         def answered(done: Future[Status | None]) -> None:
             self._answers.append(lambda: self._note(record, done, note))
@@ -259,13 +260,13 @@ class Reporter:
         self, record: Record, done: Future[Status | None], note: Callable[[Record, Status], None]
     ) -> None:
         record.is_busy = False
+        self._under_way -= 1
         try:
             status = done.result()
         except (ApiError, CancelledError) as error:
-            is_expected = isinstance(error, OutOfTerm | Terminating)
             self._count(record, "gone" if isinstance(error, Terminating) else "failed")
             record.schedule.failed(self._clock.monotonic())
-            if is_expected:
+            if isinstance(error, OutOfTerm | Terminating):
                 return  # whoever leads writes it, or nobody needs it any more
             self._seldom.event(
                 logging.WARNING,

@@ -7,11 +7,12 @@ from concurrent.futures import Future
 from typing import Any
 
 from extender.errors import OutOfTerm
-from extender.model.gang import Phase
+from extender.kube.api.client import PER_S
+from extender.model.gang import Gang, Phase
 from extender.model.pod import Status
 from extender.model.queue import Queue
 from extender.model.reason import Reason
-from extender.plan.decision import QueueFigures
+from extender.plan.decision import QueueFigures, Verdict
 from extender.ports import Subject
 from extender.reporting.findings import AGAIN_S
 from tests.evictions.scene import NOW, RecordingWriter, gang, plan, snapshot, verdict
@@ -143,3 +144,50 @@ def test_the_series_of_a_queue_that_nobody_wrote_are_dropped_with_it() -> None:
 
 def _since(status: Mapping[str, Any]) -> str:
     return str(status["conditions"][0]["lastTransitionTime"])
+
+
+class PacedWriter(RecordingWriter):
+    """Does one thing after the other, as many in a second as the API server is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line: list[tuple[Future[Any], Subject, Mapping[str, Any]]] = []
+
+    def write(
+        self, subject: Subject, status: Mapping[str, Any]
+    ) -> Future[Mapping[str, Any] | None]:
+        later: Future[Any] = Future()
+        self.line.append((later, subject, status))
+        return later
+
+    def serve(self, most: float) -> None:
+        for later, subject, status in self.line[: round(most)]:
+            later.set_result(super().write(subject, status).result())
+        del self.line[: round(most)]
+
+
+def test_news_does_not_wait_behind_the_details_of_thousands_who_wait() -> None:
+    writer = PacedWriter()
+    desk = Desk(writer=writer)
+    many = [gang(f"job-{each}", 1, status=Status.PENDING, created=NEW) for each in range(600)]
+
+    def told(message: str) -> list[tuple[Gang, Verdict]]:
+        return [(each, verdict(each.key, Reason.NOT_ENOUGH_ROOM, message=message)) for each in many]
+
+    desk.report(*told("1 slot is free"), wait_s=1)
+    writer.serve(600)
+    desk.clock.pass_(5)
+    desk.report(*told("2 slots are free"), wait_s=1)
+    desk.report(*told("2 slots are free"), (WAITS, NO_ROOM), wait_s=1)
+    for _ in range(40):
+        writer.serve(PER_S / 20)
+        desk.settle(0.05)
+
+    assert [status["phase"] for status in writer.of("train")] == ["Inqueue"]
+    # And the details are told in their turn.
+    for _ in range(300):
+        writer.serve(PER_S / 20)
+        desk.settle(0.05)
+    last = {subject.name: status for subject, status in writer.writes}
+    messages = {status["conditions"][0]["message"] for status in last.values()}
+    assert messages == {NO_ROOM.message, "2 slots are free"}
