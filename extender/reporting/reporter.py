@@ -10,7 +10,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from functools import partial
 from math import inf
 from typing import Any
@@ -263,7 +263,7 @@ class Reporter:
         self._under_way -= 1
         try:
             status = done.result()
-        except (ApiError, CancelledError) as error:
+        except Exception as error:  # whatever it is, others want to be told of as well
             self._count(record, "gone" if isinstance(error, Terminating) else "failed")
             record.schedule.failed(self._clock.monotonic())
             if isinstance(error, OutOfTerm | Terminating):
@@ -275,7 +275,7 @@ class Reporter:
                 kind=record.subject.kind,
                 name=record.subject.name,
                 namespace=record.subject.namespace,
-                why=str(error),
+                why=str(error) or type(error).__name__,
             )
             return
         if status is None:

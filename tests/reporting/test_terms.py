@@ -146,6 +146,17 @@ def _since(status: Mapping[str, Any]) -> str:
     return str(status["conditions"][0]["lastTransitionTime"])
 
 
+def test_an_answer_that_makes_no_sense_keeps_nobody_else_from_being_told_of() -> None:
+    desk = Desk()
+    desk.writer.failures = [ValueError("no JSON")] * 3
+    other = gang("other", 1, status=Status.PENDING, created=NEW)
+    desk.report((WAITS, NO_ROOM), (other, verdict("a/other", Reason.NOT_ENOUGH_ROOM)), wait_s=30)
+
+    assert {each.name for each, _ in desk.writer.writes} == {"train", "other"}
+    failed = desk.metrics.status_writes.labels("PodGroup", "failed")
+    assert failed._value.get() == 3
+
+
 class PacedWriter(RecordingWriter):
     """Does one thing after the other, as many in a second as the API server is asked for."""
 

@@ -134,7 +134,8 @@ class ApiAnnouncer:
         about = notice.subject
         # Events about what belongs to no namespace live in the default one.
         namespace = about.namespace or "default"
-        name = f"{about.name[:200]}.{uuid4().hex[:16]}"
+        about_whom = about.name[:200].rstrip("-.")  # no part of a name ends so
+        name = f"{about_whom}.{uuid4().hex[:16]}"
         at = timestamp(notice.at)
         body = {
             "apiVersion": "v1",

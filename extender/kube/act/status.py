@@ -104,13 +104,27 @@ class ApiStatusWriter(PacedCalls):
             if len(self._versions) > _REMEMBERED:  # of queues that are long gone
                 for uid in list(self._versions)[: _REMEMBERED // 2]:
                     self._versions.pop(uid, None)
-        status: Status = thing.get("status") or {}
-        return status
+        return _sensible(thing.get("status"))
 
 
 def _path(subject: Subject) -> str:
     plural = _PLURALS[subject.kind]
     return object_path(subject.dialect, plural, subject.namespace, subject.name)
+
+
+def _sensible(status: object) -> Status:
+    """Leave out what no status has: where a CRD has no schema, tenants may write anything."""
+    if not isinstance(status, dict):
+        return {}
+    if "conditions" not in status:
+        return status
+    said = status["conditions"]
+    kept = [
+        each
+        for each in (said if isinstance(said, list) else ())
+        if isinstance(each, dict) and isinstance(each.get("type"), str)
+    ]
+    return {**status, "conditions": kept}
 
 
 def _has_arrived(wanted: Status, there: Status) -> bool:
@@ -119,5 +133,6 @@ def _has_arrived(wanted: Status, there: Status) -> bool:
     return there.get("phase") == wanted.get("phase") and (not said or reasons <= _reasons(there))
 
 
-def _reasons(status: Status) -> set[tuple[object, object]]:
-    return {(each.get("type"), each.get("reason")) for each in status.get("conditions") or ()}
+def _reasons(status: Status) -> set[tuple[str, str]]:
+    said = status.get("conditions") or ()
+    return {(each["type"], str(each.get("reason", ""))) for each in said}

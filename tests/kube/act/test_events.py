@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import cast
 
@@ -138,3 +139,14 @@ def test_a_hundred_events_refused_for_one_reason_are_one_warning(
 
     assert metrics.status_writes.labels("Event", "failed")._value.get() == 100
     assert [record.message for record in caplog.records] == ["event not written"]
+
+
+def test_the_name_of_an_event_about_a_long_name_is_one_that_the_api_server_takes() -> None:
+    api = ApiDouble()
+    for mark in "-.":
+        long = replace(TRAIN, name="x" * 199 + mark + "y" * 30, uid=f"u{mark}")
+        announcer(api).say(replace(NOTICE, subject=long))
+
+    label = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+    names = [asked.body["metadata"]["name"] for asked in api.asked]
+    assert [name for name in names if not re.fullmatch(rf"{label}(\.{label})*", name)] == []

@@ -12,6 +12,7 @@ from extender.kube.act.status import ApiStatusWriter
 from extender.kube.api.client import Access
 from extender.model.dialect import COSCHEDULING, VOLCANO
 from extender.ports import Subject
+from extender.reporting import contents
 from tests.kube.api_double import Answer, ApiDouble
 
 TRAIN = Subject(kind="PodGroup", dialect=VOLCANO, namespace="a", name="train", uid="u1")
@@ -168,3 +169,31 @@ def test_a_status_can_be_read_but_not_that_of_another_object() -> None:
     assert writer.read(TRAIN).result(timeout=10) == {"phase": "Pending"}
     assert writer.read(TRAIN).result(timeout=10) is None
     writer.stop()
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        "Running",
+        ["Running"],
+        {"conditions": None},
+        {"conditions": "none"},
+        {"conditions": ["x", None, {"type": ["x"]}, {"status": "True"}]},
+    ],
+    ids=str,
+)
+def test_a_status_that_somebody_wrote_without_sense_is_read_as_far_as_it_has_any(
+    status: object,
+) -> None:
+    """Where a CRD has no schema, who may write PodGroups may write anything there."""
+    api = ApiDouble({f"GET {PATH}": [(200, {"metadata": {"uid": "u1"}, "status": status})]})
+    writer = ApiStatusWriter(cast(Access, api), wait=lambda seconds: None)
+    read = writer.read(TRAIN).result(timeout=10)
+    writer.stop()
+
+    assert read is not None
+    assert contents.stuck_reason(read) == ""
+    assert contents.content(read).main == (None,)
+    wanted = contents.content({"phase": "Running", "conditions": [{"type": "Scheduled"}]})
+    (condition,) = contents.dated(wanted, read, "now")["conditions"]
+    assert condition["lastTransitionTime"] == "now"
