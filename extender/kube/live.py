@@ -59,8 +59,9 @@ def live_cluster(
         exempt=exempt,
     )
     acting = ActingAccess(access, mandate)
-    evictor, status = ApiEvictor(acting, mandate=mandate), ApiStatusWriter(acting)
-    announcer = ApiAnnouncer(acting, metrics)
+    evictor = ApiEvictor(acting, mandate=mandate)
+    status = ApiStatusWriter(acting, mandate=mandate)
+    announcer = ApiAnnouncer(acting, metrics, mandate=mandate)
 
     def start() -> None:
         watches.start()

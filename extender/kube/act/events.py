@@ -21,7 +21,7 @@ from extender.kube.api.client import MERGE, Asks
 from extender.logs import Seldom, event
 from extender.metrics import Metrics, expect
 from extender.model.dialect import VERSIONS
-from extender.ports import Notice, Subject
+from extender.ports import Mandate, Notice, OpenMandate, Subject
 from extender.timing.clock import Pace, timestamp
 
 log = logging.getLogger(__name__)
@@ -55,8 +55,10 @@ class ApiAnnouncer:
         metrics: Metrics,
         *,
         wait: Callable[[float], object] | None = None,
+        mandate: Mandate | None = None,
     ) -> None:
         self._access = access
+        self._mandate = mandate or OpenMandate()
         self._metrics = metrics
         self._seldom = Seldom(log)
         expect(
@@ -66,7 +68,8 @@ class ApiAnnouncer:
         self._pace = Pace(PER_S, BURST)
         self._stopping = threading.Event()
         self._wait = wait or self._stopping.wait
-        self._notices: queue.Queue[Notice | None] = queue.Queue(_WAITING)
+        #: Each with the term in which it was ordered.
+        self._notices: queue.Queue[tuple[Notice, int] | None] = queue.Queue(_WAITING)
         # Both belong to the thread.
         self._told: LRUCache[tuple[str, str], _Told] = LRUCache(_REMEMBERED)
         self._talk: LRUCache[str, Pace] = LRUCache(_REMEMBERED)
@@ -90,14 +93,14 @@ class ApiAnnouncer:
     def announce(self, notice: Notice) -> None:
         """Queue *notice*; rate-limited, fire and forget."""
         try:
-            self._notices.put_nowait(notice)
+            self._notices.put_nowait((notice, self._mandate.current()))
         except queue.Full:
             self._count("dropped")
 
     def _run(self) -> None:
-        while (notice := self._notices.get()) is not None and not self._stopping.is_set():
+        while (ordered := self._notices.get()) is not None and not self._stopping.is_set():
             try:
-                self.say(notice)
+                self.say(*ordered)
             except OutOfTerm:
                 self._count("dropped")
             except (Gone, Terminating) as error:
@@ -112,18 +115,27 @@ class ApiAnnouncer:
                 self._count("failed")
                 log.exception("event not written")
 
-    def say(self, notice: Notice) -> None:
-        """Write *notice* now, unless its object has been talked about too much."""
+    def say(self, notice: Notice, term: int | None = None) -> None:
+        """Write *notice* now, unless its object has been talked about too much.
+
+        `OutOfTerm` when the *term* in which it was ordered is over: by now it may be untrue.
+        """
+        self._must_hold(term)
         if self._is_too_much(notice.subject):
             self._count("dropped")
             return
         self._wait(self._pace.turn())
+        self._must_hold(term)
         key = (notice.subject.uid, notice.reason)
         told = self._told.get(key)
         if told is None or not self._again(notice, told):
             told = self._create(notice)
         self._told[key] = told
         self._count("written")
+
+    def _must_hold(self, term: int | None) -> None:
+        if term is not None and not self._mandate.holds(term):
+            raise OutOfTerm("the term in which it was ordered is over")
 
     def _is_too_much(self, subject: Subject) -> bool:
         if subject.uid not in self._talk:

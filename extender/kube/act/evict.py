@@ -155,10 +155,6 @@ class ApiEvictor(PacedCalls):
             event(log, logging.WARNING, "pod not marked", **_facts(order, str(error)))
         return True
 
-    def _must_hold(self, term: int) -> None:
-        if not self._mandate.holds(term):
-            raise OutOfTerm("the term in which it was ordered is over")
-
     def _ask_until_answered(self, order: EvictOrder, term: int) -> EvictOutcome:
         for attempt in range(1, ATTEMPTS):
             outcome, final = self._ask(order, FIRST_S if attempt == 1 else LATER_S)

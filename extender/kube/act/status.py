@@ -16,7 +16,7 @@ import msgspec
 from extender.errors import ApiError, Gone
 from extender.kube.api.client import MERGE, Asks, PacedCalls, is_another
 from extender.kube.api.pipeline import object_path
-from extender.ports import Subject
+from extender.ports import Mandate, Subject
 
 #: Queues whose version is remembered, those last written the longest: more than there are.
 _REMEMBERED = 10_000
@@ -28,8 +28,14 @@ Status = Mapping[str, Any]
 class ApiStatusWriter(PacedCalls):
     """The `StatusWriter` of the real cluster."""
 
-    def __init__(self, access: Asks, *, wait: Callable[[float], object] | None = None) -> None:
-        super().__init__(access, wait=wait)
+    def __init__(
+        self,
+        access: Asks,
+        *,
+        wait: Callable[[float], object] | None = None,
+        mandate: Mandate | None = None,
+    ) -> None:
+        super().__init__(access, wait=wait, mandate=mandate)
         #: (dialect, kind) -> whether it has a status subresource, once known.
         self._has_status: dict[tuple[str, str], bool] = {}
         #: uid of a queue -> the version of it that was read or written last.
@@ -41,7 +47,7 @@ class ApiStatusWriter(PacedCalls):
 
     def write(self, subject: Subject, status: Status) -> Future[Status | None]:
         """Merge *status* into what is there and give the whole."""
-        return self._workers.submit(self._write, subject, status)
+        return self._workers.submit(self._write, subject, status, self._mandate.current())
 
     def _read(self, subject: Subject) -> Status | None:
         self._wait(self._pace.turn())
@@ -51,8 +57,10 @@ class ApiStatusWriter(PacedCalls):
             return None
         return self._status(body, subject)
 
-    def _write(self, subject: Subject, status: Status) -> Status | None:
+    def _write(self, subject: Subject, status: Status, term: int) -> Status | None:
         self._wait(self._pace.turn())
+        # It may have waited behind thousands, and another may have led and written meanwhile.
+        self._must_hold(term)
         kind = (subject.dialect, subject.kind)
         # The uid makes the API server refuse if the object is another one by now.
         metadata = {"uid": subject.uid}

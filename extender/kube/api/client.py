@@ -273,6 +273,10 @@ class PacedCalls:
         self._wait = wait or self._stopping.wait
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix=type(self).__name__)
 
+    def _must_hold(self, term: int) -> None:
+        if not self._mandate.holds(term):
+            raise OutOfTerm("the term in which it was ordered is over")
+
     def stop(self) -> None:
         """Give up what has not been sent; what is on its way is not waited for."""
         self._stopping.set()

@@ -9,7 +9,8 @@ from typing import cast
 import pytest
 
 from extender.kube.act.events import TALKATIVE, ApiAnnouncer
-from extender.kube.api.client import Access
+from extender.kube.api.client import Access, ActingAccess
+from extender.leadership.term import Term
 from extender.metrics import Metrics
 from extender.model.dialect import VOLCANO
 from extender.ports import Notice, Subject
@@ -150,3 +151,19 @@ def test_the_name_of_an_event_about_a_long_name_is_one_that_the_api_server_takes
     label = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
     names = [asked.body["metadata"]["name"] for asked in api.asked]
     assert [name for name in names if not re.fullmatch(rf"{label}(\.{label})*", name)] == []
+
+
+def test_what_was_to_be_said_in_a_term_that_is_over_is_not_said_in_the_next() -> None:
+    api, metrics, term = ApiDouble(), Metrics(), Term(lambda: 0.0)
+    acting = ActingAccess(cast(Access, api), term)
+    speaker = ApiAnnouncer(acting, metrics, wait=lambda seconds: None, mandate=term)
+    term.begin(until=1)
+    speaker.announce(NOTICE)
+    term.end()
+    term.begin(until=1)
+    speaker.announce(replace(NOTICE, reason="BehindInOrder"))
+    speaker.start()
+    speaker.finish()
+
+    assert [asked.body["reason"] for asked in api.asked] == ["BehindInOrder"]
+    assert metrics.status_writes.labels("Event", "dropped")._value.get() == 1

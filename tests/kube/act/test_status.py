@@ -7,9 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from extender.errors import ApiError
+from extender.errors import ApiError, OutOfTerm
 from extender.kube.act.status import ApiStatusWriter
-from extender.kube.api.client import Access
+from extender.kube.api.client import Access, ActingAccess
+from extender.leadership.term import Term
 from extender.model.dialect import COSCHEDULING, VOLCANO
 from extender.ports import Subject
 from extender.reporting import contents
@@ -197,3 +198,20 @@ def test_a_status_that_somebody_wrote_without_sense_is_read_as_far_as_it_has_any
     wanted = contents.content({"phase": "Running", "conditions": [{"type": "Scheduled"}]})
     (condition,) = contents.dated(wanted, read, "now")["conditions"]
     assert condition["lastTransitionTime"] == "now"
+
+
+def test_what_waited_for_its_turn_is_not_written_in_another_term_than_it_was_ordered_in() -> None:
+    api, term = ApiDouble({f"PATCH {PATH}/status": [stored()]}), Term(lambda: 0.0)
+    term.begin(until=1)
+
+    def another_led_meanwhile(seconds: float) -> None:
+        term.end()
+        term.begin(until=1)
+
+    acting = ActingAccess(cast(Access, api), term)
+    writer = ApiStatusWriter(acting, wait=another_led_meanwhile, mandate=term)
+    with pytest.raises(OutOfTerm):
+        writer.write(TRAIN, {"phase": "Running"}).result(timeout=10)
+    writer.stop()
+
+    assert api.asked == []
