@@ -9,7 +9,7 @@ with one gang says nothing of any other, so it is remembered by gang and forgott
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 
 from cachetools import TLRUCache
 
@@ -31,14 +31,23 @@ class Misfits:
         self._pairs: TLRUCache[tuple[GangKey, str], float] = TLRUCache(
             MOST, ttu=lambda _, for_s, now: now + for_s, timer=monotonic
         )
-        #: The same by gang, made when something was noted or is over.
+        #: The same by gang; what is over is in it until somebody asks for all.
         self._by_gang: Mapping[GangKey, frozenset[str]] = {}
 
     def note(self, gang: GangKey, node: str, for_s: float) -> None:
         """Remember for a while that kube-scheduler would not have *gang* on *node*."""
+        self.note_all(gang, (node,), for_s)
+
+    def note_all(self, gang: GangKey, nodes: Collection[str], for_s: float) -> None:
+        """Remember the same of several nodes, which may be thousands: the event loop waits.
+
+        So what is known of others is left as it is, until somebody asks for all.
+        """
         with self._lock:
-            self._pairs[gang, node] = for_s
-            self._sort()
+            for node in nodes:
+                self._pairs[gang, node] = for_s
+            if not self._by_gang.get(gang, _NONE).issuperset(nodes):
+                self._by_gang = {**self._by_gang, gang: self._by_gang.get(gang, _NONE).union(nodes)}
 
     def forget(self, gang: GangKey) -> None:
         """Drop what was remembered of a gang that is gone."""

@@ -474,11 +474,16 @@ class Ledger:
         siblings = self._table.of_gang(promise.gang)
         if any(each.stage in (Stage.HELD, Stage.COMMITTING, Stage.DOUBTED) for each in siblings):
             return  # one of them is busy with its volumes, and the others are held for it
-        for each in siblings:
-            pod = self._cluster.pod(each.uid)
-            if each.stage <= Stage.PASSED and pod is not None and pod.fits_no_node:
-                # Woken, and kube-scheduler did not even ask us: nothing it saw would do.
-                self._cluster.misfits.note(each.gang, each.node, FITS_NOWHERE_S)
+        # Woken, and kube-scheduler did not even ask us: nothing it saw would do.
+        misfits = {
+            each.node
+            for each in siblings
+            if each.stage <= Stage.PASSED
+            and (pod := self._cluster.pod(each.uid)) is not None
+            and pod.fits_no_node
+        }
+        if misfits:
+            self._cluster.misfits.note_all(promise.gang, misfits, FITS_NOWHERE_S)
         self.give_back(promise.gang)
 
     def _waits_for_nobody(self, promise: Promise) -> bool:

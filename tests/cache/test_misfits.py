@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from extender.cache.changes import Delete, Kind, Upsert
 from extender.cache.misfits import Misfits
 from extender.model.gang import GangKey
@@ -22,6 +24,24 @@ def test_a_misfit_is_forgotten_when_its_time_is_over() -> None:
 
     clock.time += 300
     assert misfits.by_gang() == {}
+
+
+def test_a_whole_gang_is_noted_without_looking_at_all_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It happens in the event loop: with some gangs of a thousand it took seconds each time."""
+    misfits, nodes = Misfits(StoppedClock().monotonic), [f"n{number}" for number in range(1000)]
+    looks: list[int] = []
+    sort = Misfits._sort
+    monkeypatch.setattr(Misfits, "_sort", lambda self: (looks.append(1), sort(self)))
+    misfits.note(OTHER, "n1", 30.0)
+
+    misfits.note_all(GANG, nodes, 300.0)
+
+    assert misfits.of(GANG) == set(nodes)
+    assert misfits.of(OTHER) == {"n1"}
+    assert not looks
+    assert misfits.by_gang() == {OTHER: {"n1"}, GANG: set(nodes)}
 
 
 def test_a_snapshot_bars_the_node_to_that_gang_alone() -> None:
