@@ -5,8 +5,9 @@ the pod needs another turn. So the first member of a gang that comes to filter, 
 for the room, takes places for the whole minimum: its own, and *placeholders* that the members
 after it take over as they come. The barrier holds them until the last one is there; if nobody
 comes for a while, all of it is given back, and the gang is not let in so again before all of it
-exists. Nor are others of its namespace for some time: whoever asks for room and leaves it unused
-would else keep his part of the cluster with a pod now and then, under one name after the other.
+exists. Nor are others of its namespace for some time, also when it was deleted or made smaller
+before that: whoever asks for room and leaves it unused would else keep his part of the cluster with
+a pod now and then, under one name after the other.
 """
 
 from __future__ import annotations
@@ -204,13 +205,17 @@ class Arrivals:
         is_late = self._clock.monotonic() - arrival.since_monotonic > self._grace_s
         least = group.min_member if group else arrival.min_member
         wanted = least - here if here and not is_late else 0
+        had_places = bool(arrival.places)
         while len(arrival.places) > max(0, wanted):
             self._table.release(arrival.places.pop())
-        if not arrival.places:
+        is_over, is_short = not arrival.places, is_late and here < least
+        if is_over:
             del self._arrivals[key]
-        if is_late and here < least:
-            self._given_up.add(key)
+        # Who is deleted or made smaller in time has left the room unused no less.
+        if is_short or (had_places and is_over and here < arrival.min_member):
             self._distrust(key.partition("/")[0], self._clock.monotonic())
+        if is_short:
+            self._given_up.add(key)
             for listener in self._listeners:
                 listener(key)
 

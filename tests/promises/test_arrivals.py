@@ -354,6 +354,51 @@ def test_many_gangs_that_are_given_up_together_count_once() -> None:
     assert another(world, "next", "a")
 
 
+def test_who_leaves_before_his_grace_is_over_has_left_the_room_unused_too() -> None:
+    """Else a pod that is deleted in time, under one name after the other, keeps it for ever."""
+    world = World(group(min_member=3))
+    world.admit("p0", 3)
+    world.see_members("p0")
+    world.lose_pod("p0")
+    world.arrivals.settle()
+
+    assert world.kept == []
+    assert another(world, "next", "a") is None
+    assert another(world, "theirs", "b")
+
+
+def test_so_has_who_needs_less_of_it_after_all() -> None:
+    world = World(group(min_member=4))
+    world.admit("p0", 4)
+    world.see_members("p0")
+    world.see(group(min_member=1))
+    world.arrivals.settle()
+
+    assert world.kept == []
+    assert another(world, "next", "a") is None
+
+
+def test_nobody_is_blamed_for_a_member_that_went_after_all_of_them_had_come() -> None:
+    world = World(group(min_member=2))
+    world.admit("p0", 2)
+    assert world.claim("p1")
+    world.see_members("p0", "p1")
+    world.lose_pod("p1")
+    world.arrivals.settle()
+
+    assert another(world, "next", "a")
+
+
+def test_nor_for_members_of_another_shape_that_the_plan_places() -> None:
+    world = World(group(min_member=2))
+    world.admit("p0", 2)
+    world.see(pod("p0"), pod("launcher", shape=Shape(requests=amounts(cpu=2))))
+    world.arrivals.settle()
+
+    assert world.kept == []
+    assert another(world, "next", "a")
+
+
 def test_what_a_namespace_left_unused_is_forgotten_in_the_end() -> None:
     world = given_up()
     world.clock.time += DISTRUST.first_s + DISTRUST.longest_s + 1
