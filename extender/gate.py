@@ -145,7 +145,7 @@ class Gate:
             place = self._arrivals.admit(pod, group, queue, offered)
             if place is not None and (node := self._ledger.steer(pod, place, offered)):
                 return _steered(node)
-        return _refused(offered, self._why(member.key, group.min_member))
+        return _refused(offered, self._why(pod, member.key, group.min_member, queue))
 
     def _stands(self, key: GangKey, group: PodGroup) -> bool:
         """Ask whether a gang has all that it needs on nodes, each role too, as bind asks it."""
@@ -165,7 +165,7 @@ class Gate:
         """Let a pod that waits for nobody pass as if we were not there, if its queue lets it."""
         nodes = self._ledger.pass_by(pod, member.key, queue, offered)
         if nodes is None:
-            return _refused(offered, self._why(member.key, min_member))
+            return _refused(offered, self._why(pod, member.key, min_member, queue))
         if not nodes:
             return _refused(offered, Reason.BEHIND_IN_ORDER)
         return Filtered(nodes, _left_out(offered, nodes, Reason.BEHIND_IN_ORDER))
@@ -202,14 +202,20 @@ class Gate:
         verdict = self._plan().verdicts.get(key)
         return verdict is None or verdict.reason in _UNDECIDED
 
-    def _why(self, key: GangKey, min_member: int) -> Reason:
+    def _why(self, pod: Pod, key: GangKey, min_member: int, queue: str) -> Reason:
         """Name the reason of a member without a place; it may be newer than the plan."""
-        if self._cluster.members(key) < min_member:
+        is_unseen = self._cluster.pod(pod.uid) is None
+        if self._cluster.members(key) + is_unseen < min_member:
             return Reason.NOT_ENOUGH_MEMBERS
         verdict = self._plan().verdicts.get(key)
-        if verdict is None or verdict.standing in _STARTED:
-            return Reason.BEHIND_IN_ORDER
-        return verdict.reason
+        is_of_others = verdict is None or verdict.standing in _STARTED
+        if verdict is not None and not is_of_others and verdict.reason not in _UNDECIDED:
+            return verdict.reason
+        # What the plan says is not said of this pod; what keeps it out is known without.
+        if self._cluster.is_closed(queue):
+            return Reason.QUEUE_CLOSED
+        problem = self._ledger.allowance.objection(queue, pod.namespace, pod.requests)
+        return problem.reason if problem is not None else Reason.BEHIND_IN_ORDER
 
 
 def _passes_through(pod: Pod, member: Membership) -> bool:

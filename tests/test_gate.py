@@ -10,7 +10,7 @@ import pytest
 from extender.cache.inflight import SOMEWHERE, Stage
 from extender.model.gang import GangKey, Membership
 from extender.model.pod import Status
-from extender.model.queue import Namespace, Queue
+from extender.model.queue import Namespace, Queue, QueueState
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.plan.decision import OpenQueue, Plan, Standing, Verdict
@@ -410,3 +410,48 @@ def test_nobody_leaves_for_a_pod_that_filter_would_refuse_by_the_ceiling_of_its_
 
     assert not world.gate.filter(bare_pod("boss"), member, NODES).nodes
     assert world.gate.preempt(bare_pod("boss"), member, asked) == {}
+
+
+CAPPED = {"cpu": 2000}
+
+
+@pytest.mark.parametrize(
+    ("queue", "reason"),
+    [
+        (Queue(name="q", state=QueueState.CLOSED), Reason.QUEUE_CLOSED),
+        (Queue(name="q", capability=Resources(CAPPED)), Reason.QUEUE_AT_CAPABILITY),
+    ],
+)
+def test_a_surplus_member_is_told_what_its_queue_lacks_and_not_that_others_are_ahead(
+    queue: Queue, reason: Reason
+) -> None:
+    running = (pod(name, on="n1") for name in ("p0", "p1"))
+    world = World(queue, group(min_member=2, queue="q"), *running, pod("p2"))
+    world.turn()
+
+    assert world.ask("p2").outcome == reason.value
+
+
+@pytest.mark.parametrize(
+    ("queue", "reason"),
+    [
+        (Queue(name="q", state=QueueState.CLOSED), Reason.QUEUE_CLOSED),
+        (Queue(name="q", capability=Resources({"cpu": 1})), Reason.QUEUE_AT_CAPABILITY),
+    ],
+)
+def test_an_ordinary_pod_that_the_watch_has_not_shown_is_not_told_that_members_are_missing(
+    queue: Queue, reason: Reason
+) -> None:
+    world = World(queue)
+    world.turn()
+
+    assert world.ask_lone("new", queue="q").outcome == reason.value
+
+
+def test_who_completes_its_gang_is_not_told_that_members_are_missing() -> None:
+    closed = Queue(name="q", state=QueueState.CLOSED)
+    world = World(closed, group(min_member=2, queue="q"), pod("p0"))
+    world.turn()
+
+    assert world.ask("p0").outcome == Reason.NOT_ENOUGH_MEMBERS.value
+    assert world.ask("p1").outcome != Reason.NOT_ENOUGH_MEMBERS.value
