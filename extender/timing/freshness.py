@@ -21,7 +21,7 @@ class _Source:
     heard_at: float = 0.0
     trouble: str = ""
     is_forbidden: bool = False
-    #: Since when it is being listed anew; what changed meanwhile is heard of only in the end.
+    #: As of when we knew all before it is listed anew; what changed since is heard of in the end.
     relisted_since: float | None = None
 
 
@@ -56,14 +56,14 @@ class Freshness:
         entry.listed, entry.heard_at, entry.trouble = True, now, ""
         entry.relisted_since = None
 
-    def relists(self, source: str, now: float) -> None:
-        """Note that *source* has to be listed anew, or still has to be.
+    def relists(self, source: str, as_of: float) -> None:
+        """Note that *source*, known *as_of* then, has to be listed anew, or still has to be.
 
         Signs of life are no news meanwhile: a list may break off again and again.
         """
         entry = self._sources[source]
         if entry.relisted_since is None:
-            entry.relisted_since = now
+            entry.relisted_since = as_of
             self._well_until = float("-inf")
 
     def followed(self, source: str) -> None:
@@ -148,10 +148,10 @@ class Freshness:
             return f"{name}: first list not complete{why}"
         if entry.is_forbidden:
             return f"{name}: changes are not heard{why}"
-        silent_s = now - entry.heard_at
-        if entry.heard_at < self._trusted_from:
-            return f"{name}: not heard since the API server fell silent {silent_s:.0f} s ago{why}"
-        behind_s = now - _current_at(entry)
+        silent_s, current_at = now - entry.heard_at, _current_at(entry)
+        behind_s = now - current_at
+        if current_at < self._trusted_from:
+            return f"{name}: not heard since the API server fell silent {behind_s:.0f} s ago{why}"
         if behind_s > max(silent_s, self._stale_s):
             return f"{name}: new list not complete for {behind_s:.0f} s{why}"
         return f"{name}: watch silent for {silent_s:.0f} s{why}" if silent_s > self._stale_s else ""

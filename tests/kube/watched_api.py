@@ -71,6 +71,9 @@ class WatchedApi:
         self.refuses_all = 0
         #: How often the streams of a path were made to fall silent.
         self._mutes: dict[str, int] = defaultdict(int)
+        #: Paths whose lists do not end, and those who wait for their end.
+        self._held: set[str] = set()
+        self.waiting: list[str] = []
         self.requests: list[Told] = []
         self.compacted = 0
         self._version = 1
@@ -145,6 +148,24 @@ class WatchedApi:
         with self.changed:
             self._mutes[path] += 1
 
+    def hold_lists(self, path: str) -> None:
+        """Begin the lists of *path*, and end none."""
+        with self.changed:
+            self._held.add(path)
+
+    def end_lists(self, path: str) -> None:
+        """Let lists of *path* end again."""
+        with self.changed:
+            self._held.discard(path)
+            self.changed.notify_all()
+
+    def _end_of_list(self, path: str) -> None:
+        with self.changed:
+            hang_ups = self._hang_ups
+            if path in self._held:
+                self.waiting.append(path)
+            self.changed.wait_for(lambda: path not in self._held or self._hang_ups > hang_ups)
+
     def uninstall(self, path: str) -> None:
         with self.changed:
             self.installed.discard(path)
@@ -170,6 +191,8 @@ class WatchedApi:
     # ── for the handler ──
 
     def page(self, path: str, query: dict[str, str]) -> Object:
+        if "continue" in query:
+            self._end_of_list(path)
         with self.changed:
             things, limit = list(self._objects[path].values()), int(query["limit"])
             begin = int(query.get("continue", "0"))
@@ -189,6 +212,7 @@ class WatchedApi:
             yield from ({"type": "ADDED", "object": thing} for thing in listed)
             if path in self.cut_lists:
                 return
+            self._end_of_list(path)
             mark = {"k8s.io/initial-events-end": "true"}
             meta = {"resourceVersion": version, "annotations": mark}
             yield {"type": "BOOKMARK", "object": {"metadata": meta}}

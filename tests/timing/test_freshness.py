@@ -152,3 +152,20 @@ def test_what_is_not_installed_is_trusted_again_once_that_was_said_again() -> No
 
 def test_the_silence_of_the_api_server_itself_is_measured_too() -> None:
     assert followed("pods").silence(5.0) == {"pods": 5.0, "API server": 5.0}
+
+
+def test_a_source_that_is_listed_again_is_as_old_as_before_until_the_end_of_the_list() -> None:
+    freshness = followed("pods")
+    freshness.heard("pods", 10.0)
+    assert freshness.pulse(100.0) == 100.0
+    freshness.relists("pods", freshness.current_at("pods"))
+    freshness.heard("pods", 101.0)  # a page came
+
+    assert not freshness.is_suspect("pods")
+    assert freshness.complaints(102.0) == [
+        "pods: not heard since the API server fell silent 92 s ago"
+    ]
+    assert freshness.silence(102.0) == {"pods": 1.0, "API server": 2.0}
+
+    freshness.listed("pods", 103.0)
+    assert freshness.complaints(104.0) == []

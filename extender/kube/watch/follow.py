@@ -129,6 +129,8 @@ class Follower:
         self._is_reopening = False
         self._response: urllib3.BaseHTTPResponse | None = None
         self._was_listed = False
+        #: While a watch that goes on has not said yet that it can: as of when we knew all before.
+        self._proven_at: float | None = None
         self._thread = threading.Thread(
             target=self._run, name=f"follow-{resource.name}", daemon=True
         )
@@ -186,7 +188,7 @@ class Follower:
     def _follow(self) -> None:
         request = self._next_request()
         if request.mode is not Mode.WATCH:
-            self._cluster.freshness.relists(self._resource.name, self._clock.monotonic())
+            self._note_age()
         if request.mode is Mode.PAGE:
             self._take_list(self._pages(request))
             return
@@ -210,6 +212,8 @@ class Follower:
             response.close()
             raise Unreachable("stopped")
         if response.status == 200:
+            if request.mode is Mode.WATCH and self._proven_at is None:
+                self._proven_at = self._cluster.freshness.current_at(self._resource.name)
             self._alive()
             self._is_reopening = False
             if not is_page:
@@ -219,6 +223,12 @@ class Follower:
             return response
         with response:
             raise self._access.refused("GET", path, response.status, _body(response))
+
+    def _note_age(self) -> None:
+        """Note that what we know is as old as before until a list that begins has ended."""
+        freshness, name = self._cluster.freshness, self._resource.name
+        as_of = freshness.current_at(name) if self._proven_at is None else self._proven_at
+        freshness.relists(name, as_of)
 
     def _alive(self) -> None:
         self._cluster.freshness.heard(self._resource.name, self._clock.monotonic())
@@ -230,6 +240,7 @@ class Follower:
         self._cluster.freshness.listed(name, self._clock.monotonic())
         self._failures = 0
         self._was_listed = True
+        self._proven_at = None
         took_s = round(time.monotonic() - began, 3)
         event(log, logging.INFO, "listed", resource=name, took_s=took_s)
 
@@ -292,6 +303,7 @@ class Follower:
             elif each is Signal.OVERTAKEN:
                 self._seldom.event(logging.WARNING, each.value, resource=self._resource.name)
             self._failures = self._expiries = 0
+            self._proven_at = None
         else:
             self._watch_ended("ended")
         if self._progress.is_listed and time.monotonic() - began < _HASTE_S:

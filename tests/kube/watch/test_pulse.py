@@ -70,7 +70,7 @@ def test_a_server_that_takes_calls_and_answers_none_is_named_with_the_reason(
     with socket.create_server(("127.0.0.1", 0), backlog=64) as mute:
         access = Access(Endpoint(host="127.0.0.1", port=mute.getsockname()[1]))
         with felt(access, freshness):
-            until(lambda: "timed out" in " ".join(freshness.complaints(time.monotonic())))
+            until(lambda: "timed out" in " ".join(freshness.complaints(SystemClock.monotonic())))
             until(lambda: "API server does not answer" in caplog.text)
 
     assert sum(record.levelno == logging.ERROR for record in caplog.records) == 1
@@ -80,7 +80,7 @@ def test_its_return_is_told_once(api: WatchedApi, caplog: pytest.LogCaptureFixtu
     freshness = Freshness(mute_s=LONG_S)
     with felt(api.access(), freshness) as returned:
         until(lambda: len(api.asked(PATH)) > 1)
-        freshness.expect_pulse(time.monotonic() - 100)
+        freshness.expect_pulse(SystemClock.monotonic() - 100)
         assert returned.wait(LONG_S)
         asked = len(api.asked(PATH))
         until(lambda: len(api.asked(PATH)) > asked + 3)
@@ -92,7 +92,7 @@ def test_after_a_silence_every_watch_is_begun_anew_where_it_was(api: WatchedApi)
     with watching(api, pulse_s=0.01, absent_s=1000.0) as watched:
         watched.ready()
         before = {path: len(api.asked(path)) for path in (PODS, GROUPS)}
-        long_ago = time.monotonic() - 100
+        long_ago = SystemClock.monotonic() - 100
         for name in watched.cluster.freshness.silence(0.0).keys() - {"API server"}:
             watched.cluster.freshness.heard(name, long_ago)
         watched.cluster.freshness.expect_pulse(long_ago)
@@ -105,13 +105,50 @@ def test_after_a_silence_every_watch_is_begun_anew_where_it_was(api: WatchedApi)
     assert len([query for query in api.asked(PODS) if "sendInitialEvents" in query]) == 1
 
 
+@pytest.mark.parametrize("in_stream", [True, False])
+@pytest.mark.parametrize("streams", [True, False])
+def test_who_has_to_list_again_after_a_silence_is_not_trusted_before_the_end_of_the_list(
+    api: WatchedApi, streams: bool, in_stream: bool
+) -> None:
+    api.streams_lists, api.expires_in_stream = streams, in_stream
+    for number in range(300):
+        api.put(PODS, make.pod(f"p{number}"))
+    with watching(api, pulse_s=0.01, absent_s=1000.0) as watched:
+        watched.ready()
+        api.put(PODS, make.pod("last"))
+        watched.until(lambda: watched.has_pod("last"))  # it is watched by now
+        freshness, long_ago = watched.cluster.freshness, SystemClock.monotonic() - 100
+        for name in freshness.silence(0.0).keys() - {"API server"}:
+            freshness.heard(name, long_ago)
+        with api.changed:  # nobody may resume before all of this has happened
+            api.hang_up()
+            api.delete(PODS, make.pod("p0"))
+            api.compact()
+            api.hold_lists(PODS)
+        freshness.expect_pulse(long_ago)
+
+        watched.until(lambda: PODS in api.waiting)
+        watched.until(
+            lambda: all(each.startswith("pods: ") for each in watched.cluster.readiness())
+        )
+        asked = len(api.asked(PATH))
+        watched.until(lambda: len(api.asked(PATH)) > asked + 5)
+        (complaint,) = watched.cluster.readiness()  # p0 is still there for us
+
+        assert complaint.startswith("pods: not heard since the API server fell silent")
+        assert watched.has_pod("p0")
+        api.end_lists(PODS)
+        watched.ready()
+        assert not watched.has_pod("p0")
+
+
 def test_a_watch_that_spoke_just_now_is_left_alone(api: WatchedApi) -> None:
     with watching(api, pulse_s=0.01, absent_s=1000.0) as watched:
         watched.ready()
         before, freshness = len(api.asked(PODS)), watched.cluster.freshness
         for name in freshness.silence(0.0).keys() - {"API server"}:
-            freshness.heard(name, time.monotonic() + LONG_S)
-        freshness.expect_pulse(time.monotonic() - 100)
+            freshness.heard(name, SystemClock.monotonic() + LONG_S)
+        freshness.expect_pulse(SystemClock.monotonic() - 100)
         asked = len(api.asked(PATH))
         watched.until(lambda: len(api.asked(PATH)) > asked + 5)
 
