@@ -109,9 +109,14 @@ class Application:
         runtime, hooks, pages = self._parts
         runtime.drain()
         await hooks.drain(Limits.of(self._settings).answer_s)
-        await asyncio.to_thread(pages.stop)
-        await runtime.finish()
+        # Side by side: a standby waits for our lease, and must not wait for those who read pages.
+        ended = await asyncio.gather(
+            runtime.finish(), asyncio.to_thread(pages.stop), return_exceptions=True
+        )
         hooks.end()
+        for each in ended:
+            if each is not None:
+                raise each
 
     def _socket(self, listening: Sequence[Any], where: str, flag: str) -> Any:
         port = address(where, flag)[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -10,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -138,3 +140,63 @@ def test_no_signal_brings_a_second_worker_beside_the_first(idle: subprocess.Pope
 
     listen_for("worker ends in order")
     assert idle.wait(30) == 0
+
+
+class Parts:
+    """What a worker runs, where somebody reads a page for as long as a standby waits."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.lease_is_free = threading.Event()
+
+    def drain(self) -> None:
+        self.told.append("binds refused")
+
+    async def finish(self) -> None:
+        self.told.append("lease given back")
+        self.lease_is_free.set()
+
+    def stop(self) -> None:
+        assert self.lease_is_free.wait(10), "a standby waits for those who read pages"
+        self.told.append("pages ended")
+
+
+class Hooks:
+    """The port of the hooks, beside those parts."""
+
+    def __init__(self, told: list[str]) -> None:
+        self._told = told
+
+    async def drain(self, grace_s: float) -> None:
+        self._told.append("calls answered")
+
+    def end(self) -> None:
+        self._told.append("connections ended")
+
+
+def test_whoever_reads_a_page_keeps_nobody_from_taking_over() -> None:
+    parts = Parts()
+    application = server.Application(Settings())
+    application._parts = (parts, Hooks(parts.told), parts)  # type: ignore[assignment]
+
+    asyncio.run(application.stop())
+
+    assert parts.told == [
+        *("binds refused", "calls answered", "lease given back", "pages ended"),
+        "connections ended",
+    ]
+
+
+def test_pages_that_do_not_end_in_order_are_told_after_the_lease_is_given_back() -> None:
+    parts = Parts()
+    application = server.Application(Settings())
+    application._parts = (parts, Hooks(parts.told), parts)  # type: ignore[assignment]
+
+    def stumble() -> None:
+        raise TimeoutError("a page takes too long")
+
+    parts.stop = stumble  # type: ignore[method-assign]
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(application.stop())
+    assert parts.told[2:] == ["lease given back", "connections ended"]
