@@ -61,9 +61,11 @@ class OwnLease:
                 self._write(self._mine)
         except ApiError as error:
             # It may have been written all the same: only a look can tell.
-            self._mine = None
+            is_renewal, self._mine = self._mine is not None, None
             self._complain(error)
-            return self._spans.look_s
+            # Somebody wrote to ours, or deleted it, by hand: another may lead by it already.
+            is_overtaken = is_renewal and error.status in (404, 409)
+            return 0.0 if is_overtaken else self._spans.look_s
         self._failed, self._succession.trouble = False, ""
         return self._spans.retry_s if self._mine is not None else self._rest_s()
 

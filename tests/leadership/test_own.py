@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from extender.errors import ApiError
 from extender.leadership.spans import Spans
+from extender.ports import Lease
 
 from .stage import Contender, Stage
 
@@ -176,17 +178,40 @@ def test_a_deleted_lease_still_runs_for_whoever_saw_it(
     assert stage.server.lease is not None
 
 
-def test_a_leader_whose_lease_was_given_to_another_ends_its_term_at_the_next_look(
+def test_a_leader_whose_lease_was_given_to_another_ends_its_term_with_the_next_renewal(
     stage: Stage, a: Contender
 ) -> None:
     stage.run(4, a)
+    renewals = len(stage.server.writes)
+    while len(stage.server.writes) == renewals:
+        stage.run(0.1, a)
     lease = stage.server.lease
     assert lease is not None
     stage.server.write(type(lease)(holder="x", duration_s=15, renewed="now", version=lease.version))
-    stage.run(SPANS.retry_s + SPANS.look_s + 0.2, a)
+    stage.run(SPANS.retry_s + 0.2, a)
 
     assert a.told == ["begun", "ended"]
     assert a.succession.readiness() == ["standby: x leads"]
+
+
+def test_a_lease_that_others_write_to_all_the_time_is_not_fought_over(
+    stage: Stage, a: Contender
+) -> None:
+    stage.run(4, a)
+    asked, write = 0, stage.server.write
+
+    def overtaken(_: Lease) -> Lease:
+        nonlocal asked
+        asked += 1
+        raise ApiError("somebody has written since", status=409)
+
+    stage.server.write = overtaken  # type: ignore[method-assign]
+    stage.run(SPANS.renew_s - 1, a)
+    stage.server.write = write  # type: ignore[method-assign]
+    stage.run(2, a)
+
+    assert asked < 12
+    assert a.leads
 
 
 def test_a_lease_that_was_renewed_late_begins_a_new_term_after_the_end_of_the_old(
