@@ -44,6 +44,14 @@ def test_an_alert_asks_for_series_and_labels_that_are_exported(alert: Alert) -> 
         assert labels <= known[name], f"{name} has no {labels - known[name]}"
 
 
+def test_a_label_that_prometheus_has_for_itself_is_told_by_the_name_that_it_gives_ours() -> None:
+    of_targets = {"namespace", "pod", "job", "instance", "service", "endpoint", "container"}
+    (name,) = [name for name, labels in samples().items() if labels & of_targets]
+
+    assert samples()[name] == {"namespace"}
+    assert f"`{name}` the label is `exported_namespace`" in OPERATIONS.read_text()
+
+
 @each_alert
 def test_what_an_alert_tells_of_its_labels_is_left_of_them(alert: Alert) -> None:
     told = set(re.findall(r"\$labels\.(\w+)", alert.annotations["description"]))
