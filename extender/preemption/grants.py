@@ -87,7 +87,7 @@ class Grants:
             if self._is_over(grant, seen, now):
                 del self._grants[uid]
             else:
-                self._learn(grant, seen)
+                self._learn(grant, seen, is_shown=now - grant.at > SHOWN_S)
 
     def seats(self, gang: GangKey) -> dict[PodUid, Pod]:
         """Give the members of a gang that may be leaving and are not seen to."""
@@ -116,13 +116,17 @@ class Grants:
     def _is_over(self, grant: _Grant, seen: Pod | None, now: float) -> bool:
         if seen is not None and (seen.node or seen.status is not Status.PENDING):
             return True
-        is_waiting = seen is not None and bool(seen.nominated)
+        is_waiting = seen is not None and seen.nominated in grant.nodes
         return now - grant.at > (_LONGEST_S if is_waiting else SHOWN_S)
 
-    def _learn(self, grant: _Grant, seen: Pod | None) -> None:
-        """See which node it is, and who of it has left and counts in the plan no more."""
+    def _learn(self, grant: _Grant, seen: Pod | None, *, is_shown: bool) -> None:
+        """See which node it is, and who of it has left and counts in the plan no more.
+
+        A nomination that it came with says so only when a newer one would have been shown.
+        """
         named = seen.nominated if seen is not None else ""
-        if len(grant.nodes) > 1 and named in grant.nodes and named != grant.pod.nominated:
+        is_new = is_shown or named != grant.pod.nominated
+        if len(grant.nodes) > 1 and named in grant.nodes and is_new:
             grant.nodes = {named: grant.nodes[named]}
             grant.more = _more(grant.pod, grant.queue, grant.nodes)
             grant.loss = _worst(grant.nodes.values())

@@ -93,6 +93,27 @@ def test_it_is_not_while_its_pod_waits_for_those_victims() -> None:
     assert world.by("second", "p1") == ["p1"]
 
 
+def test_a_nomination_from_before_says_nothing_until_a_new_one_would_have_come() -> None:
+    world = World(node("n2"), group(), *running(3), lone("other", on="n2"))
+    before = lone("boss", nominated="n2")
+    world.see(before)
+    asked = {"n1": [uid("p0")], "n2": [uid("other")]}
+    assert world.preemption.judge(before.pod, before.membership, asked, world.now) == asked
+    assert world.by("second", "p1") == []
+
+    world.now += SHOWN_S + 1
+
+    assert world.by("second", "p1") == ["p1"]
+
+
+def test_who_is_nominated_elsewhere_takes_nothing_of_what_was_granted() -> None:
+    world = World(group(), *running(3), lone("boss", nominated="n9"))
+    world.by("boss", "p0")
+    world.now += SHOWN_S + 1
+
+    assert world.by("second", "p1") == ["p1"]
+
+
 def test_nor_is_a_role_torn() -> None:
     servers = [pod(f"ps{index}", on="n1", role="ps") for index in range(3)]
     minima = {"ps": 1, "worker": 3}
