@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from . import objects, telling
 from .api import Api, Object
 from .conftest import GangScheduler, Pool
 from .control_plane import ControlPlane
+from .extender_process import Extender
 from .test_status import gang, wait_until_running, writes_about
 from .waiting import wait_for
 
@@ -204,24 +206,51 @@ def test_a_preemption_of_kube_scheduler_that_takes_from_a_queue_within_its_due_i
 def test_a_preemption_of_kube_scheduler_that_takes_a_surplus_member_of_the_queue_is_not(
     plane: ControlPlane, api: Api, namespace: str, nodes: Nodes, create: Create
 ) -> None:
+    with surplus(plane, api, namespace, nodes, create) as (extender, demand):
+        with plane.binds(namespace) as binds:
+            demand(1)
+            binds.wait_for(1, 15, prefix="alone")
+        assert answers(extender, "passed")
+    assert alive(api, namespace)["elastic"] == 3
+
+
+def test_of_several_at_once_one_gets_the_surplus_member_and_the_others_tear_nothing(
+    plane: ControlPlane, api: Api, namespace: str, nodes: Nodes, create: Create
+) -> None:
+    """kube-scheduler asks for the next one before anybody has seen the first victim leave."""
+    with surplus(plane, api, namespace, nodes, create) as (extender, demand):
+        demand(3)
+        wait_for(lambda: answers(extender, "vetoed") >= 2, 15, "two of them were told no")
+        assert answers(extender, "passed")
+        wait_for(lambda: alive(api, namespace)["elastic"] == 3, 15, "the surplus member leaves")
+    assert alive(api, namespace)["elastic"] == 3
+
+
+@contextmanager
+def surplus(
+    plane: ControlPlane, api: Api, namespace: str, nodes: Nodes, create: Create
+) -> Iterator[tuple[Extender, Callable[[int], None]]]:
+    """A gang with a member more than it needs, of which only kube-scheduler evicts anybody."""
     pool, urgent = nodes(1, cpu="4"), f"urgent-{namespace}"
     create(objects.priority_class(urgent, 1000))
     own, rest = "--scheduler-name=surplus-scheduler", {"scheduler": "surplus-scheduler"}
+
+    def demand(number: int) -> None:
+        named = {"priority": urgent, "node_selector": pool.selector}
+        api.create(*objects.pods(number, "alone", namespace, **named, **rest))
+
     with (
-        plane.extender(own, "--dry-run") as extender,  # so that only kube-scheduler evicts
+        plane.extender(own, "--dry-run") as extender,
         plane.scheduler(plane.scheduler_config(extender, own)),
-        plane.binds(namespace) as binds,
     ):
         gang(api, "elastic", namespace, 4, pool, min_member=3, **rest)
         wait_until_running(api, "elastic", namespace, 4)
-        alone = objects.pod(
-            "alone", namespace, priority=urgent, node_selector=pool.selector, **rest
-        )
-        api.create(alone)
-        binds.wait_for(1, 15, prefix="alone")
+        yield extender, demand
 
-        assert extender.metric("gang_extender_hook_answers_total", verb="preempt", outcome="passed")
-    assert alive(api, namespace)["elastic"] == 3
+
+def answers(extender: Extender, outcome: str) -> float:
+    """How often the preempt hook has answered like this, by its own metrics."""
+    return extender.metric("gang_extender_hook_answers_total", verb="preempt", outcome=outcome)
 
 
 def unreclaimable_gang(
@@ -246,19 +275,12 @@ def preempt_in_vain(
     api: Api, gang_scheduler: GangScheduler, namespace: str, pool: Pool, urgent: str
 ) -> None:
     """Create a pod kube-scheduler would preempt for, and wait until it was told no."""
-    vetoes = preempt_answers(gang_scheduler, "vetoed")
+    vetoes = answers(gang_scheduler.extender, "vetoed")
     api.create(objects.pod("alone", namespace, priority=urgent, node_selector=pool.selector))
     wait_for(
-        lambda: preempt_answers(gang_scheduler, "vetoed") > vetoes,
+        lambda: answers(gang_scheduler.extender, "vetoed") > vetoes,
         10,
         "kube-scheduler has tried to preempt and was told no",
-    )
-
-
-def preempt_answers(gang_scheduler: GangScheduler, outcome: str) -> float:
-    """How often the preempt hook has answered like this, by its own metrics."""
-    return gang_scheduler.extender.metric(
-        "gang_extender_hook_answers_total", verb="preempt", outcome=outcome
     )
 
 
