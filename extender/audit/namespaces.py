@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from extender.audit.finding import NAMESPACE, QUEUE, Finding, Flaw, did_you_mean
+from extender.audit.finding import NAMESPACE, QUEUE, Finding, Flaw, NearNames
 from extender.model.gang import GangKey
 from extender.model.queue import (
     ALLOWED_CLASSES,
@@ -103,10 +103,11 @@ def of_namespaces(
     *shares* are those that count. What nobody has seen yet is not held against anybody: without
     any of *classes*, or without nodes, nothing is compared with them.
     """
+    near = NearNames()
     found = [
         Finding(NAMESPACE, namespace.name, reason, message)
         for namespace in namespaces.values()
-        for reason, message in _of_one(namespace, queues, shares, classes)
+        for reason, message in _of_one(namespace, queues, shares, classes, near)
     ]
     found += _together(queues, shares, cluster)
     return sorted(found, key=lambda each: (each.kind, each.name, each.reason))
@@ -174,6 +175,7 @@ def _of_one(
     queues: Mapping[str, Queue],
     shares: Mapping[str, Share],
     classes: Collection[str],
+    near: NearNames,
 ) -> Iterator[tuple[str, str]]:
     """Find what one namespace has wrong, in one sentence for each reason."""
     who = f"namespace {namespace.name}"
@@ -183,26 +185,26 @@ def _of_one(
         yield (
             QUEUE_UNKNOWN,
             f"{who} may use {_named(unknown, 'queue')}, which nobody wrote; mend the annotation"
-            f" {ALLOWED_QUEUES} or create what it names{_hints(unknown, queues)}",
+            f" {ALLOWED_QUEUES} or create what it names{near.hints(unknown, queues)}",
         )
     if namespace.queue and namespace.queue not in queues:
         home = [namespace.queue]
         yield (
             HOME_QUEUE_MISSING,
             f"the home queue of {who} is {home[0]}, which nobody wrote; mend the annotation"
-            f" {HOME_QUEUE} or create it{_hints(home, queues)}",
+            f" {HOME_QUEUE} or create it{near.hints(home, queues)}",
         )
     if classes and (unknown := sorted((namespace.classes or frozenset()) - set(classes))):
         yield (
             PRIORITY_CLASS_UNKNOWN,
             f"{who} may use {_named(unknown, 'priority class')}, which nobody wrote; mend the"
-            f" annotation {ALLOWED_CLASSES} or create what it names{_hints(unknown, classes)}",
+            f" annotation {ALLOWED_CLASSES} or create what it names{near.hints(unknown, classes)}",
         )
-    yield from _of_shares(namespace, queues, shares)
+    yield from _of_shares(namespace, queues, shares, near)
 
 
 def _of_shares(
-    namespace: Namespace, queues: Mapping[str, Queue], shares: Mapping[str, Share]
+    namespace: Namespace, queues: Mapping[str, Queue], shares: Mapping[str, Share], near: NearNames
 ) -> Iterator[tuple[str, str]]:
     who, both = f"namespace {namespace.name}", f"{AT_MOST} or {AT_LEAST}"
     unknown = [share.queue for share in namespace.shares if share.queue not in queues]
@@ -210,7 +212,7 @@ def _of_shares(
         yield (
             SHARE_OF_UNKNOWN_QUEUE,
             f"{who} has a share of {_named(unknown, 'queue')}, which nobody wrote; mend its"
-            f" annotation {both}{_hints(unknown, queues)}",
+            f" annotation {both}{near.hints(unknown, queues)}",
         )
     forbidden = [
         share.queue
@@ -282,8 +284,3 @@ def _some(names: list[str]) -> str:
 
 def _named(names: list[str], noun: str) -> str:
     return f"{noun} {', '.join(names)}"
-
-
-def _hints(names: list[str], known: Collection[str]) -> str:
-    """Give the nearest known names as the end of a sentence."""
-    return "".join(did_you_mean(name, known) for name in names)

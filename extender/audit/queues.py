@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from extender.audit.finding import QUEUE, WITHOUT_EFFECT, Finding, Flaw, did_you_mean
+from extender.audit.finding import (
+    MOST_HINTS,
+    QUEUE,
+    WITHOUT_EFFECT,
+    Finding,
+    Flaw,
+    did_you_mean,
+)
 from extender.model.queue import ROOT_QUEUE, Queue
 from extender.model.resources import NOTHING, Resources, total, write_amount
 from extender.plan.queues.kinship import DEEPEST, kinship
@@ -23,8 +30,6 @@ PARENT_CIRCLE = "ParentCircle"
 TOO_DEEP = "TooDeep"
 GUARANTEES_ABOVE_PARENT = "GuaranteesAboveParent"
 GUARANTEES_ABOVE_CLUSTER = "GuaranteesAboveCluster"
-#: For so many queues without their parent the nearest name is looked for.
-_HINTS = 50
 #: So many queues of a circle are named.
 _AROUND = 8
 REASONS = {
@@ -121,7 +126,7 @@ class _Family:
     def __init__(self, queues: Mapping[str, Queue]) -> None:
         self._queues = queues
         self._kin = kinship(queues)
-        self._hints = _HINTS
+        self._hints = MOST_HINTS
         #: By name what is guaranteed below it, and what to it or those below, whichever is more
         #: and up to its limit: what is above that is found there.
         self._below: dict[str, Resources] = {}
