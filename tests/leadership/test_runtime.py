@@ -25,7 +25,7 @@ from extender.settings import Settings
 from extender.sim.objects import pod as _pod
 from tests.web.conftest import JSON, World, eventually
 
-FAST = {"lease_duration_s": 2.0, "lease_renew_s": 1.0, "lease_retry_s": 0.1}
+FAST = {"lease_duration_s": 6.0, "lease_renew_s": 4.0, "lease_retry_s": 0.1}
 
 
 class LeaseDouble:

@@ -215,13 +215,13 @@ def test_a_farewell_to_an_idle_connection_is_nobodys_answer():
 
 def test_a_slow_but_steady_server_is_not_taken_for_silent():
     async def scene() -> None:
-        async with stage(silence_s=0.2) as (peer, connection):
+        async with stage(silence_s=1.5) as (peer, connection):
             asker = Asker()
             loop = asyncio.get_running_loop()
             connection.send([asker.ask(str(index)) for index in range(4)])
             await peer.has_heard(b"3;")
             for index in range(4):
-                loop.call_later(0.1 * (index + 1), peer.say, OK)
+                loop.call_later(0.5 * (index + 1), peer.say, OK)
             replies = await asker.has(4)
 
             assert [reply.status for _, reply in replies] == [200] * 4
