@@ -108,8 +108,9 @@ def test_whoever_leads_binds_them_at_once(world: World, about: dict[str, str]) -
 def test_others_beside_them_are_still_refused(standby: World) -> None:
     pod = standby.cluster.create(a_pod("web"))
 
-    _, answer = call(standby, "bind", bind_call(pod))
-    assert answer["Error"] == "the extender is not ready: standby: there_1 leads"
+    # Until our watch shows it, it is looked up, and refused in other words.
+    refused = {"Error": "the extender is not ready: standby: there_1 leads"}
+    eventually(lambda: call(standby, "bind", bind_call(pod))[1] == refused)
     assert not node_of(standby, pod)
 
 
