@@ -140,7 +140,8 @@ class Session:
         """Give the place of *gang* in its queue: total, and the same whatever the input order."""
         is_first = self.rules.torn_gangs_are_first and gang.key in self.snapshot.cut_short
         is_late = not (is_first and gang.ready < gang.min_member)
-        return (is_late, *self.opinions.gang_order(gang), gang.created, gang.key)
+        has_no_room = not (self.rules.cleared_room_is_theirs and gang.has_cleared_room)
+        return (is_late, *self.opinions.gang_order(gang), has_no_room, gang.created, gang.key)
 
     def queue_key(self, queue: QueueUse) -> Key:
         """Give the place of *queue* among all."""

@@ -219,10 +219,11 @@ def test_of_several_at_once_one_gets_the_surplus_member_and_the_others_tear_noth
 ) -> None:
     """kube-scheduler asks for the next one before anybody has seen the first victim leave."""
     with surplus(plane, api, namespace, nodes, create) as (extender, demand):
-        demand(3)
-        wait_for(lambda: answers(extender, "vetoed") >= 2, 15, "two of them were told no")
+        with plane.binds(namespace) as binds:
+            demand(3)
+            wait_for(lambda: answers(extender, "vetoed") >= 2, 15, "two of them were told no")
+            binds.wait_for(1, 15, prefix="alone")
         assert answers(extender, "passed")
-        wait_for(lambda: alive(api, namespace)["elastic"] == 3, 15, "the surplus member leaves")
     assert alive(api, namespace)["elastic"] == 3
 
 

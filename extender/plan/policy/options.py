@@ -51,6 +51,9 @@ class Rules:
     #: said it needs keeps it out for a minute, then what that one's pods ask for. In Volcano a
     #: PodGroup that creates nothing keeps everybody out for ever.
     promises_fade: bool = True
+    #: An ordinary pod for which kube-scheduler made room comes before its equals: the room is kept
+    #: for that one, and nobody else is offered it.
+    cleared_room_is_theirs: bool = True
 
 
 OURS = Rules()
@@ -67,6 +70,7 @@ VOLCANO = Rules(
     torn_gangs_are_first=False,
     running_takes_a_node=False,
     promises_fade=False,
+    cleared_room_is_theirs=False,
 )
 
 

@@ -148,6 +148,12 @@ class GangState:
         return self.gang.group.created
 
     @property
+    def has_cleared_room(self) -> bool:
+        """Is an ordinary pod that waits where kube-scheduler made room for it."""
+        waiting = self.gang.waiting
+        return not self.gang.group.dialect and bool(waiting) and bool(waiting[0].nominated)
+
+    @property
     def firm(self) -> int:
         """Count the ready members that depend on no promise: on a node for all to see, or done."""
         return self.gang.firm - len(self.evicted)

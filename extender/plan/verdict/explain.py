@@ -167,7 +167,13 @@ def _why(session: Session, other: GangState, mine: GangState) -> str:
     if session.gang_key(other)[0] != session.gang_key(mine)[0]:
         return f"it runs with {other.gang.seated} of at least {other.min_member} members"
     why = session.opinions.why_gang_first(other, mine)
+    if not why and session.rules.cleared_room_is_theirs and _only(other, mine):
+        why = "kube-scheduler made room for it"
     return why or _why_older(other.created, mine.created, "it")
+
+
+def _only(other: GangState, mine: GangState) -> bool:
+    return other.has_cleared_room and not mine.has_cleared_room
 
 
 def _why_older(theirs: float, ours: float, who: str) -> str:
