@@ -352,7 +352,8 @@ class Settings:
 def address(text: str, flag: str) -> tuple[str, int]:
     """Split HOST:PORT; an IPv6 host stands in brackets."""
     host, _, port = text.rpartition(":")
-    is_port = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535
+    # Port 0 is any that is free: nobody would know where to ask.
+    is_port = port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) <= 65535
     if not is_port or not _HOST.fullmatch(host):
         raise BadConfiguration(f"{flag} {text!r} is not HOST:PORT; write it like 127.0.0.1:8888")
     return host.strip("[]"), int(port)

@@ -26,7 +26,11 @@ def test_every_setting_says_why_it_exists() -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("127.0.0.1:8888", ("127.0.0.1", 8888)), ("[::1]:80", ("::1", 80)), ("host:0", ("host", 0))],
+    [
+        ("127.0.0.1:8888", ("127.0.0.1", 8888)),
+        ("[::1]:80", ("::1", 80)),
+        ("host:65535", ("host", 65535)),
+    ],
 )
 def test_an_address_is_host_and_port(text: str, expected: tuple[str, int]) -> None:
     assert address(text, "--listen") == expected
@@ -36,6 +40,7 @@ def test_an_address_is_host_and_port(text: str, expected: tuple[str, int]) -> No
     "text",
     [
         *("", "8888", ":8888", "host:", "host:http", "host:70000", "host:-1", "host:²", "host:9e3"),
+        *("host:0", "127.0.0.1:00000"),
         *("http://127.0.0.1:8888", "a b:8888", "[::1:80", "::1:80", "[]:80", "host:8888/filter"),
     ],
 )
