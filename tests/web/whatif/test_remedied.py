@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import pytest
 
@@ -21,6 +23,7 @@ from tests.evictions.scene import gang, node_table, snapshot
 from tests.web.pages.conftest import Looker, looker
 
 PATIENCE_S = 60.0
+Said = TypeVar("Said", str, tuple[str, ...])
 TRAIN, LATE = GangKey("a/train"), GangKey("a/late")
 
 __all__ = ["looker"]
@@ -48,6 +51,14 @@ class Slow:
         assert self.may.wait(PATIENCE_S)
         self.done.set()
         return (f"a larger cluster for {case[-1]}",)
+
+
+def known(ask: Callable[[], Said]) -> Said:
+    """Ask until it is known, as pages and people do, but not for ever."""
+    end = time.monotonic() + PATIENCE_S
+    while TRYING[0] in (said := ask()):
+        assert time.monotonic() < end, "it is never known"
+    return said
 
 
 @pytest.fixture
@@ -80,8 +91,7 @@ def test_who_asks_for_what_takes_long_is_told_so_and_another_meanwhile_too(
     assert ask(now, plan, policies.DEFAULT, LATE) == TRYING
     slow.may.set()
     for key in (TRAIN, LATE):
-        while (said := ask(now, plan, policies.DEFAULT, key)) == TRYING:
-            pass
+        said = known(lambda key=key: ask(now, plan, policies.DEFAULT, key))
         assert said == (f"a larger cluster for {key}",)
 
 
@@ -113,7 +123,6 @@ def test_a_page_is_there_before_what_would_help_is_known(
 
     slow.may.set()
     assert slow.done.wait(PATIENCE_S)
-    while TRYING[0] in (page := looker.client.get(f"/gangs/{TRAIN}").text):
-        pass
+    page = known(lambda: looker.client.get(f"/gangs/{TRAIN}").text)
     assert f"a larger cluster for {TRAIN}" in page
     assert "data-unfinished" not in page
