@@ -104,9 +104,9 @@ class HookConnection(BoundedConnection):
         path = self._url.partition(b"?")[0]
         verb = _VERB_OF.get(path)
         if verb is None:
-            self._say(404, f"no such hook: {path.decode('latin-1')}")
+            self._turn_away(Refusal(404, "no_hook", f"no such hook: {path.decode('latin-1')}"))
         elif self._parser.get_method() != b"POST":
-            self._say(405, f"{verb} is a POST")
+            self._turn_away(Refusal(405, "no_hook", f"{verb} is a POST"))
         elif self._refusal is not None:
             self._turn_away(self._refusal)
         elif self._size > BODY_LIMIT:

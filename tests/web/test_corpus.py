@@ -79,7 +79,7 @@ VERDICTS = {
     # Ours: an error that kube-scheduler shows.
     "foreign-host": Verdict([200], [], CLOSED),
     # Go looks at the path alone; kube-scheduler sends nothing else.
-    "whole-address": Verdict([404], [], OPEN),
+    "whole-address": Verdict([404], [], CLOSED),
     "http-1.0": Verdict([200], ["filter"], CLOSED),
     "http-1.0-keep-alive": Verdict([200], ["filter"], OPEN),
     # Go says 505.
@@ -93,9 +93,9 @@ VERDICTS = {
     "form": Verdict([415], [], CLOSED),
     "no-media-type": Verdict([415], [], CLOSED),
     "media-type-with-a-parameter": Verdict([200], ["filter"], OPEN),
-    "get": Verdict([405], [], OPEN),
+    "get": Verdict([405], [], CLOSED),
     "no-such-method": Verdict([400], [], CLOSED),
-    "no-such-hook": Verdict([404], [], OPEN),
+    "no-such-hook": Verdict([404], [], CLOSED),
     # Go waits for the end of the line.
     "tls": Verdict([400], [], CLOSED),
     "nonsense": Verdict([400], [], CLOSED),

@@ -95,3 +95,44 @@ def test_who_says_nothing_is_not_let_in_before_those_who_speak() -> None:
             return Echo.came
 
     assert asyncio.run(scene()) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps the silent ones itself")
+def test_who_has_left_again_is_not_let_in_and_keeps_nobody_waiting() -> None:
+    left: list[str] = []
+
+    async def scene() -> int:
+        Echo.came = 0
+        with ExitStack() as open_:
+            listening = open_.enter_context(socket.create_server(("127.0.0.1", 0)))
+            door = Door(listening, Echo, None, lambda reason, who: None, left.append)
+            door.open(1024, 30)
+            for _ in range(CROWD):
+                socket.create_connection(listening.getsockname()).close()
+            speaks = open_.enter_context(socket.create_connection(listening.getsockname()))
+            speaks.sendall(b"filter")
+            speaks.setblocking(False)
+            turns = await turns_until_answered(speaks)
+            await door.close()
+            return turns
+
+    assert asyncio.run(scene()) < CROWD / 10
+    assert Echo.came == 1
+    assert left == ["127.0.0.1"] * CROWD
+
+
+def test_who_says_something_and_hangs_up_at_once_is_let_in() -> None:
+    async def scene() -> bytes:
+        with ExitStack() as open_:
+            listening = open_.enter_context(socket.create_server(("127.0.0.1", 0)))
+            door = Door(listening, Echo, None, lambda reason, who: None)
+            door.open(1024, 30)
+            speaks = open_.enter_context(socket.create_connection(listening.getsockname()))
+            speaks.sendall(b"filter")
+            speaks.shutdown(socket.SHUT_WR)
+            speaks.setblocking(False)
+            answer = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(speaks, 64), 10)
+            await door.close()
+            return answer
+
+    assert asyncio.run(scene()) == b"filter"

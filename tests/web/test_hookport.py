@@ -6,7 +6,7 @@ import json
 import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
@@ -166,6 +166,20 @@ def test_what_is_no_hook_gets_a_status_and_a_sentence(
 
     assert answer.startswith(b"HTTP/1.1 %d " % status)
     assert words in answer
+
+
+def test_who_asks_for_no_hook_again_and_again_is_counted_and_not_answered_at_once(
+    world: World,
+) -> None:
+    for _ in range(2):
+        with closing(Wire(world.hook_port)) as stranger:
+            stranger.send(request(b"{}", "nothing"))
+            stranger.read(b"}")
+            assert stranger.is_closed()
+
+    labels = {"port": "hooks", "reason": "no_hook"}
+    registry = world.runtime.pages.metrics.registry
+    assert registry.get_sample_value("gang_extender_calls_refused_total", labels) == 2
 
 
 def test_after_nonsense_the_connection_is_closed(wire: Wire) -> None:

@@ -123,7 +123,8 @@ class BoundedPort(ABC):
 
     async def listen(self, listening: socket.socket) -> None:
         """Begin to answer; called on the loop, which may not be left afterwards."""
-        self._door = Door(listening, self.connection, self._tls, self.refusals.tell)
+        refusals = self.refusals
+        self._door = Door(listening, self.connection, self._tls, refusals.tell, refusals.left)
         self._door.open(_BACKLOG, self.limits.silent_s)
         self._sweep()
 

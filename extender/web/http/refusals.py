@@ -14,6 +14,8 @@ log = logging.getLogger(__name__)
 
 #: Whoever is turned away comes again at once.
 _SILENT_S = 60.0
+#: A probe that connects and leaves is nobody's fault; so many in a minute are somebody's.
+_MANY_LEFT = 600
 
 #: Every reason there is; they label a series.
 REASONS = (
@@ -25,6 +27,8 @@ REASONS = (
     "unread",  # an answer was not read in its time
     "impatient",  # asked again before the answer
     "full",  # too many connections, and this one had done nothing for the longest time
+    "left",  # hung up without a word before it was let in
+    "no_hook",  # there is no such hook, or it is no POST
     "browser",
     "host",
     "media_type",
@@ -56,16 +60,33 @@ class Refusals:
         self._monotonic = monotonic
         self._told_at: dict[str, float] = {}
         self._unsaid: dict[str, int] = {}
+        self._left_since, self._left = -_SILENT_S, 0
         expect(metrics.calls_refused, *((port, reason) for reason in REASONS))
 
     def tell(self, reason: str, caller: str) -> None:
         """Count that *caller* was turned away, and say so if nothing was said of it lately."""
-        self._metrics.calls_refused.labels(self._port, reason).inc()
+        self._count(reason)
         now = self._monotonic()
         if now - self._told_at.get(reason, -_SILENT_S) < _SILENT_S:
             self._unsaid[reason] = self._unsaid.get(reason, 0) + 1
             return
         self._told_at[reason] = now
+        self._say(reason, caller, self._unsaid.pop(reason, 0))
+
+    def left(self, caller: str) -> None:
+        """Count that *caller* hung up before he was let in, and say so if very many did."""
+        self._count("left")
+        now = self._monotonic()
+        if now - self._left_since >= _SILENT_S:
+            self._left_since, self._left = now, 0
+        self._left += 1
+        if self._left == _MANY_LEFT:
+            self._say("left", caller, _MANY_LEFT - 1)
+
+    def _count(self, reason: str) -> None:
+        self._metrics.calls_refused.labels(self._port, reason).inc()
+
+    def _say(self, reason: str, caller: str, unsaid_before: int) -> None:
         event(
             log,
             logging.WARNING,
@@ -73,5 +94,5 @@ class Refusals:
             port=self._port,
             reason=reason,
             caller=caller,
-            unsaid_before=self._unsaid.pop(reason, 0),
+            unsaid_before=unsaid_before,
         )

@@ -1,0 +1,81 @@
+"""Who was turned away: all are counted, and the log says so without being flooded."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from extender.metrics import Metrics
+from extender.web.http.refusals import Refusals
+
+
+class Passing:
+    """A clock that is told the time."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Passing:
+    return Passing()
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+def refusals(metrics: Metrics, clock: Passing) -> Refusals:
+    return Refusals("hooks", metrics, clock)
+
+
+def counted(metrics: Metrics, reason: str) -> float:
+    value = metrics.registry.get_sample_value(
+        "gang_extender_calls_refused_total", {"port": "hooks", "reason": reason}
+    )
+    assert value is not None
+    return value
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+
+
+def test_a_reason_is_said_once_a_minute_and_counted_every_time(
+    refusals: Refusals, metrics: Metrics, clock: Passing, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        refusals.tell("full", "10.0.0.9")
+    clock.now = 60.0
+    refusals.tell("full", "10.0.0.9")
+
+    assert counted(metrics, "full") == 4
+    assert len(said(caplog)) == 2
+    assert [each.__dict__["facts"]["unsaid_before"] for each in caplog.records] == [0, 2]
+
+
+def test_a_probe_that_only_knocks_is_counted_and_never_named(
+    refusals: Refusals, metrics: Metrics, clock: Passing, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2_000):
+        clock.now += 1.0
+        refusals.left("10.0.0.9")
+
+    assert counted(metrics, "left") == 2_000
+    assert not said(caplog)
+
+
+def test_a_crowd_that_only_knocks_is_named_once_a_minute(
+    refusals: Refusals, metrics: Metrics, clock: Passing, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(120_000):
+        clock.now += 0.001
+        refusals.left("10.0.0.9")
+
+    assert counted(metrics, "left") == 120_000
+    assert len(said(caplog)) == 2
