@@ -64,7 +64,7 @@ def test_a_probe_that_only_knocks_is_counted_and_never_named(
 ) -> None:
     for _ in range(2_000):
         clock.now += 1.0
-        refusals.left("10.0.0.9")
+        refusals.left("10.0.0.9", 1)
 
     assert counted(metrics, "left") == 2_000
     assert not said(caplog)
@@ -73,9 +73,9 @@ def test_a_probe_that_only_knocks_is_counted_and_never_named(
 def test_a_crowd_that_only_knocks_is_named_once_a_minute(
     refusals: Refusals, metrics: Metrics, clock: Passing, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for _ in range(120_000):
-        clock.now += 0.001
-        refusals.left("10.0.0.9")
+    for _ in range(12_000):
+        clock.now += 0.01
+        refusals.left("10.0.0.9", 10)
 
     assert counted(metrics, "left") == 120_000
     assert len(said(caplog)) == 2

@@ -41,9 +41,9 @@ class Door:
         connection: Callable[[], asyncio.Protocol],
         tls: ssl.SSLContext | None,
         turned_away: Callable[[str, str], None],
-        left: Callable[[str], None] = lambda caller: None,
+        left: Callable[[str, int], None] = lambda caller, count: None,
     ) -> None:
-        """Hear of those who are *turned_away* with a reason, and who *left* before they came in."""
+        """Tell who is *turned_away* and why, and of several who *left* where the last came from."""
         self._loop = asyncio.get_running_loop()
         self._listening = listening
         self._connection = connection
@@ -74,24 +74,33 @@ class Door:
             await asyncio.wait(self._shaking, timeout=_GOODBYE_S)
 
     def _let_in(self) -> None:
-        came_in = 0
+        came_in, left, whence = 0, 0, ""
         for _ in range(_LOOKED_AT):
-            try:
-                caller, address = self._listening.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError:
-                self._loop.remove_reader(self._listening)
-                self._pause = self._loop.call_later(_PAUSE_S, self._go_on)
-                return
+            caller, address = self._next()
+            if caller is None:
+                break
             if _has_left(caller):
                 caller.close()
-                self._left(str(address[0]))
+                left, whence = left + 1, address
                 continue
             self._begin(caller)
             came_in += 1
             if came_in == _AT_ONCE:
-                return
+                break
+        if left:
+            self._left(whence, left)
+
+    def _next(self) -> tuple[socket.socket | None, str]:
+        """Give who stands first at the door, and where from; None if there is nobody."""
+        try:
+            caller, address = self._listening.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return None, ""
+        except OSError:
+            self._loop.remove_reader(self._listening)
+            self._pause = self._loop.call_later(_PAUSE_S, self._go_on)
+            return None, ""
+        return caller, str(address[0])
 
     def _begin(self, caller: socket.socket) -> None:
         while len(self._shaking) >= HANDSHAKES:

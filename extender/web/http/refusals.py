@@ -73,18 +73,18 @@ class Refusals:
         self._told_at[reason] = now
         self._say(reason, caller, self._unsaid.pop(reason, 0))
 
-    def left(self, caller: str) -> None:
-        """Count that *caller* hung up before he was let in, and say so if very many did."""
-        self._count("left")
-        now = self._monotonic()
+    def left(self, caller: str, count: int) -> None:
+        """Count that so many hung up before they were let in, and say so if it is very many."""
+        self._count("left", count)
+        now, before = self._monotonic(), self._left
         if now - self._left_since >= _SILENT_S:
-            self._left_since, self._left = now, 0
-        self._left += 1
-        if self._left == _MANY_LEFT:
-            self._say("left", caller, _MANY_LEFT - 1)
+            self._left_since, before = now, 0
+        self._left = before + count
+        if before < _MANY_LEFT <= self._left:
+            self._say("left", caller, self._left - 1)
 
-    def _count(self, reason: str) -> None:
-        self._metrics.calls_refused.labels(self._port, reason).inc()
+    def _count(self, reason: str, count: int = 1) -> None:
+        self._metrics.calls_refused.labels(self._port, reason).inc(count)
 
     def _say(self, reason: str, caller: str, unsaid_before: int) -> None:
         event(
