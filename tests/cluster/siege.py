@@ -5,11 +5,11 @@ seconds. What must hold: with every attack all gangs start, their 99th percentil
 that of the quiet minutes before and after, the memory of the extender within the limit of the
 manifest, and nothing is restarted.
 
-A machine that is not ours alone stands still now and then, in quiet minutes as in others; of what
-its host took from it in a minute the kernel keeps count. A minute is judged by the median of the
-quiet ones of its kind, those in which much was taken or those in which little was. One that was too
-slow is repeated, after one more quiet minute: what an attack does to us it does every time. With
-patience no minute begins while the host takes much, and slow ones in which it did are no tries. The
+A machine that is not ours alone stands still now and then, in quiet minutes as in others. Of what
+its host took from it the kernel keeps count, and only gangs are timed that came when it took
+little (`calm`); with patience a minute goes on until those are enough. Where they never are, all
+are timed, and the minute is judged by quiet ones in which much was taken too. One that was too
+slow is repeated, after one more quiet minute: what an attack does to us it does every time. The
 table has all of them.
 """
 
@@ -30,7 +30,7 @@ from extender.model.queue import HOME_QUEUE
 from . import objects
 from .api import Api, ApiError
 from .besiegers import SLOWER, Attack, Ground, Stage, on_ports
-from .calm import MUCH, Patience, taken_by_the_host
+from .calm import MUCH, Calm, Patience, taken_by_the_host
 from .control_plane import ControlPlane
 from .garrison import Garrison, memory_limit_mb
 from .nobody import Nobody
@@ -49,6 +49,8 @@ _TENANTS = "tenants"
 _BETWEEN_QUIET = 5
 #: So often an attack is tried before it counts as one that makes gangs late.
 TRIES = 4
+#: So many of the gangs that come in a minute are timed, or it goes on.
+_ENOUGH = 0.9
 #: How long the cluster may take to be its old self before the next minute.
 _SETTLE_S = 240.0
 
@@ -96,6 +98,8 @@ class Minute:
 
     attack: str
     gangs: Started
+    #: Those of them that came in calm moments, if they were enough.
+    timed: Started | None = None
     peak_mb: float
     #: How long kube-scheduler's one loop was busy by itself.
     scheduler_s: float = 0.0
@@ -115,9 +119,12 @@ class Minute:
         """How much of a core each of these took."""
         return tuple(each / self.seconds for each in (self.scheduler_s, *self.cpu_s))
 
+    def quantile(self, part: float) -> float:
+        return (self.timed or self.gangs).quantile(part)
+
     @property
     def p99_s(self) -> float:
-        return self.gangs.quantile(0.99)
+        return self.quantile(0.99)
 
     @property
     def is_quiet(self) -> bool:
@@ -125,7 +132,7 @@ class Minute:
 
     @property
     def is_disturbed(self) -> bool:
-        return self.stolen > MUCH
+        return self.timed is None and self.stolen > MUCH
 
 
 def broken(minute: Minute, quiet_p99_s: float, limit_mb: float) -> list[str]:
@@ -193,7 +200,7 @@ def table(minutes: Sequence[Minute]) -> str:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for each in minutes:
-        times = f"{each.gangs.quantile(0.5):.2f} / {each.p99_s:.2f} s"
+        times = f"{each.quantile(0.5):.2f} / {each.p99_s:.2f} s"
         to_quiet = each.p99_s / quiet_p99_s(minutes, each)
         rows.append(
             f"| {each.attack} | {each.gangs.pods:,} of {each.gangs.arrived_pods:,} | {times}"
@@ -232,25 +239,23 @@ class Siege:
     def minute(self, attack: Attack, seconds: float) -> Minute:
         """Let gangs arrive for so long under *attack*."""
         with ExitStack() as made:
-            ours = made.enter_context(self._namespace("gangs", attack))
             theirs = made.enter_context(self._namespace("tenant", attack, {HOME_QUEUE: _TENANTS}))
             stage = Stage(self.plane, self.garrison, self._ground(theirs))
             made.callback(stage.clear)
             attack.prepare(stage)
-            self._patience.wait()
             self.settle()
             before = len(self.garrison.restarts)
             self.garrison.forget_peak()
             own, loop, whole = self.garrison.scheduler_s(), *self.garrison.cpu_s()
             began, (stolen, passed) = time.monotonic(), taken_by_the_host()
             with attack.going_on(stage):
-                size = 1 if attack.beside_pods else SIZE
-                gangs = Stream(self.plane, ours, _of("gangs"), size=size).run(seconds)
+                gangs, timed = self._arriving(attack, seconds)
             took, (loop_after, whole_after) = time.monotonic() - began, self.garrison.cpu_s()
             stolen_after, passed_after = taken_by_the_host()
             return Minute(
                 attack=attack.name,
                 gangs=gangs,
+                timed=timed,
                 peak_mb=self.garrison.peak_mb,
                 scheduler_s=self.garrison.scheduler_s() - own,
                 cpu_s=(loop_after - loop, whole_after - whole),
@@ -261,6 +266,20 @@ class Siege:
                 slower=attack.slower,
                 at_most_s=attack.at_most_s,
             )
+
+    def _arriving(self, attack: Attack, seconds: float) -> tuple[Started, Started | None]:
+        """Let gangs arrive until enough of them came in calm moments; give all, and those."""
+        runs: list[Started] = []
+        with Calm() as calm:
+            while not runs or self._patience.forgives(seconds):
+                with self._namespace("gangs", attack) as ours:
+                    size = 1 if attack.beside_pods else SIZE
+                    stream = Stream(self.plane, ours, _of("gangs"), size=size)
+                    runs.append(stream.run(seconds))
+                timed = Started.together(runs).those(calm.was)
+                if timed.arrived >= _ENOUGH * runs[0].arrived:
+                    return Started.together(runs), timed
+        return Started.together(runs), None
 
     def _ground(self, namespace: str) -> Ground:
         return Ground(

@@ -9,7 +9,7 @@ import math
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -37,6 +37,24 @@ class Started:
     arrived: int = 0
     #: Pods of each; one is no gang.
     size: int = SIZE
+    #: When each of those came.
+    came_at: list[float] = field(default_factory=list)
+
+    @classmethod
+    def together(cls, parts: Sequence[Started]) -> Started:
+        """All of several streams of the same size."""
+        return cls(
+            [each for part in parts for each in part.seconds],
+            sum(part.arrived for part in parts),
+            parts[0].size,
+            [each for part in parts for each in part.came_at],
+        )
+
+    def those(self, is_meant: Callable[[float], bool]) -> Started:
+        """Only those who started and of whom the moment they came says so."""
+        both = zip(self.seconds, self.came_at, strict=True)
+        meant = [(took, at) for took, at in both if is_meant(at)]
+        return Started([took for took, _ in meant], len(meant), self.size, [at for _, at in meant])
 
     @property
     def pods(self) -> int:
@@ -100,8 +118,9 @@ class Stream:
                 ends.set()
                 leaving.join()
             whole = self._whole()
-        took = [max(0.0, at - self._complete_at[name]) for name, at in whole.items()]
-        return Started(took, count, self._size)
+        came_at = [self._complete_at[name] for name in whole]
+        took = [max(0.0, at - came) for at, came in zip(whole.values(), came_at, strict=True)]
+        return Started(took, count, self._size, came_at)
 
     def _hand_in(self, name: str) -> None:
         is_gang = self._size > 1

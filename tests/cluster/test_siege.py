@@ -17,7 +17,7 @@ import pytest
 
 from . import siege
 from .besiegers import Attack, Stage
-from .calm import Patience
+from .calm import Calm, Patience
 from .conftest import planes
 from .extender_process import Extender
 from .garrison import Garrison, memory_limit_mb
@@ -190,26 +190,37 @@ def test_with_patience_a_slow_minute_in_which_the_host_took_much_is_no_try(
     assert len(tried) == tries
 
 
-def test_no_minute_begins_before_the_host_takes_little_or_patience_ends() -> None:
-    # Of a thousand moments a window has, so many are taken.
-    taken, pauses = iter([500, 31, 30]), []
-    totals = [(0, 0)]
+def test_a_gang_is_timed_if_the_host_took_little_when_it_came_however_long_it_took() -> None:
+    # A second has a hundred moments of two processors; from 20 to 30 the host takes a tenth.
+    clock = [0.0]
+    calm = Calm(lambda: (_taken_until(clock[0]), int(200 * clock[0])), lambda: clock[0])
+    while clock[0] < 60:
+        calm.look()
+        clock[0] += 0.5
 
-    def look() -> tuple[int, int]:
-        return totals[-1]
+    gangs = Started([0.1, 40.0, 0.1, 0.1, 0.1], 5, 4, [10.0, 12.0, 18.5, 25.0, 33.0])
 
-    def pause(seconds: float) -> None:
-        pauses.append(seconds)
-        stolen, passed = totals[-1]
-        totals.append((stolen + next(taken, 500), passed + 1000))
+    assert gangs.those(calm.was).seconds == [0.1, 40.0, 0.1]
+    assert gangs.those(calm.was).came_at == [10.0, 12.0, 33.0]
 
-    patience = Patience(100.0, look, pause)
-    patience.wait()
-    assert (pauses, patience.left_s) == ([5.0] * 3, 90.0)
 
-    patience.wait()
-    assert patience.left_s == 0.0
-    assert len(pauses) == 3 + 18
+def _taken_until(at: float) -> int:
+    return int(20 * min(10.0, max(0.0, at - 20.0)))
+
+
+def test_a_minute_of_which_enough_was_calm_is_judged_by_that() -> None:
+    all_of_them = Started([0.1] * 100 + [5.0] * 20, 120)
+    minute = replace(GOOD, gangs=all_of_them, timed=Started([0.1] * 95, 95), stolen=0.3)
+
+    assert minute.p99_s == 0.1
+    assert not minute.is_disturbed
+    assert replace(minute, timed=None).is_disturbed
+
+
+def test_streams_are_taken_together() -> None:
+    both = Started.together([Started([1.0], 2, 1, [10.0]), Started([2.0], 1, 1, [20.0])])
+
+    assert both == Started([1.0, 2.0], 3, 1, [10.0, 20.0])
 
 
 def test_the_limit_is_that_of_the_manifest() -> None:
