@@ -53,7 +53,9 @@ class Sample(NamedTuple):
     seconds: float
 
 
-class _Name(NamedTuple):
+class Name(NamedTuple):
+    """What gangs of one kind have in common."""
+
     namespace: str
     queue: str
     stem: str
@@ -63,16 +65,16 @@ class Experience:
     """The last runs of every name, by namespace and queue."""
 
     def __init__(self) -> None:
-        self._samples: OrderedDict[_Name, tuple[Sample, ...]] = OrderedDict()
+        self._samples: OrderedDict[Name, tuple[Sample, ...]] = OrderedDict()
         #: The names of each namespace, who was heard of longest ago first.
-        self._of: dict[str, OrderedDict[_Name, None]] = {}
+        self._of: dict[str, OrderedDict[Name, None]] = {}
 
     def __len__(self) -> int:
         return len(self._samples)
 
     def note(self, key: GangKey, queue: str, seconds: float) -> None:
         """Take in how long a gang ran; one that ended again since counts once, with its last."""
-        name = _name(key, queue)
+        name = name_of(key, queue)
         earlier = tuple(each for each in self._samples.get(name, ()) if each.gang != key)
         self._samples[name] = (*earlier, Sample(key, seconds))[-MOST_SAMPLES:]
         self._samples.move_to_end(name)
@@ -86,9 +88,9 @@ class Experience:
 
     def of(self, key: GangKey, queue: str) -> tuple[float, ...]:
         """Give how long earlier gangs of the name of *key* ran in *queue*, in seconds."""
-        return tuple(each.seconds for each in self._samples.get(_name(key, queue), ()))
+        return tuple(each.seconds for each in self._samples.get(name_of(key, queue), ()))
 
-    def _forget(self, name: _Name) -> None:
+    def _forget(self, name: Name) -> None:
         del self._samples[name]
         own = self._of[name.namespace]
         del own[name]
@@ -96,6 +98,7 @@ class Experience:
             del self._of[name.namespace]
 
 
-def _name(key: GangKey, queue: str) -> _Name:
+def name_of(key: GangKey, queue: str) -> Name:
+    """Give the name under which the runs of a gang are kept."""
     namespace, _, name = key.partition("/")
-    return _Name(namespace, queue, stem(name))
+    return Name(namespace, queue, stem(name))

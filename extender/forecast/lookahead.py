@@ -11,13 +11,14 @@ kind. Who is made to leave waits again at once. Quotas stay as they are used now
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from extender.forecast.estimate import NAMED, Ending, Estimate
-from extender.forecast.expectation import Expected, expected
-from extender.forecast.experience import Experience
+from extender.forecast.expectation import Expected, expected, spread
+from extender.forecast.experience import Experience, Name, name_of
 from extender.forecast.moving import MovingCluster
 from extender.model.gang import Gang, GangKey, Phase
 from extender.model.pod import Pod, Status
@@ -99,6 +100,8 @@ class Lookahead:
         self._coming: list[tuple[tuple[float, str, bool], _Coming]] = []
         self._expected: dict[GangKey, Expected] = {}
         self._unknown: dict[GangKey, str] = {}
+        #: How many of each name were foreseen so far.
+        self._alike: Counter[Name] = Counter()
         #: Who of them stays, in words; None when it was not looked for since the last step.
         self._stayers: str | None = None
         #: Who ended on which node since somebody last started there, and who ended last.
@@ -243,7 +246,10 @@ class Lookahead:
 
     def _foresee(self, gangs: Iterable[Gang]) -> None:
         for gang in gangs:
-            expectation = expected(gang, self._now, self._experience)
+            name = name_of(gang.key, gang.queue)
+            self._alike[name] += 1
+            part = spread(self._alike[name])
+            expectation = expected(gang, self._now, self._experience, part)
             if expectation.ends_at is None:
                 self._unknown[gang.key] = expectation.why_unknown
                 continue

@@ -99,6 +99,20 @@ def test_what_gangs_of_its_name_did_before_says_when_one_ends() -> None:
     )
 
 
+def test_of_several_of_one_name_one_ends_sooner_than_the_median() -> None:
+    trains = [running(f"lab/train-{number}", f"n{number}") for number in (1, 2)]
+    earlier = [(f"lab/train-{number}", number * MINUTE) for number in range(10, 90, 10)]
+
+    told = estimate(seen(*trains, waiting("lab/next", 1)), "lab/next", *earlier)
+
+    assert told.at == NOW + 25 * MINUTE
+    assert told.words == (
+        "about 13:25 UTC (in 25 min), after lab/train-2 ends; it is expected to run 25 min (from 8"
+        " earlier gangs of this name in this queue, 2 of which had ended by then: it is one of"
+        " several)"
+    )
+
+
 def test_who_outran_some_of_its_name_is_compared_with_the_others() -> None:
     train = running("lab/train-7", "n1", "n2", ran_s=31.5 * MINUTE)
     earlier = [(f"lab/train-{number}", (30 + number) * MINUTE) for number in range(3)]
