@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from statistics import median
 
 import pytest
@@ -20,7 +21,7 @@ def test_parts_lie_evenly_however_many_there_are() -> None:
         7 / 8,
     ]
     parts = sorted(spread(number) for number in range(1, 101))
-    gaps = [after - before for before, after in zip(parts, parts[1:], strict=False)]
+    gaps = [after - before for before, after in pairwise(parts)]
 
     assert 0 < parts[0] < parts[-1] < 1
     assert max(gaps) <= 2 * min(gaps)
