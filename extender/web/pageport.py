@@ -27,7 +27,7 @@ from extender.web.http.refusals import Refusal
 from extender.web.http.streams import LIFE_S, Streams
 
 #: A page is larger than an answer to kube-scheduler, and its reader may be far away.
-LIMITS = CallerLimits(connections=128, answer_s=60.0)
+LIMITS = CallerLimits(connections=128, answer_s=60.0, pace_s=0.01)
 
 _STARTS_S = 30.0
 _PIECE = 64 * 1024

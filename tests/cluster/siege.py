@@ -51,6 +51,8 @@ _BETWEEN_QUIET = 5
 TRIES = 4
 #: So many of the gangs that come in a minute are timed, or it goes on.
 _ENOUGH = 0.9
+#: And at least for so much of a minute.
+_AT_LEAST = 0.2
 #: How long the cluster may take to be its old self before the next minute.
 _SETTLE_S = 240.0
 
@@ -270,15 +272,17 @@ class Siege:
     def _arriving(self, attack: Attack, seconds: float) -> tuple[Started, Started | None]:
         """Let gangs arrive until enough of them came in calm moments; give all, and those."""
         runs: list[Started] = []
+        wanted_s = seconds
         with Calm() as calm:
-            while not runs or self._patience.forgives(seconds):
+            while not runs or self._patience.forgives(wanted_s):
                 with self._namespace("gangs", attack) as ours:
                     size = 1 if attack.beside_pods else SIZE
                     stream = Stream(self.plane, ours, _of("gangs"), size=size)
-                    runs.append(stream.run(seconds))
-                timed = Started.together(runs).those(calm.was)
-                if timed.arrived >= _ENOUGH * runs[0].arrived:
+                    runs.append(stream.run(wanted_s))
+                timed, minute = Started.together(runs).those(calm.was), runs[0].arrived
+                if timed.arrived >= _ENOUGH * minute:
                     return Started.together(runs), timed
+                wanted_s = seconds * max(_AT_LEAST, 1 - timed.arrived / minute)
         return Started.together(runs), None
 
     def _ground(self, namespace: str) -> Ground:

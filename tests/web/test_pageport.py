@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 
@@ -12,7 +13,7 @@ import pytest
 import uvloop
 
 from extender.web import probes
-from extender.web.pageport import PagePort
+from extender.web.pageport import LIMITS, PagePort
 from tests.web.conftest import Reply, World, eventually
 from tests.web.test_hookport import Wire
 
@@ -171,3 +172,17 @@ def test_a_probe_that_cannot_be_answered_is_said_and_the_port_lives_on(
 
     assert "a call failed" in caplog.text
     assert ask(world, "/healthz").status == 200
+
+
+@pytest.mark.usefixtures("pages")
+def test_who_asks_without_pause_is_answered_at_a_pace_and_keeps_the_connection(
+    world: World,
+) -> None:
+    with closing(Wire(world.ops_port)) as wire:
+        began = time.monotonic()
+        for _ in range(30):
+            wire.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert b"200 OK" in wire.read(b"\n")
+        took = time.monotonic() - began
+
+    assert took >= 29 * LIMITS.pace_s * 0.9

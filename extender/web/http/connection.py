@@ -358,6 +358,10 @@ class BoundedConnection(asyncio.Protocol, ABC):
         else:
             self._allow(self._limits.idle_s)
         self._port.stirred(self)
+        if self._limits.pace_s and not self._awaits_turn and not self._is_over:
+            self._awaits_turn = True
+            self._transport.pause_reading()
+            self._port.loop.call_later(self._limits.pace_s, self.go_on)
 
     def _allow(self, seconds: float, lateness: str = "") -> None:
         self.deadline = self._port.loop.time() + seconds

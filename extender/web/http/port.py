@@ -47,6 +47,9 @@ class CallerLimits:
     #: So long a stranger waits until he hears that he is refused: those who come again at once
     #: come twenty times in a second then, not thousands of times.
     breath_s: float = 0.05
+    #: So long nothing is read after an answer: who asks again and again is answered so much less
+    #: often, and nobody else notices.
+    pace_s: float = 0.0
     #: Path and headers of a call.
     head: int = 16 * 1024
     #: The body of one call that is answered; none where nobody reads it.
