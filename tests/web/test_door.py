@@ -137,3 +137,24 @@ def test_who_says_something_and_hangs_up_at_once_is_let_in() -> None:
             return answer
 
     assert asyncio.run(scene()) == b"filter"
+
+
+def test_with_rests_a_handful_comes_in_at_a_time_and_all_in_the_end() -> None:
+    async def scene() -> tuple[int, float]:
+        Echo.came = 0
+        with ExitStack() as open_:
+            listening = open_.enter_context(socket.create_server(("127.0.0.1", 0)))
+            door = Door(listening, Echo, None, lambda reason, who: None)
+            door.open(1024, 0, rest_s=0.02)
+            for _ in range(CROWD):
+                open_.enter_context(socket.create_connection(listening.getsockname()))
+            began = asyncio.get_running_loop().time()
+            while Echo.came < CROWD:
+                await asyncio.sleep(0)
+            took = asyncio.get_running_loop().time() - began
+            await door.close()
+            return Echo.came, took
+
+    came, took = asyncio.run(asyncio.wait_for(scene(), 30))
+    assert came == CROWD
+    assert took >= 0.02 * (CROWD // 32 - 1)

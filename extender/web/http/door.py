@@ -25,6 +25,8 @@ HANDSHAKE_S = 10.0
 HANDSHAKES = 512
 #: Of those who come in a crowd, so many are let in before the loop does something else.
 _AT_ONCE = 8
+#: And so many where the door rests between one handful and the next.
+_AT_ONCE_WITH_REST = 32
 #: And so many are looked at, of whom most may have left.
 _LOOKED_AT = 64
 #: There are no files left: nobody can be let in, and asking again at once would only burn time.
@@ -53,9 +55,11 @@ class Door:
         #: Handshakes that are under way, the longest first.
         self._shaking: dict[asyncio.Task[None], socket.socket] = {}
         self._pause: asyncio.TimerHandle | None = None
+        self._rest_s = 0.0
 
-    def open(self, backlog: int, silent_s: int) -> None:
-        """Let callers in from now on, who says nothing after *silent_s*."""
+    def open(self, backlog: int, silent_s: int, rest_s: float = 0.0) -> None:
+        """Let callers in from now on, who says nothing after *silent_s*; rest after a handful."""
+        self._rest_s = rest_s
         self._listening.setblocking(False)
         if silent_s and sys.platform == "linux":
             self._listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, silent_s)
@@ -75,6 +79,7 @@ class Door:
 
     def _let_in(self) -> None:
         came_in, left, whence = 0, 0, ""
+        at_once = _AT_ONCE_WITH_REST if self._rest_s else _AT_ONCE
         for _ in range(_LOOKED_AT):
             caller, address = self._next()
             if caller is None:
@@ -85,10 +90,12 @@ class Door:
                 continue
             self._begin(caller)
             came_in += 1
-            if came_in == _AT_ONCE:
+            if came_in == at_once:
                 break
         if left:
             self._left(whence, left)
+        if came_in and self._rest_s and self._pause is None:
+            self._rest(self._rest_s)
 
     def _next(self) -> tuple[socket.socket | None, str]:
         """Give who stands first at the door, and where from; None if there is nobody."""
@@ -97,10 +104,13 @@ class Door:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return None, ""
         except OSError:
-            self._loop.remove_reader(self._listening)
-            self._pause = self._loop.call_later(_PAUSE_S, self._go_on)
+            self._rest(_PAUSE_S)
             return None, ""
         return caller, str(address[0])
+
+    def _rest(self, seconds: float) -> None:
+        self._loop.remove_reader(self._listening)
+        self._pause = self._loop.call_later(seconds, self._go_on)
 
     def _begin(self, caller: socket.socket) -> None:
         while len(self._shaking) >= HANDSHAKES:

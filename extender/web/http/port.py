@@ -47,8 +47,8 @@ class CallerLimits:
     #: So long a stranger waits until he hears that he is refused: those who come again at once
     #: come twenty times in a second then, not thousands of times.
     breath_s: float = 0.05
-    #: So long nothing is read after an answer: who asks again and again is answered so much less
-    #: often, and nobody else notices.
+    #: So long nothing is read after an answer, and nobody let in after a handful: who asks again
+    #: and again, or comes again, is answered so much less often, and nobody else notices.
     pace_s: float = 0.0
     #: Path and headers of a call.
     head: int = 16 * 1024
@@ -128,7 +128,7 @@ class BoundedPort(ABC):
         """Begin to answer; called on the loop, which may not be left afterwards."""
         refusals = self.refusals
         self._door = Door(listening, self.connection, self._tls, refusals.tell, refusals.left)
-        self._door.open(_BACKLOG, self.limits.silent_s)
+        self._door.open(_BACKLOG, self.limits.silent_s, self.limits.pace_s)
         self._sweep()
 
     async def close(self, grace_s: float) -> None:
