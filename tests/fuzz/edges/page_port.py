@@ -26,8 +26,8 @@ _HEADERS = (b"Host: x", b"Connection: close", b"Expect: 100-continue", b"Upgrade
             b"Content-Length: 3", b"Transfer-Encoding: chunked", b"Range: bytes=0-9",
             b"Accept-Encoding: gzip", b"Origin: http://x", b"X: " + b"y" * 2000)  # fmt: skip
 GOOD = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
-#: A verdict does not wait for a breath.
-AT_ONCE = replace(LIMITS, breath_s=0.0)
+#: A verdict waits for no breath and no pace.
+AT_ONCE = replace(LIMITS, breath_s=0.0, pace_s=0.0)
 
 
 class Verdict(NamedTuple):
