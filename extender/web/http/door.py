@@ -140,7 +140,7 @@ class Door:
 
 
 def _has_left(caller: socket.socket) -> bool:
-    """Ask whether somebody has hung up without a word: to let him in costs twenty times as much."""
+    """Ask whether somebody has hung up without a word: to let him in costs a task for nothing."""
     try:
         return not caller.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:
