@@ -12,7 +12,7 @@ from extender.model.gang import GangKey, Membership
 from extender.model.pod import Status
 from extender.model.queue import Namespace, Queue, QueueState
 from extender.model.reason import Reason
-from extender.model.resources import Resources
+from extender.model.resources import NOTHING, Resources
 from extender.plan.decision import OpenQueue, Plan, Standing, Verdict
 from tests.cache.building import (
     GANG,
@@ -235,6 +235,21 @@ def test_what_becomes_free_where_room_is_owed_is_left_to_whom_it_is_owed() -> No
     assert list(world.ask_lone("web").nodes) == ["n2"]
     world.promise("late", "n1", lone("late").membership.key)
     assert world.ledger.may_bind(uid("late"), "n1"), "who has a place there keeps it"
+
+
+def test_an_ordinary_pod_keeps_the_place_of_its_ticket_beside_what_is_owed_to_others() -> None:
+    """Whom others are to make room for will have theirs; its own was never theirs."""
+    fence = {"n1": NOTHING, "n2": NOTHING}
+    owed = {"n1": Resources({"cpu": 4000}), "n2": Resources({"cpu": 4000})}
+    plan = Plan(fences=fence, owed=owed, open_queues={"default": OpenQueue()})
+    world = World(lone("web"), lone("late"), plan=plan)
+    world.promise("web", "n1", lone("web").membership.key)
+
+    assert list(world.ask_lone("web").nodes) == ["n1"]
+    assert world.of("web").node == "n1"
+    assert world.ledger.may_bind(uid("web"), "n1")
+    assert not world.ask_lone("web", ["n2"]).nodes
+    assert not world.ask_lone("late").nodes
 
 
 def test_an_ordinary_pod_of_a_queue_that_may_not_start_pods_now_is_refused() -> None:

@@ -9,6 +9,7 @@ from itertools import chain
 from math import floor
 
 from extender.model.gang import Gang, GangKey
+from extender.model.node import Amounts
 from extender.model.resources import NOTHING, PODS, Resources
 from extender.model.snapshot import Snapshot
 from extender.plan.actions.allocate import allocate, lend
@@ -79,6 +80,7 @@ def _lender(policy: Policy) -> int | None:
 
 def _written_down(session: Session) -> Plan:
     verdicts = _remarked(Verdicts(session).all(), session.census.remarked)
+    fences, owed = _kept_room(session)
     return Plan(
         generation=session.snapshot.generation,
         verdicts=verdicts,
@@ -91,8 +93,8 @@ def _written_down(session: Session) -> Plan:
         total=session.total,
         idle=idle(session),
         kept=kept(session),
-        fences=_fences(session),
-        owed=_owed(session),
+        fences=fences,
+        owed=owed,
         brief_s=session.policy.starvation.backfill_s,
     )
 
@@ -118,31 +120,40 @@ def _tickets(session: Session) -> dict[GangKey, Ticket]:
     }
 
 
-def _fences(session: Session) -> dict[str, Resources]:
-    """Keep room for the starving, and what is being released for whom it is released."""
-    table = session.snapshot.nodes
-    kept = [
-        (fence.row, Resources(zip(table.dimensions, fence.kept.tolist(), strict=True)).positive())
-        for fence in chain.from_iterable(session.fenced.values())
-    ]
-    for gang in session.census.contenders.values():
-        kept += [(row, pod.requests) for pod, row in gang.pipelined]
-    fences: dict[str, Resources] = {}
-    for row, amounts in kept:
+def _kept_room(session: Session) -> tuple[dict[str, Resources], dict[str, Resources]]:
+    """Give what is kept of idle nodes, and what is owed there: the first of what comes free.
+
+    It is kept for the starving, and for those who wait until others have left. What these will
+    have of room that others still use is in nobody's way who has a place beside them.
+    """
+    table, kept, owed = session.snapshot.nodes, dict[str, Resources](), dict[str, Resources]()
+
+    def keep(row: int, idle: Resources, coming: Resources) -> None:
         name = table.nodes[row].name
-        fences[name] = fences.get(name, NOTHING) + amounts
-    return fences
+        kept[name] = kept.get(name, NOTHING) + idle
+        if coming:
+            owed[name] = owed.get(name, NOTHING) + coming
 
-
-def _owed(session: Session) -> dict[str, Resources]:
-    """Say what the starving will need of nodes beyond what is idle there now."""
-    table, owed = session.snapshot.nodes, dict[str, Resources]()
     for fence in chain.from_iterable(session.fenced.values()):
-        amounts = Resources(zip(table.dimensions, fence.owed.tolist(), strict=True)).positive()
-        if amounts:
-            name = table.nodes[fence.row].name
-            owed[name] = owed.get(name, NOTHING) + amounts
-    return owed
+        keep(fence.row, _amounts(session, fence.kept), _amounts(session, fence.owed))
+    for row, amounts in _pipelined(session).items():
+        coming = amounts.beyond(_amounts(session, session.room.idle[row])).positive()
+        keep(row, (amounts - coming).positive(), coming)
+    return kept, owed
+
+
+def _pipelined(session: Session) -> dict[int, Resources]:
+    """Sum up what is promised of each node to those who wait until others have left it."""
+    rows: dict[int, Resources] = {}
+    for gang in session.census.contenders.values():
+        for pod, row in gang.pipelined:
+            rows[row] = rows.get(row, NOTHING) + pod.requests
+    return rows
+
+
+def _amounts(session: Session, amounts: Amounts) -> Resources:
+    dimensions = session.snapshot.nodes.dimensions
+    return Resources(zip(dimensions, amounts.tolist(), strict=True)).positive()
 
 
 def _evictions(session: Session) -> tuple[Eviction, ...]:

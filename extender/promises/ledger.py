@@ -182,18 +182,22 @@ class Ledger:
             self._table.move(pod.uid, SOMEWHERE)
         nodes = self._nodes_beside_promises(pod, offered)
         if known.stage <= Stage.PASSED:
-            if not nodes and known.node in offered and self._was_let_in(pod, known.node):
-                self._table.move(pod.uid, known.node)
-                return (known.node,)
             if nodes:
                 self._table.move(pod.uid, self._only(nodes, pod))
             elif known.node != SOMEWHERE:
+                self._table.move(pod.uid, known.node)
+                if known.node in offered and self._keeps_its_place(pod, known.node):
+                    return (known.node,)
                 self._table.step_back(pod.uid, known.node)
         return nodes
 
-    def _was_let_in(self, pod: Pod, node: str) -> bool:
-        """Ask whether room that is kept from others is what the ticket of a brief pod is for."""
-        return pod.most_s <= self._brief_s and self.room.fits(node, pod.requests)
+    def _keeps_its_place(self, pod: Pod, node: str) -> bool:
+        """Ask whether a pod may go to the node it is promised, where newcomers may not."""
+        slots = self.room.slots(node, pod.shape)
+        if slots is not None and slots >= 0:
+            return True
+        # A brief one may have been let into room that is kept from everybody else.
+        return pod.most_s <= self._brief_s and self.room.bears_promises(node, pod.shape)
 
     def _pass_anew(
         self, pod: Pod, gang: GangKey, queue: str, offered: Sequence[str]
@@ -307,11 +311,7 @@ class Ledger:
         if seen is not None and not is_native and not is_open_to(seen, pod.shape):
             return False  # tainted or cordoned since; not ready is for taints to say
         if is_there:
-            slots = self.room.slots(node, pod.shape)
-            is_kept = slots is not None and slots >= 0
-            # A brief one may have been let into room that is kept from everybody else.
-            is_brief = pod.most_s <= self._brief_s
-            return is_kept or (is_brief and self.room.bears_promises(node, pod.shape))
+            return self._keeps_its_place(pod, node)
         if not self.room.nodes_for(pod.shape, (node,)):
             return False
         return known is not None or is_native or self._is_allowed(pod, uid)

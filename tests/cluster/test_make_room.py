@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -224,6 +226,28 @@ def test_of_several_at_once_one_gets_the_surplus_member_and_the_others_tear_noth
             wait_for(lambda: answers(extender, "vetoed") >= 2, 15, "two of them were told no")
             binds.wait_for(1, 15, prefix="alone")
         assert answers(extender, "passed")
+    assert alive(api, namespace)["elastic"] == 3
+
+
+def test_who_has_a_ticket_starts_though_others_wait_for_victims_on_its_node(
+    plane: ControlPlane, api: Api, namespace: str, nodes: Nodes, create: Create
+) -> None:
+    """In a dry run these wait for ever; the room of the one was never theirs."""
+    with surplus(plane, api, namespace, nodes, create) as (extender, demand):
+        kube_scheduler = plane.programs[-1].pid
+        os.kill(kube_scheduler, signal.SIGSTOP)
+        demand(3)
+        planned = {"action": "preempt", "outcome": "dry-run"}
+        wait_for(
+            lambda: extender.metric("gang_extender_evictions_total", **planned) >= 4,
+            15,
+            "all of the gang would be asked to leave",
+        )
+        api.delete("pods", "elastic-1", namespace)
+        wait_for(lambda: len(api.list("pods", namespace)) == 6, 15, "one of it has left")
+        with plane.binds(namespace) as binds:
+            os.kill(kube_scheduler, signal.SIGCONT)
+            binds.wait_for(1, 15, prefix="alone")
     assert alive(api, namespace)["elastic"] == 3
 
 

@@ -52,6 +52,16 @@ def test_a_queue_starts_nothing_in_place_of_pods_that_are_still_ending() -> None
     )
 
 
+def test_what_they_still_use_is_owed_and_only_idle_room_is_kept_for_who_comes_after_them() -> None:
+    gangs = [leaving("a/old", 3, "q", "n1"), gang("a/new", cpu=1), gang("a/next", 3, cpu=1)]
+    plan = make_plan(cluster(nodes(1), gangs, [queue("q"), queue("default")]))
+
+    assert plan.tickets["a/new"].placements
+    assert len(plan.tickets["a/next"].pipelined) == 3
+    assert plan.fences == {"n1": amounts(pods=3)}
+    assert plan.owed == {"n1": amounts(cpu=3)}
+
+
 def test_what_fits_beside_them_starts() -> None:
     plan = make_plan(limited(leaving("a/old", 2, "q", "n1"), gang("a/new", 2, queue="q", cpu=1)))
 
