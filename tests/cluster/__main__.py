@@ -52,6 +52,11 @@ def arguments() -> argparse.ArgumentParser:
     laid.add_argument("--attack", action="append", default=[], help="whose name has this; or load")
     laid.add_argument("--without-us", action="store_true", help="on kube-scheduler alone")
     laid.add_argument(
+        "--without-admission",
+        action="store_true",
+        help="without the policies of manifests/admission",
+    )
+    laid.add_argument(
         "--patience", type=float, default=0, help="minutes to wait for a host that takes little"
     )
     wild = commands.add_parser("chaos", help="everything at once, by chance, judged from outside")
@@ -86,7 +91,10 @@ def main() -> int:
             return run_wild(seed, wanted.seconds, wanted.record)
         if wanted.command == "siege":
             tried_on = partial(
-                siege.besieged, without_us=wanted.without_us, patience_s=60 * wanted.patience
+                siege.besieged,
+                without_us=wanted.without_us,
+                admission=not wanted.without_admission,
+                patience_s=60 * wanted.patience,
             )
             return besiege(named(wanted.attack, parser), wanted.seconds, tried_on)
         return play(wanted.nodes)

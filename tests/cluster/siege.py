@@ -31,7 +31,7 @@ from . import objects
 from .api import Api, ApiError
 from .besiegers import SLOWER, Attack, Ground, Stage, on_ports
 from .calm import MUCH, Calm, Patience, taken_by_the_host
-from .control_plane import ControlPlane
+from .control_plane import MANIFESTS, ControlPlane
 from .garrison import Garrison, memory_limit_mb
 from .nobody import Nobody
 from .overload import of_load
@@ -347,12 +347,14 @@ def besieged(
     pools: Mapping[str, int] = _POOLS,
     *,
     without_us: bool = False,
+    admission: bool = True,
     patience_s: float = 0.0,
 ) -> Iterator[Siege]:
     """A control plane of its own, with so many nodes of each pool, and the pair.
 
     Or, *without_us*, a kube-scheduler alone, to which gangs are so many pods: what an attack does
-    to it there it does to the cluster, not to us.
+    to it there it does to the cluster, not to us. The policies of manifests/admission are there if
+    we are, unless said otherwise.
     """
     with ControlPlane(folder, audit=False) as plane:
         plane.install()
@@ -367,8 +369,26 @@ def besieged(
             )
         plane.wait_until_nodes_are_ready(names, 120)
         plane.api.create(objects.queue(_TENANTS))
+        if admission and not without_us:
+            admit(plane)
         with Nobody(plane) if without_us else Garrison(plane) as garrison:
             yield Siege(plane, garrison, Patience(patience_s))
+
+
+def admit(plane: ControlPlane) -> None:
+    """Apply the policies of manifests/admission, and wait until pods are judged by them."""
+    plane.kubectl("apply", "-k", MANIFESTS / "admission")
+    large = objects.pod("large", "default", labels={f"l{number}": "" for number in range(300)})
+
+    def is_refused() -> bool:
+        try:
+            plane.api.create(large)
+        except ApiError:
+            return True
+        plane.api.delete("pods", "large", "default", grace_seconds=0)
+        return False
+
+    wait_for(is_refused, 30, "large pods are refused", every_s=0.2)
 
 
 def quiet_like(attack: Attack) -> Attack:

@@ -154,7 +154,7 @@ def _with_affinity(ground: Ground, number: int, terms: int) -> Object:
 
 
 def affinities(api: Api, ground: Ground, turn: int) -> None:
-    again(api, _with_affinity(ground, turn % 40, 5000 if turn % 4 == 0 else 400))
+    again(api, _with_affinity(ground, turn % 40, 5000 if turn % 4 == 0 else 330))
 
 
 # labels
@@ -162,7 +162,7 @@ def affinities(api: Api, ground: Ground, turn: int) -> None:
 
 def labels(api: Api, ground: Ground, turn: int) -> None:
     name = f"labelled-{turn % 4}"
-    labels = {f"{turn % 7}{number:x}": "" for number in range(60_000)}
+    labels = {f"{turn % 7}{number:x}": "" for number in range(60_000 if turn % 2 == 0 else 250)}
     pod = objects.pod(name, ground.namespace, labels=labels, node_selector=ground.tenants)
     again(api, pod)
 

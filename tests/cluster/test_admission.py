@@ -52,6 +52,7 @@ def _wait_until_all_policies_hold(api: Api) -> None:
         assert _is_refused(api, hard), "pod groups"
         assert api.warned(soft), "without effect"
         assert _is_refused(tenant, marked), "started in"
+        assert _is_refused(tenant, labelled(257)), "pod sizes"
         return True
 
     def settle() -> bool:
@@ -337,3 +338,66 @@ def test_our_own_binds_still_mark_the_pods_of_a_gang(
     for index in range(3):
         pod = api.get("pods", f"train-{index}", namespace)
         assert pod["metadata"]["annotations"][STARTED_IN] == "default"
+
+
+def labelled(number: int, namespace: str = "probe") -> Object:
+    return objects.pod("probe", namespace, labels={f"l{each}": "" for each in range(number)})
+
+
+def sized(namespace: str, what: str, number: int) -> Object:
+    """A pod with so much of something."""
+    pod = objects.pod("large", namespace)
+    container = pod["spec"]["containers"][0]
+    if what == "labels":
+        pod["metadata"]["labels"] = {f"l{each}": "" for each in range(number)}
+    elif what == "resources":
+        container["resources"] = {"limits": {f"r.example/{each}": "1" for each in range(number)}}
+    elif what == "ports":
+        container["ports"] = [{"containerPort": 1 + each} for each in range(number)]
+    elif what == "tolerations":
+        pod["spec"]["tolerations"] = [
+            {"key": f"k{each}", "operator": "Exists"} for each in range(number)
+        ]
+    else:
+        within = {"key": "k", "operator": "In", "values": ["a"]}
+        terms = [{"matchExpressions": [within]} for _ in range(number // 3)]
+        required = {"nodeSelectorTerms": terms}
+        wished = [{"weight": 1, "preference": term} for term in terms]
+        pod["spec"]["affinity"] = {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}
+            if what == "affinity"
+            else {"preferredDuringSchedulingIgnoredDuringExecution": wished}
+        }
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("what", "most", "words"),
+    [
+        ("labels", 256, "more than 256 labels; keep what nobody selects by in annotations"),
+        ("resources", 250, "more than 256 limits in all containers together"),
+        ("ports", 256, "more than 256 ports in all containers together"),
+        # The API server adds two of its own.
+        ("tolerations", 254, "more than 256 tolerations; one with operator Exists"),
+        ("affinity", 999, "more than 1000 terms, expressions and values in the node affinity"),
+        ("wishes", 999, "more than 1000 terms, expressions and values in the node affinity"),
+    ],
+)
+def test_a_pod_that_would_stop_kube_scheduler_by_its_size_is_refused(
+    tenant: Api, namespace: str, what: str, most: int, words: str
+) -> None:
+    with pytest.raises(ApiError, match=words):
+        tenant.create(sized(namespace, what, most + 10))
+    tenant.create(sized(namespace, what, most))
+
+
+def test_labels_may_not_grow_beyond_the_bound_later(tenant: Api, namespace: str) -> None:
+    tenant.create(objects.pod("grows", namespace))
+
+    def label(*names: str) -> None:
+        marks = {"metadata": {"labels": dict.fromkeys(names, "")}}
+        tenant.patch("pods", "grows", marks, namespace)
+
+    label(*(f"l{number}" for number in range(200)))
+    with pytest.raises(ApiError, match="more than 256 labels"):
+        label(*(f"m{number}" for number in range(200)))

@@ -24,6 +24,7 @@ PLURALS = ("podgroups", "queues")
 POLICIES = frozenset(
     {
         "gang-extender-pod-groups",
+        "gang-extender-pod-sizes",
         "gang-extender-queues",
         "gang-extender-started-in",
         "gang-extender-without-effect",
