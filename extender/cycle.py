@@ -31,6 +31,9 @@ DEBOUNCE_S = 0.02
 #: was frozen for half a minute would rest for a whole one.
 REST = 40.0
 LONGEST_REST_S = 0.25
+#: And for so many times only while a gang that has just come can be let in by nothing but a plan,
+#: because others wait for the room: it would else wait for most of our rest.
+SHORT_REST = 4.0
 LEAST_REST = 2.0
 TICK_S = 1.0
 #: Without any change we look again after this long, for what only time changes.
@@ -69,10 +72,17 @@ class Published:
 
     def __init__(self) -> None:
         self.plan: Plan = NO_PLAN
+        #: Somebody waits for the next one, and for nothing else.
+        self.awaited = threading.Event()
 
     def __call__(self) -> Plan:
         """Give the last plan."""
         return self.plan
+
+    def hurry(self) -> None:
+        """Ask for the next plan as soon as it can be had; callable from any thread."""
+        if not self.awaited.is_set():
+            self.awaited.set()
 
     def forget(self) -> None:
         """Show none any more: whoever leads plans anew."""
@@ -114,7 +124,7 @@ class Cycle:
         self._changed = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cycle", daemon=True)
-        self._rest_until = float("-inf")
+        self._rest_until = self._short_rest_until = float("-inf")
         self._passed_at = self._stood_by_at = float("-inf")
         #: Somebody asked for a pass though nothing changed.
         self._asked_for = False
@@ -130,6 +140,7 @@ class Cycle:
         """End after the pass under way."""
         self._stopping.set()
         self._changed.set()
+        self._published.awaited.set()
         self._thread.join(timeout=10)
 
     def poke(self) -> None:
@@ -140,7 +151,7 @@ class Cycle:
     def _run(self) -> None:
         while not self._stopping.is_set():
             self._changed.wait(TICK_S if self._is_settled else DEBOUNCE_S)
-            self._stopping.wait(max(DEBOUNCE_S, self._rest_until - self._clock.monotonic()))
+            self._rest()
             self._changed.clear()
             try:
                 if self._readiness():
@@ -151,13 +162,20 @@ class Cycle:
                 self._settle_memory()
                 computed = time.thread_time()
                 self.run_once()
-                self._rest_until = self._clock.monotonic() + rest(time.thread_time() - computed)
+                computed, now = time.thread_time() - computed, self._clock.monotonic()
+                self._rest_until = now + rest(computed)
+                self._short_rest_until = now + rest(computed, SHORT_REST)
             except ShuttingDown:
                 return
             except Exception:
                 # A pass that fails must not end planning; the next change brings another.
                 log.exception("cycle failed")
                 self._stopping.wait(TICK_S)
+
+    def _rest(self) -> None:
+        self._stopping.wait(max(DEBOUNCE_S, self._short_rest_until - self._clock.monotonic()))
+        self._published.awaited.wait(max(0.0, self._rest_until - self._clock.monotonic()))
+        self._published.awaited.clear()
 
     def _stand_by(self) -> None:
         now = self._clock.monotonic()
@@ -205,6 +223,6 @@ class Cycle:
         self._metrics.last_cycle.set(self._clock.now())
 
 
-def rest(computed_s: float) -> float:
+def rest(computed_s: float, times: float = REST) -> float:
     """Say for how long nothing is planned after a pass."""
-    return max(min(REST * computed_s, LONGEST_REST_S), LEAST_REST * computed_s)
+    return max(min(times * computed_s, LONGEST_REST_S), LEAST_REST * computed_s)

@@ -7,8 +7,8 @@ Rule 3: the only trace a call leaves is a promise, made by the ledger, and what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from extender.cache.cluster import Cluster
 from extender.errors import NotOurs
@@ -43,6 +43,17 @@ class Filtered(NamedTuple):
 _STARTED = (Standing.ADMITTED, Standing.RUNNING, Standing.FINISHED)
 
 
+class Plans(Protocol):
+    """The last plan, and the wish for the next."""
+
+    def __call__(self) -> Plan:
+        """Give the last plan."""
+        raise NotImplementedError
+
+    def hurry(self) -> None:
+        """Ask for the next one soon."""
+
+
 class Gate:
     """Stands between kube-scheduler and the nodes."""
 
@@ -51,7 +62,7 @@ class Gate:
         cluster: Cluster,
         ledger: Ledger,
         arrivals: Arrivals,
-        plan: Callable[[], Plan],
+        plan: Plans,
         prefer: str = "nothing",
         exempt: Collection[str] = (),
     ) -> None:
@@ -145,7 +156,7 @@ class Gate:
             place = self._arrivals.admit(pod, group, queue, offered)
             if place is not None and (node := self._ledger.steer(pod, place, offered)):
                 return _steered(node)
-        return _refused(offered, self._why(pod, member.key, group.min_member, queue))
+        return self._turn_away(pod, member.key, group.min_member, queue, offered)
 
     def _stands(self, key: GangKey, group: PodGroup) -> bool:
         """Ask whether a gang has all that it needs on nodes, each role too, as bind asks it."""
@@ -165,7 +176,7 @@ class Gate:
         """Let a pod that waits for nobody pass as if we were not there, if its queue lets it."""
         nodes = self._ledger.pass_by(pod, member.key, queue, offered)
         if nodes is None:
-            return _refused(offered, self._why(pod, member.key, min_member, queue))
+            return self._turn_away(pod, member.key, min_member, queue, offered)
         if not nodes:
             return _refused(offered, Reason.BEHIND_IN_ORDER)
         return Filtered(nodes, _left_out(offered, nodes, Reason.BEHIND_IN_ORDER))
@@ -201,6 +212,15 @@ class Gate:
         """Ask whether no plan has looked at the gang as a whole yet."""
         verdict = self._plan().verdicts.get(key)
         return verdict is None or verdict.reason in _UNDECIDED
+
+    def _turn_away(
+        self, pod: Pod, key: GangKey, min_member: int, queue: str, offered: Sequence[str]
+    ) -> Filtered:
+        """Refuse a pod without a place; if it waits for a plan alone, it should have one soon."""
+        reason = self._why(pod, key, min_member, queue)
+        if reason is Reason.BEHIND_IN_ORDER and self._is_undecided(key):
+            self._plan.hurry()
+        return _refused(offered, reason)
 
     def _why(self, pod: Pod, key: GangKey, min_member: int, queue: str) -> Reason:
         """Name the reason of a member without a place; it may be newer than the plan."""

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from extender import cycle
 from extender.cache.inflight import Stage
-from extender.cycle import rest
+from extender.cycle import REST, SHORT_REST, rest
 from extender.model.gang import GangKey, PodGroup
 from extender.model.pod import Shape
 from extender.model.snapshot import Snapshot
@@ -147,6 +148,31 @@ def test_after_a_pass_hooks_have_the_interpreter_for_a_while() -> None:
     assert rest(0.002) == pytest.approx(0.08)
     assert rest(0.1) == pytest.approx(0.25)
     assert rest(0.5) == pytest.approx(1.0)
+
+
+def test_but_for_a_shorter_one_while_a_gang_waits_for_the_next_plan_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert rest(0.005, SHORT_REST) == pytest.approx(0.02)
+    assert rest(0.1, SHORT_REST) == rest(0.1)
+    world = World(*complete_gang())
+    planned = threading.Semaphore(0)
+
+    def plan(snapshot: Snapshot) -> Plan:
+        planned.release()
+        return make_plan(snapshot)
+
+    world.make_plan = plan
+    monkeypatch.setattr(cycle, "rest", lambda _, times=REST: 60.0 if times == REST else 0.0)
+    world.cycle.start()
+    try:
+        assert planned.acquire(timeout=20)
+        world.see(pod("p2"))
+        assert not planned.acquire(timeout=0.2), "it does not rest"
+        world.published.hurry()
+        assert planned.acquire(timeout=20), "it rests though somebody waits"
+    finally:
+        world.cycle.stop()
 
 
 def test_a_pass_in_which_the_process_was_frozen_is_followed_by_the_next_at_once() -> None:

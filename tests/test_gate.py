@@ -173,6 +173,29 @@ def test_a_surplus_member_waits_for_the_plan_where_others_wait_for_room() -> Non
     assert world.ask("p2").outcome == "BehindInOrder"
 
 
+def test_the_next_plan_is_hurried_for_whom_only_it_can_let_in() -> None:
+    """Others wait for the room, and no plan has looked at this one yet."""
+    for newcomer in (World(group(), pod("p0"), pod("p1"), plan=Plan()), World(plan=Plan())):
+        answer = newcomer.ask("p0") if newcomer.cluster.group(GANG) else newcomer.ask_lone("web")
+
+        assert answer.outcome == "BehindInOrder"
+        assert newcomer.published.awaited.is_set()
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        World(group(), pod("p0"), plan=Plan()),
+        World(group(), pod("p0"), pod("p1"), plan=verdict(Reason.BEHIND_IN_ORDER)),
+        World(group(), pod("p0"), pod("p1"), plan=verdict(Reason.NOT_ENOUGH_ROOM)),
+    ],
+    ids=["not whole", "behind others", "without room"],
+)
+def test_nothing_is_hurried_for_who_waits_for_something_else(world: World) -> None:
+    assert not world.ask("p0").nodes
+    assert not world.published.awaited.is_set()
+
+
 def test_a_surplus_member_of_a_running_gang_passes() -> None:
     world = World(group(), pod("p0", on="n1"), pod("p1", on="n1"), pod("p2"))
 
