@@ -72,6 +72,8 @@ class Between:
             sys.settrace(before)
             self._turns.put(False)
             self._thread.join(timeout=10)
+        # On a machine that stood still it may have had its turn and taken it after our last step.
+        self.times += self._is_owed and self._done.acquire(blocking=False)
         if self.failures:
             raise self.failures[0]
 
