@@ -2,7 +2,8 @@
 
 Rule 1: nothing here plans, waits or does I/O; these calls sit in kube-scheduler's serial loop.
 Rule 2: an answer is a subset of the question; where no node is left, every one has a reason.
-Rule 3: the only trace a call leaves is a promise, made by the ledger, and what was answered.
+Rule 3: the only trace a call leaves is a promise, made by the ledger, what was answered, and for
+whom only a plan can let in the wish for the next one.
 """
 
 from __future__ import annotations
@@ -48,7 +49,6 @@ class Plans(Protocol):
 
     def __call__(self) -> Plan:
         """Give the last plan."""
-        raise NotImplementedError
 
     def hurry(self) -> None:
         """Ask for the next one soon."""

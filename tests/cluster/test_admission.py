@@ -52,7 +52,7 @@ def _wait_until_all_policies_hold(api: Api) -> None:
         assert _is_refused(api, hard), "pod groups"
         assert api.warned(soft), "without effect"
         assert _is_refused(tenant, marked), "started in"
-        assert _is_refused(tenant, labelled(257)), "pod sizes"
+        assert _is_refused(tenant, sized("probe", "labels", 257)), "pod sizes"
         return True
 
     def settle() -> bool:
@@ -340,13 +340,9 @@ def test_our_own_binds_still_mark_the_pods_of_a_gang(
         assert pod["metadata"]["annotations"][STARTED_IN] == "default"
 
 
-def labelled(number: int, namespace: str = "probe") -> Object:
-    return objects.pod("probe", namespace, labels={f"l{each}": "" for each in range(number)})
-
-
 def sized(namespace: str, what: str, number: int) -> Object:
     """A pod with so much of something."""
-    pod = objects.pod("large", namespace)
+    pod = objects.pod("probe", namespace)
     container = pod["spec"]["containers"][0]
     if what == "labels":
         pod["metadata"]["labels"] = {f"l{each}": "" for each in range(number)}
@@ -401,3 +397,18 @@ def test_labels_may_not_grow_beyond_the_bound_later(tenant: Api, namespace: str)
     label(*(f"l{number}" for number in range(200)))
     with pytest.raises(ApiError, match="more than 256 labels"):
         label(*(f"m{number}" for number in range(200)))
+
+
+def test_a_pod_that_says_next_to_nothing_is_taken(tenant: Api, namespace: str) -> None:
+    """Most of what is counted may be missing: that is none, and no mistake."""
+    pod = objects.pod("bare", namespace)
+    del pod["spec"]["containers"][0]["resources"]
+    pod["metadata"].pop("labels", None)
+    pod["spec"].pop("tolerations", None)
+    pod["spec"]["initContainers"] = [{"name": "first", "image": "none"}]
+    wish = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
+    wishes = [{"weight": 1, "preference": wish}]
+    pod["spec"]["affinity"] = {
+        "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": wishes}
+    }
+    tenant.create(pod)
