@@ -36,7 +36,8 @@ from .api import Object
 from .binaries import ensure
 from .control_plane import SCHEDULER, ControlPlane
 from .extender_process import REPOSITORY
-from .processes import Program, free_ports
+from .ports import free_ports
+from .processes import Program
 from .users import User, write_kubeconfig
 
 ADDRESS = re.compile(r"\b(127\.0\.0\.1|0\.0\.0\.0):(\d+)\b")
@@ -57,7 +58,7 @@ class Ports(dict[int, int]):
     """Where each port of a pod lies on this machine; chosen when it is first asked for."""
 
     def __missing__(self, port: int) -> int:
-        self[port] = next(p for p in free_ports(len(self) + 1) if p not in self.values())
+        (self[port],) = free_ports(1)
         return self[port]
 
     def moved(self, text: str) -> str:

@@ -7,10 +7,8 @@ into a log file that outlives it.
 from __future__ import annotations
 
 import os
-import random
 import re
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -20,12 +18,10 @@ from types import TracebackType
 from typing import Literal, Self
 
 from . import reaper
+from .ports import free_ports
 
 PORT_TAKEN = re.compile(r"address already in use", re.IGNORECASE)
 POLL_S = 0.02
-
-# Tests run with a fixed random seed each, the same one in parallel runs; ports must not follow it.
-_chance = random.SystemRandom()
 
 
 class NeverReady(Exception):
@@ -36,35 +32,6 @@ def signal_group(process: subprocess.Popen[bytes], name: Literal["TERM", "KILL"]
     """Signal a process and everything it started; nothing happens if all of them have ended."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.Signals[f"SIG{name}"])
-
-
-def free_ports(count: int) -> list[int]:
-    """Choose ports that nobody listens on at this moment.
-
-    Below the range that the kernel hands to outgoing connections: a client that knocks again and
-    again on the port of a stopped server in that range may be given this very port to call from,
-    be connected to itself, and keep the server from coming back.
-    """
-    ports: list[int] = []
-    while len(ports) < count:
-        port = _chance.randrange(10_000, _first_outgoing_port())
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        if port not in ports:
-            ports.append(port)
-    return ports
-
-
-def _first_outgoing_port() -> int:
-    try:
-        first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    except (OSError, ValueError):
-        first = 32_768
-    return first if first > 11_000 else 32_768
 
 
 class Program:

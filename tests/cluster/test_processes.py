@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from . import processes
-from .processes import NeverReady, Program, free_ports
+from . import ports, processes
+from .ports import free_ports
+from .processes import NeverReady, Program
 from .waiting import wait_for
 
 SERVE = """
@@ -71,6 +72,34 @@ def test_a_killed_program_comes_back_on_its_port(tmp_path: Path) -> None:
 
         assert program.pid != pid
         assert program.ports == ports
+
+
+KEEP = """
+from tests.cluster.ports import free_ports
+print(*free_ports(1), flush=True)
+input()
+"""
+
+
+def test_a_port_that_others_chose_is_not_free_while_their_program_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", KEEP], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as neighbour:
+        assert neighbour.stdout is not None
+        theirs = int(neighbour.stdout.readline())
+        (mine,) = free_ports(1)
+        (other,) = free_ports(1)
+        drawn = iter([theirs, mine, other + 1, other + 2, other + 3])
+        monkeypatch.setattr(ports._chance, "randrange", lambda *_: next(drawn))
+
+        (chosen,) = free_ports(1)
+
+        neighbour.communicate("\n", timeout=10)
+    assert chosen not in (theirs, mine)
+    drawn = iter([theirs])
+    assert free_ports(1) == [theirs], "a port is free again when those who chose it have ended"
 
 
 def test_a_program_that_ends_early_is_quoted(tmp_path: Path) -> None:

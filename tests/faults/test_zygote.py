@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.cluster.components import answers
 from tests.cluster.crash.forked import ForkedExtender
-from tests.cluster.processes import free_ports
+from tests.cluster.ports import free_ports
 from tests.cluster.waiting import wait_for
 
 KUBECONFIG = """\

@@ -26,7 +26,7 @@ import pytest
 import urllib3
 
 from tests.bench.bench_hooks import write_kubeconfig
-from tests.cluster.processes import free_ports
+from tests.cluster.ports import free_ports
 from tests.kube import json_objects as make
 from tests.kube.watched_api import GROUPS, QUEUES, WatchedApi
 from tests.web.conftest import JSON
