@@ -35,7 +35,7 @@ from .control_plane import MANIFESTS, ControlPlane
 from .garrison import Garrison, memory_limit_mb
 from .nobody import Nobody
 from .overload import of_load
-from .stream import SIZE, Started, Stream
+from .stream import PODS_PER_S, SIZE, Started, Stream
 from .tenants import of_tenants
 from .waiting import wait_for
 
@@ -271,19 +271,20 @@ class Siege:
 
     def _arriving(self, attack: Attack, seconds: float) -> tuple[Started, Started | None]:
         """Let gangs arrive until enough of them came in calm moments; give all, and those."""
-        runs: list[Started] = []
-        wanted_s = seconds
-        with Calm() as calm:
-            while not runs or self._patience.forgives(wanted_s):
-                with self._namespace("gangs", attack) as ours:
-                    size = 1 if attack.beside_pods else SIZE
-                    stream = Stream(self.plane, ours, _of("gangs"), size=size)
-                    runs.append(stream.run(wanted_s))
-                timed, minute = Started.together(runs).those(calm.was), runs[0].arrived
-                if timed.arrived >= _ENOUGH * minute:
-                    return Started.together(runs), timed
-                wanted_s = seconds * max(_AT_LEAST, 1 - timed.arrived / minute)
-        return Started.together(runs), None
+        size = 1 if attack.beside_pods else SIZE
+        enough = _ENOUGH * seconds * PODS_PER_S / size
+
+        def more_s(so_far: Started) -> float:
+            timed = so_far.those(calm.was).arrived
+            if timed >= enough:
+                return 0.0
+            wanted_s = seconds * max(_AT_LEAST, 1 - _ENOUGH * timed / enough)
+            return wanted_s if self._patience.forgives(wanted_s) else 0.0
+
+        with Calm() as calm, self._namespace("gangs", attack) as ours:
+            gangs = Stream(self.plane, ours, _of("gangs"), size=size).run(seconds, more_s)
+        timed = gangs.those(calm.was)
+        return gangs, timed if timed.arrived >= enough else None
 
     def _ground(self, namespace: str) -> Ground:
         return Ground(

@@ -9,7 +9,7 @@ import math
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -39,16 +39,6 @@ class Started:
     size: int = SIZE
     #: When each of those came.
     came_at: list[float] = field(default_factory=list)
-
-    @classmethod
-    def together(cls, parts: Sequence[Started]) -> Started:
-        """All of several streams of the same size."""
-        return cls(
-            [each for part in parts for each in part.seconds],
-            sum(part.arrived for part in parts),
-            parts[0].size,
-            [each for part in parts for each in part.came_at],
-        )
 
     def those(self, is_meant: Callable[[float], bool]) -> Started:
         """Only those who started and of whom the moment they came says so."""
@@ -96,9 +86,15 @@ class Stream:
         self._complete_at: dict[str, float] = {}
         self._gone: set[str] = set()
 
-    def run(self, seconds: float, *, patience_s: float = _PATIENCE_S) -> Started:
-        """Let gangs arrive for so long, and wait for those that have arrived."""
-        count = max(1, round(seconds / self._every_s))
+    def run(
+        self, seconds: float, more_s: Callable[[Started], float] = lambda so_far: 0.0
+    ) -> Started:
+        """Let gangs arrive for so long, and wait for those that have arrived.
+
+        Whoever looks at them then may want *more_s*: those come at the same pace, without a pause
+        in which others could take what all that arrive before them had left no room for.
+        """
+        wanted, arrived = self._in(seconds), 0
         ends = threading.Event()
         with self._observer, ThreadPoolExecutor(8) as clerks:
             leaving = threading.Thread(target=self._let_go, args=(ends,), daemon=True)
@@ -106,21 +102,34 @@ class Stream:
             try:
                 began = time.monotonic()
                 handed_in = []
-                for number in range(count):
+                while arrived < wanted:
                     # The next one comes when it is due, not when there is time for it.
-                    ends.wait(max(0.0, began + number * self._every_s - time.monotonic()))
-                    handed_in.append(clerks.submit(self._hand_in, f"gang-{number}"))
+                    ends.wait(max(0.0, began + arrived * self._every_s - time.monotonic()))
+                    handed_in.append(clerks.submit(self._hand_in, f"gang-{arrived}"))
+                    arrived += 1
+                    if arrived == wanted and (more := more_s(self._started(arrived))):
+                        wanted += self._in(more)
                 for each in handed_in:
                     each.result()
                 with suppress(AssertionError):
-                    wait_for(lambda: len(self._whole()) == count, patience_s, "all gangs started")
+                    wait_for(lambda: len(self._whole()) == arrived, _PATIENCE_S, "all have started")
             finally:
                 ends.set()
                 leaving.join()
-            whole = self._whole()
-        came_at = [self._complete_at[name] for name in whole]
-        took = [max(0.0, at - came) for at, came in zip(whole.values(), came_at, strict=True)]
-        return Started(took, count, self._size, came_at)
+            return self._started(arrived)
+
+    def _in(self, seconds: float) -> int:
+        return max(1, round(seconds / self._every_s))
+
+    def _started(self, arrived: int) -> Started:
+        # One may be whole before the answer to its last pod has been read.
+        both = [
+            (self._complete_at[name], at)
+            for name, at in self._whole().items()
+            if name in self._complete_at
+        ]
+        took = [max(0.0, at - came) for came, at in both]
+        return Started(took, arrived, self._size, [came for came, _ in both])
 
     def _hand_in(self, name: str) -> None:
         is_gang = self._size > 1

@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from . import siege
+from . import objects, siege
 from .besiegers import Attack, Stage
 from .calm import Calm, Patience
 from .conftest import planes
 from .extender_process import Extender
 from .garrison import Garrison, memory_limit_mb
 from .siege import QUIET, Minute, Siege, broken
-from .stream import PODS_PER_S, SIZE, Started
+from .stream import PODS_PER_S, SIZE, Started, Stream
 
 POOLS = {"gangs": 10, "tenants": 2}
 SECONDS = 5.0
@@ -81,6 +81,21 @@ def test_an_extender_that_ends_is_noticed_and_so_is_all_that_is_too_slow_or_too_
     assert ended == "the worker of extender ended"
     assert "times the quiet" in slow
     assert "over the limit" in large
+
+
+def test_a_stream_of_which_more_is_wanted_goes_on_without_a_pause(besieged: Siege) -> None:
+    besieged.plane.api.create(objects.namespace("on-and-on"))
+    asked: list[Started] = []
+
+    def more_s(so_far: Started) -> float:
+        asked.append(so_far)
+        return 1.0 if len(asked) < 3 else 0.0
+
+    all_of_them = Stream(besieged.plane, "on-and-on", {}).run(1.0, more_s)
+
+    assert [each.arrived for each in asked] == [5, 10, 15]
+    assert all(len(each.seconds) < each.arrived for each in asked), "asked when all had started"
+    assert all_of_them.arrived == len(all_of_them.seconds) == 15
 
 
 def test_what_an_attack_does_to_kube_scheduler_alone_is_measured_likewise(
@@ -215,12 +230,6 @@ def test_a_minute_of_which_enough_was_calm_is_judged_by_that() -> None:
     assert minute.p99_s == 0.1
     assert not minute.is_disturbed
     assert replace(minute, timed=None).is_disturbed
-
-
-def test_streams_are_taken_together() -> None:
-    both = Started.together([Started([1.0], 2, 1, [10.0]), Started([2.0], 1, 1, [20.0])])
-
-    assert both == Started([1.0, 2.0], 3, 1, [10.0, 20.0])
 
 
 def test_the_limit_is_that_of_the_manifest() -> None:
