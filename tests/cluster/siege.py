@@ -53,8 +53,9 @@ TRIES = 4
 _ENOUGH = 0.9
 #: And at least for so much of a minute.
 _AT_LEAST = 0.2
-#: How long the cluster may take to be its old self before the next minute.
-_SETTLE_S = 240.0
+#: How long the cluster may take to be its old self before the next minute: kube-scheduler tries
+#: each of ten thousand pods once.
+_SETTLE_S = 600.0
 
 QUIET = Attack()
 #: Attacks that have a name together: how much of everything is borne.

@@ -191,15 +191,15 @@ def names(api: Api, ground: Ground, turn: int) -> None:
 def _one_pod(ground: Ground, number: int) -> tuple[Object, Object]:
     """A gang of one that waits, no two of a thousand alike.
 
-    kube-scheduler writes a status for every pod that it cannot place and waits for the answer, and
-    tries all of them again whenever somebody ends: with ten thousand it does nothing else. That is
-    not what is measured here: a claim that does not exist has it try each of them once.
+    kube-scheduler tries all pods that it cannot place again whenever somebody ends, those whose
+    claim is missing too: with ten thousand it does nothing else, with us and without. That is not
+    what is measured here: pods that select a label which no node has are left alone by it.
     """
     name, cpu = f"one-{number}", f"{1000 + number % 1000}m"
-    about = {"gang": name, "cpu": cpu, "node_selector": ground.tenants, "volumes": _NO_CLAIM}
+    nowhere = {**ground.tenants, "gang-extender.test/nowhere": "true"}
     return (
         objects.pod_group(name, ground.namespace, 1),
-        objects.pod(name, ground.namespace, **about),
+        objects.pod(name, ground.namespace, gang=name, cpu=cpu, node_selector=nowhere),
     )
 
 
