@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 
@@ -135,10 +136,12 @@ class Machines:
 
     def _freeze_api_server(self, facts: Facts) -> None:
         os.killpg(self._plane.apiserver.pid, signal.SIGSTOP)
+        since = datetime.now(UTC)
         try:
             Event().wait(facts["for_s"])
         finally:
             os.killpg(self._plane.apiserver.pid, signal.SIGCONT)
+            self._rivals.referee.stood_still(since, datetime.now(UTC))
 
     def _step(self, facts: Facts) -> None:
         self._set_clock(self._rivals.sides[facts["side"]], facts["by_s"])

@@ -171,6 +171,8 @@ class ApiServer(Program):
             policy = self.audit_log.with_name("audit-policy.yaml")
             policy.write_text(json.dumps(self._audit_policy))
             command += [f"--audit-policy-file={policy}", f"--audit-log-path={self.audit_log}"]
+            # In one file, however long it runs: who reads it would not know of the others.
+            command.append("--audit-log-maxsize=100000")
         if self.feature_gates:
             command.append(f"--feature-gates={self.feature_gates}")
         return command

@@ -3,6 +3,9 @@
 Each replica has a user of its own, and whoever takes, renews or gives back the lease names its
 holder in that request. An act is lawful while the last word on the lease names the side of
 whoever acts, and no longer after that word than the lease lasts.
+
+A server that stands still stamps what had been sent to it when it goes on. Nobody can call that
+back, and nobody else got the lease meanwhile, which is written by the same server.
 """
 
 from __future__ import annotations
@@ -26,6 +29,10 @@ class Word:
     lasts: timedelta
 
 
+#: So soon after it goes on a server has read what had been sent to it.
+_READ = timedelta(seconds=1)
+
+
 class Referee:
     """Reads the audit log as it grows; *sides* has the beginning of each user's holder."""
 
@@ -36,6 +43,11 @@ class Referee:
         self._read_to = 0
         self._words: list[Word] = []
         self._acts: list[Object] = []
+        self._still: list[tuple[datetime, datetime]] = []
+
+    def stood_still(self, since: datetime, until: datetime) -> None:
+        """Take in that the API server read nothing in that time."""
+        self._still.append((since, until))
 
     def strays(self, since: datetime) -> list[str]:
         """All acts since then of whoever did not lead."""
@@ -52,7 +64,7 @@ class Referee:
         about = event.get("objectRef", {})
         if about.get("resource") == "leases":
             self._hear_word(event)
-        elif event["user"].get("username") in self._sides and not _broke_off(event):
+        elif event["user"].get("username") in self._sides and not _came_to_nothing(event):
             self._acts.append(event)
 
     def _read_on(self) -> None:
@@ -93,17 +105,27 @@ class Referee:
         if not known:
             return True
         last = max(known, key=lambda word: word.done_at)
-        return not last.holder.startswith(side) or moment > last.done_at + last.lasts
+        if not last.holder.startswith(side):
+            return True
+        ended = last.done_at + last.lasts
+        return moment > ended and not self._was_sent_before(ended, moment)
+
+    def _was_sent_before(self, ended: datetime, read_at: datetime) -> bool:
+        """Ask whether the server stood still from before *ended* until it was read."""
+        return any(since < ended and read_at < until + _READ for since, until in self._still)
 
 
 def _when(event: Object) -> datetime:
     return datetime.fromisoformat(event["requestReceivedTimestamp"])
 
 
-def _broke_off(event: Object) -> bool:
-    """Whether its body was held back, because its term ended while it was written."""
-    message: str = event.get("responseStatus", {}).get("message", "")
-    return message == "unexpected EOF"
+def _came_to_nothing(event: Object) -> bool:
+    """Whether its body was held back, because its term ended while it was written; or not read.
+
+    A server that has just begun refuses everybody by the head alone.
+    """
+    status = event.get("responseStatus", {})
+    return status.get("message") == "unexpected EOF" or status.get("code") in (401, 403)
 
 
 def _told(act: Object) -> str:

@@ -24,9 +24,12 @@ class Record:
         spec = {"holderIdentity": holder, "leaseDurationSeconds": 15 if holder else 1}
         self._hear("any", at, took, code, objectRef=about, requestObject={"spec": spec})
 
-    def act(self, user: str, at: float, message: str = "") -> None:
+    def act(self, user: str, at: float, message: str = "", code: int = 201) -> None:
         about = {"resource": "pods", "subresource": "binding"}
-        self._hear(user, at, 0.01, 201, objectRef=about, message=message)
+        self._hear(user, at, 0.01, code, objectRef=about, message=message)
+
+    def still(self, since: float, until: float) -> None:
+        self.referee.stood_still(*(START + timedelta(seconds=each) for each in (since, until)))
 
     def _hear(
         self, user: str, at: float, took: float, code: int, *, message: str = "", **more: Any
@@ -117,3 +120,39 @@ def test_a_request_whose_body_was_held_back_is_no_act(record: Record) -> None:
     record.act("user-a", 1, message="unexpected EOF")
 
     assert record.strays() == []
+
+
+def test_what_a_server_that_stood_still_reads_late_was_sent_in_time(record: Record) -> None:
+    record.lease("a_1", 0)
+    record.still(10, 18)
+    record.act("user-a", 18.5)
+    record.act("user-a", 19.5)
+
+    assert record.strays() == ["19.5"]
+
+
+def test_whose_term_had_ended_when_it_stood_still_was_late(record: Record) -> None:
+    record.lease("a_1", 0)
+    record.still(16, 18)
+    record.act("user-a", 18.5)
+
+    assert record.strays() == ["18.5"]
+
+
+def test_where_another_leads_nothing_that_was_sent_before_is_forgiven(record: Record) -> None:
+    record.lease("a_1", 0)
+    record.still(10, 18)
+    record.lease("b_1", 18.1)
+    record.act("user-a", 18.5)
+
+    assert record.strays() == ["18.5"]
+
+
+@pytest.mark.parametrize(("code", "strays"), [(401, []), (403, []), (409, ["16"]), (500, ["16"])])
+def test_what_is_refused_by_its_head_is_no_act(
+    record: Record, code: int, strays: list[str]
+) -> None:
+    record.lease("a_1", 0)
+    record.act("user-a", 16, code=code)
+
+    assert record.strays() == strays

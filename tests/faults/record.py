@@ -63,6 +63,8 @@ class PodBound(Change):
 
     uid: str
     node: str
+    #: The queue that its binding says will pay for it.
+    queue: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

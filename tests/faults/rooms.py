@@ -44,6 +44,7 @@ class Rooms:
                 pod = world.pods[change.uid]
                 if not is_second:
                     self.bound += 1
+                    self._believe(pod, change, world)
                     self._judge_node(pod, change, world)
                     self._judge_queue(pod, change, world)
                 elif pod.node != change.node:
@@ -52,6 +53,13 @@ class Rooms:
         self._judge_bindings(record, world)
         self._judge_leaks(record, world)
         return world
+
+    def _believe(self, pod: Pod, change: PodBound, world: World) -> None:
+        """Let the queue pay that the binding names, if it was that of the gang a moment ago."""
+        since = self.spans.back_from(change.at, self.bounds.lag_s)
+        groups = world.groups[pod.made.gang].since(since) if pod.made.gang else []
+        if change.queue in {group.queue for group in groups if group is not None}:
+            pod.started_in = change.queue
 
     def _judge_node(self, pod: Pod, change: PodBound, world: World) -> None:
         heard = world.nodes[change.node].since(self.spans.back_from(change.at, self.bounds.lag_s))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from extender.kube.decode.membership import STARTED_IN
 from extender.model.quantity import milli
 
 from . import record as seen
@@ -74,7 +75,8 @@ class Sightings:
         node = pod["spec"].get("nodeName", "")
         if node and known.get("node") != node:
             known["node"] = node
-            yield seen.PodBound(at=at, version=version, uid=uid, node=node)
+            queue = about.get("annotations", {}).get(STARTED_IN, "")
+            yield seen.PodBound(at=at, version=version, uid=uid, node=node, queue=queue)
         mark = _mark(pod)
         # The Eviction API writes a reason of its own over that of whoever asked it.
         if mark != "EvictionByEvictionAPI":

@@ -63,9 +63,9 @@ class Story:
         self.group(name, minimum, queue)
         return self.pods(*(f"{name}-{index}" for index in range(count)), gang=name)
 
-    def bind(self, *names: str, to: str = "n1") -> Story:
+    def bind(self, *names: str, to: str = "n1", queue: str = "") -> Story:
         for name in names:
-            self._note(seen.PodBound, uid=name, node=to)
+            self._note(seen.PodBound, uid=name, node=to, queue=queue)
         return self
 
     def leave(self, *names: str, by_scheduler: bool = False) -> Story:

@@ -208,6 +208,17 @@ def test_a_gang_that_moved_into_a_queue_just_now_is_not_counted_against_it() -> 
     assert story.after(1).bind("t-0", "t-1").broken() == []
 
 
+@pytest.mark.parametrize(("ago", "broken"), [(1, []), (9, [rooms.CEILING])])
+def test_a_gang_that_was_moved_while_it_was_bound_is_paid_for_where_its_bindings_say(
+    ago: float, broken: list[str]
+) -> None:
+    story = Story().queue("red", cpu=2).queue("blue").gang("t", 2, 2, queue="blue").after(9)
+    # Who names the old queue long after it has moved is not believed.
+    story.group("t", 2, queue="red").after(ago).bind("t-0", "t-1", queue="blue").after(9)
+
+    assert story.gang("u", 2, 2, queue="red").after(9).bind("u-0", "u-1").broken() == broken
+
+
 def test_a_gang_that_starts_in_a_closed_queue_is_a_breach() -> None:
     story = Story().queue("q").after(9).gang("t", 2, 2, queue="q").after(9)
     story.queue("q", is_open=False).after(9)
