@@ -312,3 +312,25 @@ def test_who_asks_on_a_kept_connection_while_we_end_is_answered_and_led_elsewher
     assert answer.startswith(b"HTTP/1.1 200 ")
     assert b"connection: close" in answer
     assert wire.is_closed()
+
+
+@pytest.mark.parametrize("callers", [1, 40])
+def test_who_has_asked_before_the_door_was_closed_is_answered(world: World, callers: int) -> None:
+    world.node("node-0")
+    asked = request(question(world))
+    wires: list[Wire] = []
+
+    async def ask_and_close() -> None:
+        # The loop is ours: nobody is let in between.
+        for _ in range(callers):
+            wires.append(Wire(world.hook_port))
+            wires[-1].send(asked)
+        await world.port.drain(grace_s=5)
+        world.port.end()
+
+    world.wait_for(ask_and_close())
+
+    answers = [wire.read(b"}") for wire in wires]
+    for wire in wires:
+        wire.close()
+    assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in answers)

@@ -67,13 +67,23 @@ class Door:
         self._loop.add_reader(self._listening, self._let_in)
 
     async def close(self) -> None:
-        """Let nobody in any longer, and send away who is still at the door."""
-        self._loop.remove_reader(self._listening)
+        """Let in whom the kernel let in, and nobody after; send away who still shakes hands.
+
+        Without TLS he may have asked already: all he would hear is that the connection broke, and
+        kube-scheduler would not know what became of a bind.
+        """
+        for _ in range(0 if self._tls else HANDSHAKES):
+            caller, _address = self._next()
+            if caller is None:
+                break
+            self._begin(caller)
         if self._pause is not None:
             self._pause.cancel()
+        self._loop.remove_reader(self._listening)
         self._listening.close()
-        for caller in self._shaking.values():
-            _hang_up(caller)
+        if self._tls:
+            for caller in self._shaking.values():
+                _hang_up(caller)
         if self._shaking:
             await asyncio.wait(self._shaking, timeout=_GOODBYE_S)
 

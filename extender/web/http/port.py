@@ -26,6 +26,8 @@ _TURN_S = 0.002
 #: Who comes in a crowd waits here for the loop, or the kernel would let him try again after a
 #: second; asyncio's hundred is less than a gang.
 _BACKLOG = 4096
+#: So long the loop comes round for what was sent before the door was closed.
+_LAST_LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +144,8 @@ class BoundedPort(ABC):
         if self._door is not None:
             door, self._door = self._door, None
             await door.close()
+            # What they have sent is read when the loop comes round.
+            await asyncio.sleep(_LAST_LOOK_S)
         end = self.loop.time() + grace_s
         while any(each.is_asked for each in self.connections) and self.loop.time() < end:
             await asyncio.sleep(0.01)
