@@ -119,6 +119,8 @@ class Door:
         return caller, str(address[0])
 
     def _rest(self, seconds: float) -> None:
+        if self._pause is not None:
+            self._pause.cancel()
         self._loop.remove_reader(self._listening)
         self._pause = self._loop.call_later(seconds, self._go_on)
 
