@@ -1,14 +1,15 @@
 """What do we answer? Filter, prioritize and preempt, from the published plan and the ledger.
 
 Rule 1: nothing here plans, waits or does I/O; these calls sit in kube-scheduler's serial loop.
-Rule 2: an answer is a subset of the question; where no node is left, every one has a reason.
+Rule 2: the nodes of an answer are among those of the question; where none is left, every one has a
+reason.
 Rule 3: the only trace a call leaves is a promise, made by the ledger, what was answered, and for
 whom only a plan can let in the wish for the next one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from extender.cache.cluster import Cluster
@@ -21,6 +22,7 @@ from extender.ports import Whose
 from extender.preemption.judgement import Preemption
 from extender.promises.arrivals import Arrivals
 from extender.promises.ledger import Ledger
+from extender.promises.offers import Offers
 
 #: Verdicts that another look at the gang may change at once: more of it is here than the plan saw,
 #: or others than those that have ended, or kube-scheduler asks of which nothing was heard.
@@ -74,6 +76,7 @@ class Gate:
         self._prefer = prefer
         self._exempt = frozenset({SYSTEM_NAMESPACE, *exempt})
         self._preemption = Preemption(cluster, plan, ledger.allowance.objection)
+        self._offers = Offers(ledger.now, lambda name: cluster.node(name) is not None)
 
     def filter(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
         """Say which of the *offered* nodes *pod* may use now."""
@@ -134,7 +137,7 @@ class Gate:
             return self._let_through(pod, member, offered)
         if member.problem:
             # Of a pod without a gang, too: what cannot be read, or is too large, does not start.
-            return _refused(offered, Reason.POD_GROUP_MISSING)
+            return self._refuse_all(pod, offered, Reason.POD_GROUP_MISSING)
         group = None
         if member.named:
             place = self._ledger.place_of(pod.uid) or self._arrivals.claim(pod, member.key)
@@ -144,19 +147,20 @@ class Gate:
                 return _steered(node) if node else _refused(offered, Reason.NOT_ENOUGH_ROOM)
             group = self._cluster.group(member.key) or _unwritten(pod, member)
             if group is None or group.problem:
-                return _refused(offered, Reason.POD_GROUP_MISSING)
+                return self._refuse_all(pod, offered, Reason.POD_GROUP_MISSING)
         queue, problem = self._cluster.queue_of(
             member.key, pod.namespace, group.queue if group else member.queue
         )
         if problem is not None:
-            return _refused(offered, problem.reason)
+            return self._refuse_all(pod, offered, problem.reason)
         if group is None or self._stands(member.key, group):
             return self._pass_by(pod, member, queue, offered, group.min_member if group else 1)
         if self._is_undecided(member.key):
             place = self._arrivals.admit(pod, group, queue, offered)
             if place is not None and (node := self._ledger.steer(pod, place, offered)):
                 return _steered(node)
-        return self._turn_away(pod, member.key, group.min_member, queue, offered)
+        reason = self._turn_away(pod, member.key, group.min_member, queue)
+        return self._refuse_all(pod, offered, reason)
 
     def _stands(self, key: GangKey, group: PodGroup) -> bool:
         """Ask whether a gang has all that it needs on nodes, each role too, as bind asks it."""
@@ -176,7 +180,7 @@ class Gate:
         """Let a pod that waits for nobody pass as if we were not there, if its queue lets it."""
         nodes = self._ledger.pass_by(pod, member.key, queue, offered)
         if nodes is None:
-            return self._turn_away(pod, member.key, min_member, queue, offered)
+            return _refused(offered, self._turn_away(pod, member.key, min_member, queue))
         if not nodes:
             return _refused(offered, Reason.BEHIND_IN_ORDER)
         return Filtered(nodes, _left_out(offered, nodes, Reason.BEHIND_IN_ORDER))
@@ -213,14 +217,16 @@ class Gate:
         verdict = self._plan().verdicts.get(key)
         return verdict is None or verdict.reason in _UNDECIDED
 
-    def _turn_away(
-        self, pod: Pod, key: GangKey, min_member: int, queue: str, offered: Sequence[str]
-    ) -> Filtered:
-        """Refuse a pod without a place; if it waits for a plan alone, it should have one soon."""
+    def _turn_away(self, pod: Pod, key: GangKey, min_member: int, queue: str) -> Reason:
+        """Say why a pod without a place is refused; who waits for a plan alone gets one soon."""
         reason = self._why(pod, key, min_member, queue)
         if reason is Reason.BEHIND_IN_ORDER and self._is_undecided(key):
             self._plan.hurry()
-        return _refused(offered, reason)
+        return reason
+
+    def _refuse_all(self, pod: Pod, offered: Sequence[str], reason: Reason) -> Filtered:
+        """Refuse a pod that no node can help, nor anybody who leaves one: preempt would veto it."""
+        return _refused(self._offers.lately(pod.shape, offered), reason)
 
     def _why(self, pod: Pod, key: GangKey, min_member: int, queue: str) -> Reason:
         """Name the reason of a member without a place; it may be newer than the plan."""
@@ -257,7 +263,7 @@ def _steered(node: str) -> Filtered:
     return Filtered((node,), outcome="steered")
 
 
-def _refused(offered: Sequence[str], reason: Reason) -> Filtered:
+def _refused(offered: Iterable[str], reason: Reason) -> Filtered:
     return Filtered((), dict.fromkeys(offered, reason.sentence), reason.value)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from extender.cache.changes import Delete, Kind
 from extender.cache.inflight import SOMEWHERE, Stage
 from extender.model.gang import GangKey, Membership
 from extender.model.pod import Status
@@ -14,6 +15,7 @@ from extender.model.queue import Namespace, Queue, QueueState
 from extender.model.reason import Reason
 from extender.model.resources import NOTHING, Resources
 from extender.plan.decision import OpenQueue, Plan, Standing, Verdict
+from extender.promises.offers import LATELY_S
 from tests.cache.building import (
     GANG,
     bare_pod,
@@ -207,6 +209,42 @@ def test_a_member_of_a_group_that_is_missing_or_unusable_is_refused(spoilt: str 
     world = World(pod("p0"), *([group(problem=spoilt)] if spoilt else []))
 
     assert world.ask("p0").outcome == "PodGroupMissing"
+
+
+def test_a_gang_that_may_not_start_is_refused_on_every_node_offered_lately_though_one_is_full() -> (
+    None
+):
+    """So kube-scheduler's sentence about it stays, and is not written for every pod that comes."""
+    world = World(group(), pod("p0"), plan=verdict(Reason.NOT_ENOUGH_ROOM))
+    before = world.ask("p0")
+
+    assert world.ask("p0", offered=["n2"]) == before
+    assert before.refused == dict.fromkeys(NODES, before.refused["n1"])
+    assert not before.nodes
+
+
+def test_a_node_that_is_gone_or_was_not_offered_for_long_is_not_refused() -> None:
+    world = World(group(), pod("p0"), plan=verdict(Reason.NOT_ENOUGH_ROOM))
+    world.ask("p0")
+    world.cluster.apply(Delete(Kind.NODE, "n1"))
+    assert list(world.ask("p0", offered=["n2"]).refused) == ["n2"]
+
+    world.see(node("n1"))
+    assert set(world.ask("p0", offered=["n2"]).refused) == {"n1", "n2"}
+    for _ in range(2):
+        world.clock.time += LATELY_S + 1
+        last = world.ask("p0", offered=["n2"])
+    assert list(last.refused) == ["n2"]
+
+
+def test_whom_others_may_leave_a_node_to_is_refused_on_nothing_but_what_was_offered() -> None:
+    """Those it was not offered have a reason of kube-scheduler's, and may be won by preempting."""
+    key = lone("web").membership.key
+    plan = Plan(verdicts=verdict(Reason.QUEUE_OVER_DESERVED, key=key).verdicts)
+    world = World(lone("web"), plan=plan)
+    assert list(world.ask_lone("web").refused) == NODES
+
+    assert list(world.ask_lone("web", offered=["n2"]).refused) == ["n2"]
 
 
 def test_an_ordinary_pod_leaves_promised_room_alone() -> None:
