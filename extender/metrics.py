@@ -52,6 +52,11 @@ class Metrics:
             "Answers by verb and outcome: passed, steered, error, or the reason of a refusal.",
             ["verb", "outcome"],
         )
+        self.hasty_retries = counter(
+            "gang_extender_hasty_retries_total",
+            "Refusals that left 5 ms later, of pods that kube-scheduler tries over and over: their"
+            " pauses are not kept while it has nobody else to try.",
+        )
         self.refused_pods = counter(
             "gang_extender_namespace_refusals_total",
             "How often filter refused pods of a namespace; of the 50 namespaces with most, from a"

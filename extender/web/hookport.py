@@ -115,7 +115,12 @@ class HookConnection(BoundedConnection):
             body, self._body = bytes(self._body), b""
             self._port.had_good_answer(self)
             if verb != "bind":
-                self._answer(200, self._hooks.answer(verb, body))
+                said = self._hooks.answer(verb, body)
+                if said.after_s:
+                    self._wait()
+                    self._port.loop.call_later(said.after_s, self._answer, 200, said.body)
+                else:
+                    self._answer(200, said.body)
                 return
             self._wait()
             self._port.spare(self)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import cache
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
@@ -26,6 +26,7 @@ from extender.model.reason import Reason
 from extender.ports import BindOrder, Clock, Whose
 from extender.reporting.burdens import Burdens
 from extender.web import wire
+from extender.web.pacing import Retries
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,13 @@ BODY_LIMIT = 4 * 1024 * 1024
 _LONGEST_NAME = 253
 
 
+class HookAnswer(NamedTuple):
+    """What filter, prioritize or preempt is told, and how long that may take."""
+
+    body: bytes
+    after_s: float = 0.0
+
+
 class Hooks:
     """Read, ask the gate or the barrier, write."""
 
@@ -81,6 +89,8 @@ class Hooks:
         self._asked_at = float("-inf")
         self._ready_until = float("-inf")
         self._warned = False
+        self._retries = Retries()
+        self._hasty = metrics.hasty_retries
         self._seldom = Seldom(log)
         # Looking a series up costs more than counting, and there are few.
         self._counter = cache(metrics.hook_answers.labels)
@@ -94,18 +104,20 @@ class Hooks:
             "preempt": self._preempt,
         }
 
-    def answer(self, verb: str, body: bytes) -> bytes:
-        """Answer filter, prioritize or preempt at once."""
+    def answer(self, verb: str, body: bytes) -> HookAnswer:
+        """Answer filter, prioritize or preempt; it is known at once."""
         self._asked_at = started = self._clock.monotonic()
         try:
             return self._answers[verb](body)
         except ExtenderError as error:
             self._count(verb, "error")
-            return _apology(verb, str(error))
+            return HookAnswer(_apology(verb, str(error)))
         except Exception:
             log.exception("hook failed", extra={"facts": {"verb": verb}})
             self._count(verb, "error")
-            return _apology(verb, "the extender failed to answer; its log has the details")
+            return HookAnswer(
+                _apology(verb, "the extender failed to answer; its log has the details")
+            )
         finally:
             self._seconds[verb].observe(self._clock.monotonic() - started)
 
@@ -165,7 +177,7 @@ class Hooks:
         self._count("bind", "refused" if error else "bound")
         return wire.write_error(error) if error else wire.BOUND
 
-    def _filter(self, body: bytes) -> bytes:
+    def _filter(self, body: bytes) -> HookAnswer:
         call = wire.read_filter(body)
         if call.sent_whole_nodes and not self._warned:
             self._warned = True
@@ -175,24 +187,29 @@ class Hooks:
             self._must_be_ready(self._asked_at)
         answer = self._gate.filter(pod, member, call.offered())
         self._count("filter", answer.outcome)
-        if not answer.nodes:
-            self._burdens.refused(pod.namespace, member.key, answer.outcome, self._asked_at)
-        return wire.write_filter(call, answer.nodes, answer.refused)
+        body = wire.write_filter(call, answer.nodes, answer.refused)
+        if answer.nodes:
+            return HookAnswer(body)
+        self._burdens.refused(pod.namespace, member.key, answer.outcome, self._asked_at)
+        breath_s = self._retries.breath_s(pod.uid, self._asked_at)
+        if breath_s:
+            self._hasty.inc()
+        return HookAnswer(body, breath_s)
 
-    def _prioritize(self, body: bytes) -> bytes:
+    def _prioritize(self, body: bytes) -> HookAnswer:
         call = wire.read_filter(body)
         pod, _ = self._heard(call.pod)
         self._count("prioritize", "passed")
-        return wire.write_scores(self._gate.prioritize(pod, call.offered()))
+        return HookAnswer(wire.write_scores(self._gate.prioritize(pod, call.offered())))
 
-    def _preempt(self, body: bytes) -> bytes:
+    def _preempt(self, body: bytes) -> HookAnswer:
         call = wire.read_preempt(body)
         pod, member = self._heard(call.pod)
         if not pod.asks_nobody:
             self._must_be_ready(self._asked_at)
         victims = self._gate.preempt(pod, member, call.victims())
         self._count("preempt", "passed" if victims else "vetoed")
-        return wire.write_victims(call, victims)
+        return HookAnswer(wire.write_victims(call, victims))
 
     def _heard(self, raw: bytes) -> tuple[Pod, Membership]:
         pod, member = self._read_pod(raw)

@@ -81,7 +81,7 @@ class World:
         self._thread.start()
         self.runtime.start()
         self.wait_for(self.port.listen(self._listening))
-        eventually(lambda: b"not ready" not in self.runtime.hooks.answer("filter", _QUESTION))
+        eventually(lambda: b"not ready" not in self.runtime.hooks.answer("filter", _QUESTION).body)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from extender.metrics import Metrics
 from extender.web.hookport import LIMITS, HookConnection, HookPort
+from extender.web.hooks import HookAnswer
 
 CORPUS = Path(__file__).with_name("corpus")
 BODY = b'{"a":1}'
@@ -111,10 +112,10 @@ class Heard:
         self.calls: list[str] = []
         self.leaders: list[str] = []
 
-    def answer(self, verb: str, body: bytes) -> bytes:
+    def answer(self, verb: str, body: bytes) -> HookAnswer:
         assert body == BODY
         self.calls.append(verb)
-        return b"{}"
+        return HookAnswer(b"{}")
 
     def bind(self, body: bytes, _: object) -> int:
         assert body == BODY

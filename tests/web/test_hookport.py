@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from extender.web import pacing
 from extender.web.hookport import LIMITS
 from extender.web.hooks import BODY_LIMIT
 from tests.web.conftest import World, eventually
@@ -334,3 +335,77 @@ def test_who_has_asked_before_the_door_was_closed_is_answered(world: World, call
     for wire in wires:
         wire.close()
     assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in answers)
+
+
+@pytest.fixture
+def lost(world: World) -> bytes:
+    """Of a member of a gang that nobody has written."""
+    world.node("node-0")
+    return request(question(world, "lost-0", gang="lost"))
+
+
+def refuse(wire: Wire, lost: bytes, times: int) -> None:
+    """Ask again and again."""
+    for _ in range(times):
+        wire.send(lost)
+        assert b"PodGroupMissing" in wire.read(b"}}")
+
+
+def hasty(world: World) -> float | None:
+    registry = world.runtime.pages.metrics.registry
+    return registry.get_sample_value("gang_extender_hasty_retries_total")
+
+
+def test_a_pod_that_kube_scheduler_tries_over_and_over_is_refused_after_a_breath(
+    world: World, wire: Wire, lost: bytes
+) -> None:
+    refuse(wire, lost, 2)
+    assert hasty(world) == 0
+
+    refuse(wire, lost, 3)
+
+    assert hasty(world) == 3
+
+
+def test_others_are_answered_while_a_refusal_takes_its_breath(
+    world: World, wire: Wire, lost: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pacing, "_BREATH_S", 20.0)
+    refuse(wire, lost, 2)
+    wire.send(lost)
+    eventually(lambda: hasty(world) == 1)
+
+    with closing(Wire(world.hook_port)) as other:
+        other.send(request(question(world, "web")))
+        assert b'"node-0"' in other.read(b"}")
+
+
+def test_who_waits_for_a_refusal_when_we_end_is_answered(
+    world: World, wire: Wire, lost: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pacing, "_BREATH_S", 0.3)
+    refuse(wire, lost, 2)
+    wire.send(lost)
+    eventually(lambda: hasty(world) == 1)
+
+    world.wait_for(world.port.drain(grace_s=5))
+
+    assert b"PodGroupMissing" in wire.read(b"}}")
+    assert wire.is_closed()
+
+
+def test_who_leaves_before_a_refusal_has_left_leaves_nothing_behind(
+    world: World,
+    lost: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(pacing, "_BREATH_S", 0.1)
+    with closing(Wire(world.hook_port)) as wire:
+        refuse(wire, lost, 2)
+        wire.send(lost)
+        eventually(lambda: hasty(world) == 1)
+    with closing(Wire(world.hook_port)) as wire:
+        refuse(wire, lost, 2)
+
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []

@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from extender.web.pacing import AnswerPacing
+from extender.model.pod import PodUid
+from extender.web.pacing import AnswerPacing, Retries
 
 
 class Caller:
@@ -120,3 +121,27 @@ def test_everybody_leaves_when_the_door_closes(pacing):
     pacing.close()
 
     assert answered(callers) == 20
+
+
+def breaths(*moments: float) -> list[bool]:
+    """Let one pod be refused at these; say which refusals leave later."""
+    retries = Retries()
+    return [bool(retries.breath_s(PodUid("p0"), at)) for at in moments]
+
+
+def test_a_pod_that_is_tried_over_and_over_is_refused_after_a_breath() -> None:
+    assert breaths(0, 0.1, 0.2, 0.3) == [False, False, True, True]
+
+
+def test_pauses_as_kube_scheduler_keeps_them_cost_nobody_a_breath() -> None:
+    """The first one may be shorter than its second: it is rounded down."""
+    assert not any(breaths(0, 0.05, 1.1, 4.2, 11.3, 20.4))
+    assert not any(breaths(*range(10))), "podMaxBackoffSeconds: 1"
+
+
+def test_what_one_pod_does_costs_no_other_a_breath() -> None:
+    retries = Retries()
+    for moment in range(3):
+        retries.breath_s(PodUid("p0"), moment / 10)
+
+    assert not retries.breath_s(PodUid("p1"), 0.3)

@@ -14,6 +14,7 @@ import h11
 
 from extender.metrics import Metrics
 from extender.web.hookport import LIMITS, HookConnection, HookPort
+from extender.web.hooks import HookAnswer
 from extender.web.http.connection import _MOST_CALLS
 from tests.fuzz.edge import Edge, must, must_be_text
 
@@ -86,9 +87,9 @@ class _Heard:
         self.asked: list[tuple[str, bytes]] = []
         self.gone = 0
 
-    def answer(self, verb: str, body: bytes) -> bytes:
+    def answer(self, verb: str, body: bytes) -> HookAnswer:
         self.asked.append((verb, body))
-        return b"{}"
+        return HookAnswer(b"{}")
 
     def bind(self, body: bytes, answer: object) -> int:
         self.asked.append(("bind", body))
