@@ -293,6 +293,25 @@ class Quota:
         return Problem(Reason.QUEUE_AT_CAPABILITY, message)
 
 
+def left_of_all(quotas: Iterable[Quota], name: str) -> dict[Quota, float]:
+    """Give `Quota.left` of all at one moment, each from the one above it: they may be hundreds."""
+    known: dict[Quota, float] = {}
+    for quota in quotas:
+        new = []
+        for each in upwards(quota):
+            if each in known:
+                break
+            new.append(each)
+        for each in reversed(new):
+            held = each.held.get(name, 0)
+            above = inf if each.parent is None else known[each.parent]
+            # What is free of a guarantee costs those above nothing.
+            above += max(0, each.least.get(name, 0) - held)
+            own = max(each.most[name] - held, 0) if name in each.most else inf
+            known[each] = min(own, above)
+    return known
+
+
 def tree(stakes: Iterable[Stake], total: Resources) -> dict[str, Quota]:
     """Build the tree of all queues and of `TOP`, with what they use counted.
 

@@ -59,9 +59,10 @@ def ceilings(stakes: Sequence[quota.Stake], total: Resources) -> dict[str, Vecto
         if each.namespace and each.least:
             least = Resources(empty[each.name].least)
             kept[each.parent] = kept.get(each.parent, NOTHING) + least
+    left = {name: quota.left_of_all(empty.values(), name) for name in total}
     return {
         each.name: {
-            name: empty[each.name].left(name) + kept.get(each.name, NOTHING).amount(name)
+            name: left[name][empty[each.name]] + kept.get(each.name, NOTHING).amount(name)
             for name in total
         }
         for each in stakes
