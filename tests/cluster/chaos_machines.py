@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 
-from tests.faults.record import Killed, Ready, Record
+from tests.faults.record import LEADERS_CABLE, Away, Back, Killed, Ready, Record
 
 from .chaos_script import Facts
 from .components import Scheduler
@@ -18,7 +18,8 @@ from .replicas import Replica
 from .rivals import Rivals, Side
 
 #: So that more leaders fall in a minute than with the usual 15 s.
-_SHORT_LEASE = ("--lease-duration-s=6", "--lease-renew-s=4", "--lease-retry-s=1")
+_LEASE_S = 6.0
+_SHORT_LEASE = (f"--lease-duration-s={_LEASE_S:g}", "--lease-renew-s=4", "--lease-retry-s=1")
 
 
 class SteppedReplica(Replica):
@@ -120,9 +121,13 @@ class Machines:
 
     def _cut_off_leader(self, facts: Facts) -> None:
         leader = self._leader()
+        self._record.note(Away(at=self._record.now(), who=LEADERS_CABLE))
         leader.cable.cut()
         try:
-            Event().wait(facts["for_s"])
+            # After that another may lead, and it is by that one that gangs are judged again.
+            Event().wait(min(facts["for_s"], _LEASE_S))
+            self._record.note(Back(at=self._record.now(), who=LEADERS_CABLE))
+            Event().wait(max(0.0, facts["for_s"] - _LEASE_S))
         finally:
             leader.cable.mend()
 

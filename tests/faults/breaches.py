@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .record import API_SERVER
+from .record import API_SERVER, LEADERS_CABLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +23,8 @@ class Bounds:
     patience_s: float = 30.0
     #: Who, while away, stops the clock for all; and for how long after.
     excusing: tuple[str, ...] = (API_SERVER,)
+    #: Without whom nobody can make a gang whole, nor send away what is left of it.
+    carrying: tuple[str, ...] = (API_SERVER, LEADERS_CABLE)
     settle_s: float = 2.0
 
 

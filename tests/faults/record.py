@@ -26,6 +26,8 @@ from typing import Any, TypeVar
 Amounts = Mapping[str, int]
 
 API_SERVER = "kube-apiserver"
+#: The way from the extender that leads to the API server.
+LEADERS_CABLE = "the leader's cable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

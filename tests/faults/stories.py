@@ -78,11 +78,11 @@ class Story:
             self._note(seen.PodEnded, uid=name, how=how)
         return self
 
-    def away(self, seconds: float) -> Story:
-        """Let the API server answer nobody for so long."""
-        self.record.note(seen.Away(at=self.at, who=seen.API_SERVER))
+    def away(self, seconds: float, who: str = seen.API_SERVER) -> Story:
+        """Let the API server, or *who*, answer nobody for so long."""
+        self.record.note(seen.Away(at=self.at, who=who))
         self.after(seconds)
-        self.record.note(seen.Back(at=self.at, who=seen.API_SERVER))
+        self.record.note(seen.Back(at=self.at, who=who))
         return self
 
     def ask(self, pod: str, node: str = "n1", hook: str = "bind") -> int:

@@ -6,6 +6,7 @@ import pytest
 
 from . import calls, record as seen, rooms, waits, wholeness
 from .breaches import Bounds
+from .record import LEADERS_CABLE
 from .stories import Story
 from .verdict import RULES, judge
 
@@ -45,6 +46,25 @@ def test_time_without_the_api_server_does_not_count_against_a_gang() -> None:
     story = Story().gang("t", 3, 3).bind("t-0").after(1).away(20).after(4)
 
     assert story.bind("t-1", "t-2").broken() == []
+
+
+def test_time_in_which_the_leader_was_cut_off_does_not_count_against_a_gang() -> None:
+    story = Story().gang("t", 3, 3).bind("t-0").after(1).away(6, who=LEADERS_CABLE).after(4)
+
+    assert story.bind("t-1", "t-2").broken() == []
+
+
+def test_a_gang_in_part_for_long_after_the_leader_was_cut_off_is_a_breach() -> None:
+    story = Story().gang("t", 3, 3).bind("t-0").after(1).away(6, who=LEADERS_CABLE).after(7)
+
+    assert story.bind("t-1", "t-2").broken() == [wholeness.RULE]
+
+
+def test_a_leader_that_is_cut_off_still_answers() -> None:
+    story = Story().gang("t", 1, 1)
+    story.ask("t-0")
+
+    assert calls.UNANSWERED in story.away(70, who=LEADERS_CABLE).broken()
 
 
 def test_a_gang_that_loses_members_to_others_is_told_apart() -> None:

@@ -64,7 +64,8 @@ def judge(record: Record, bounds: Bounds | None = None) -> Verdict:
     """Judge a record by every rule."""
     bounds = bounds or Bounds()
     spans = Spans.of(record, bounds.excusing, bounds.settle_s)
-    whole, room, hooks = Wholeness(bounds, spans), Rooms(bounds, spans), Calls(bounds, spans)
+    carried = Spans.of(record, bounds.carrying, bounds.settle_s)
+    whole, room, hooks = Wholeness(bounds, carried), Rooms(bounds, spans), Calls(bounds, spans)
     whole.judge(record)
     world = room.judge(record)
     hooks.judge(record)
