@@ -29,7 +29,7 @@ from extender.sim.simulation import Simulation
 from extender.sim.world.workloads import Run
 from tests.bench.bench_plan import Size, World
 
-SMALL = ("deadlock", "greedy-queue", "mixed-drf", "node-loss", "starving-giant")
+SMALL = ("deadlock", "greedy-queue", "mixed-drf", "node-loss", "starving-giant", "backfill")
 DECLARED = "declared"
 #: Of virtual time, between two moments at which somebody asks.
 _EVERY_S = 120.0
