@@ -10,7 +10,7 @@ It belongs to whoever answers kube-scheduler, in the event loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -43,8 +43,9 @@ class Displaced(NamedTuple):
 class _Loss:
     """What is lost at worst."""
 
-    #: By gang and role: either may have its minimum.
-    seats: dict[tuple[GangKey, str], dict[PodUid, Pod]] = field(default_factory=dict)
+    #: By gang: those of it who leave by one choice or another. Which hurts most is seen only beside
+    #: the next who asks, for whoever goes for both is gone once.
+    seats: dict[GangKey, list[dict[PodUid, Pod]]] = field(default_factory=dict)
     #: By queue, and by the share of a namespace in one.
     amounts: dict[str, Resources] = field(default_factory=dict)
 
@@ -89,14 +90,22 @@ class Grants:
             else:
                 self._learn(grant, seen, is_shown=now - grant.at > SHOWN_S)
 
-    def seats(self, gang: GangKey) -> dict[PodUid, Pod]:
-        """Give the members of a gang that may be leaving and are not seen to."""
-        seats: dict[PodUid, Pod] = {}
+    def seats(self, gang: GangKey, role: str | None, beside: Set[PodUid]) -> int:
+        """Count who of a gang, or of one role in it, may be leaving *beside* those, unseen."""
+        anyone: set[PodUid] = set()
+        at_worst = 0
         for grant in self._grants.values():
-            for (key, _), pods in grant.loss.seats.items():
-                if key == gang:
-                    seats |= {uid: pod for uid, pod in pods.items() if self._stays(uid)}
-        return seats
+            most = 0
+            for choice in grant.loss.seats.get(gang, ()):
+                leaving = {
+                    uid
+                    for uid, pod in choice.items()
+                    if uid not in beside and role in (None, pod.role) and self._stays(uid)
+                }
+                anyone |= leaving
+                most = max(most, len(leaving))
+            at_worst += most
+        return min(at_worst, len(anyone))
 
     def taken(self, name: str) -> Resources:
         """Add up what a queue, or the share of a namespace in one, may lose beside the plan."""
@@ -159,19 +168,18 @@ def _more(pod: Pod, queue: str, nodes: Mapping[str, Sequence[Displaced]]) -> Res
 
 
 def _worst(choices: Iterable[Sequence[Displaced]]) -> _Loss:
-    """Give for every gang and queue what it loses by the choice that is worst for it."""
+    """Give for every queue what it loses by the choice that is worst for it, for a gang each."""
     worst = _Loss()
     for victims in choices:
-        seats: dict[tuple[GangKey, str], dict[PodUid, Pod]] = {}
+        seats: dict[GangKey, dict[PodUid, Pod]] = {}
         amounts: dict[str, Resources] = {}
         for each in victims:
             if each.gang is not None and each.seat is not None:
-                seats.setdefault((each.gang, each.seat.role), {})[each.uid] = each.seat
+                seats.setdefault(each.gang, {})[each.uid] = each.seat
             for name in filter(None, (each.queue, each.share)):
                 amounts[name] = amounts.get(name, NOTHING) + each.gives
-        for role, pods in seats.items():
-            if len(pods) > len(worst.seats.get(role, ())):
-                worst.seats[role] = pods
+        for gang, pods in seats.items():
+            worst.seats.setdefault(gang, []).append(pods)
         for name, lost in amounts.items():
             worst.amounts[name] = lost.at_least(worst.amounts.get(name, NOTHING))
     return worst

@@ -135,20 +135,27 @@ class Preemption:
         for each in victims:
             if each.gang is not None and each.seat is not None:
                 leaving.setdefault(each.gang, {})[each.uid] = each.seat
-        return any(
-            self._is_torn(key, pods | self._grants.seats(key)) for key, pods in leaving.items()
-        )
+        return any(self._is_torn(key, pods) for key, pods in leaving.items())
 
     def _is_torn(self, key: GangKey, leaving: Mapping[PodUid, Pod]) -> bool:
+        """Ask it of those who leave and of whoever was granted before and may leave as well.
+
+        That others may take the rest does not make it whole: they may take somebody else.
+        """
         group = self._cluster.group(key)
         if group is None or not self._goes_on(key, leaving.keys()):
             return False
-        if self._cluster.seated(key) - len(leaving) < group.min_member:
+        all_of_it = len(leaving) + self._grants.seats(key, None, leaving.keys())
+        if self._cluster.seated(key) - all_of_it < group.min_member:
             return True
         roles, minima = Counter(pod.role for pod in leaving.values()), group.role_minima
         return any(
-            self._cluster.seated_in_role(key, role) - count < minima.get(role, 0)
+            self._cluster.seated_in_role(key, role)
+            - count
+            - self._grants.seats(key, role, leaving.keys())
+            < minima[role]
             for role, count in roles.items()
+            if role in minima
         )
 
     def _goes_on(self, key: GangKey, leaving: Set[PodUid]) -> bool:

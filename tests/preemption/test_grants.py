@@ -65,6 +65,23 @@ def test_what_was_granted_on_many_nodes_is_taken_on_one() -> None:
     assert world.by("third", "p2") == []
 
 
+def test_the_first_may_take_another_than_the_one_the_second_asks_for() -> None:
+    """Both named the same pod, so one would be gone, but the first was free to take it elsewhere."""
+    world = World(node("n2"), group(), *running(2), pod("q0", on="n2"))
+    assert world.by("boss", "p0", n2="q0") == ["p0", "q0"]
+
+    assert world.by("second", "p0") == []
+    assert world.by("second", n2="q0") == []
+
+
+def test_nor_may_the_second_count_on_the_first_to_take_the_rest() -> None:
+    world = World(node("n2"), group(), *running(2), lone("other", on="n2"))
+    assert world.by("boss", "p0", "p1", n2="other") == ["p0", "p1", "other"]
+
+    assert world.by("second", "p0") == []
+    assert world.by("second", "p0", "p1") == ["p0", "p1"], "all of it"
+
+
 def test_the_node_it_was_nominated_to_is_where_they_go() -> None:
     world = World(node("n2"), group(), *running(3), lone("other", on="n2"))
     assert world.by("boss", "p0", n2="other") == ["p0", "other"]
