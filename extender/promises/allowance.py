@@ -13,6 +13,7 @@ from extender.model.queue import Share, share_name
 from extender.model.reason import Problem, Reason
 from extender.model.resources import NOTHING, Resources
 from extender.plan.decision import NO_PLAN, OpenQueue, Plan
+from extender.plan.queues.limits import upwards
 from extender.plan.queues.quota import TOP, Quota, tree
 
 _NOT_PLANNED = Problem(
@@ -76,6 +77,18 @@ class Allowance:
             now = self._total()
             top.most = {n: min(a, now.amount(n)) for n, a in top.most.items()}
         return quota.how_many(amounts)[1] or quota.occupied(amounts, is_taken=False)
+
+    def is_exceeded(self) -> bool:
+        """Ask whether some queue, or namespace in one, has more than its ceiling by now."""
+        return any(
+            quota.is_exceeded(quota.most) for name, quota in self._quotas.items() if name != TOP
+        )
+
+    def exceeds(self, queue: str, namespace: str, amounts: Resources) -> bool:
+        """Ask whether a ceiling is exceeded by something of which *amounts* are a part."""
+        quota = self._quota(queue, namespace)
+        above = upwards(quota) if quota is not None else ()
+        return any(each.is_exceeded(amounts.positive()) for each in above if each.name != TOP)
 
     def may_start(self, queue: str, namespace: str, amounts: Resources) -> bool:
         """Ask whether *amounts* of *namespace* may start in *queue* before the next plan."""

@@ -21,6 +21,7 @@ from extender.model.resources import NOTHING, Resources
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan, Ticket
 from extender.ports import Clock
+from extender.promises import retractions
 from extender.promises.arrivals import Arrivals
 from extender.promises.ledger import Ledger
 
@@ -84,23 +85,19 @@ class Tickets:
         parts = self._parts(snapshot, plan)
         self._refused = {key: n for key, n in self._refused.items() if key in plan.tickets}
         # Looked for here, because filter waits for what is done in the loop.
-        barred = [key for key in self._cluster.inflight.gangs() if self._must_not_start(key)]
-        self._in_loop(partial(self._renew, plan, barred))
+        shut_out = retractions.shut_out(self._cluster)
+        self._in_loop(partial(self._renew, plan, shut_out))
         all_issued = True
         while batch := list(_slice(parts)):
             all_issued = self._in_loop(partial(self._issue, snapshot, batch)) and all_issued
         return all_issued
 
-    def _renew(self, plan: Plan, barred: Iterable[GangKey]) -> bool:
+    def _renew(self, plan: Plan, shut_out: Iterable[GangKey]) -> bool:
         self._ledger.renew(plan)
-        for key in barred:
+        for key in shut_out:
             self._ledger.withdraw(key)
+        retractions.keep_ceilings(self._cluster, self._ledger)
         return True
-
-    def _must_not_start(self, key: GangKey) -> bool:
-        """Ask whether the queue in which nobody of a gang has started yet is closed by now."""
-        queues = {each.queue for each in self._cluster.inflight.of_gang(key)}
-        return any(map(self._cluster.is_closed, queues)) and not self._cluster.seated(key)
 
     def _parts(self, snapshot: Snapshot, plan: Plan) -> Iterator[_Part]:
         for ticket in plan.tickets.values():

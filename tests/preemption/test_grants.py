@@ -66,7 +66,7 @@ def test_what_was_granted_on_many_nodes_is_taken_on_one() -> None:
 
 
 def test_the_first_may_take_another_than_the_one_the_second_asks_for() -> None:
-    """Both named the same pod, so one would be gone, but the first was free to take it elsewhere."""
+    """Both named the same pod; the first is free to take the one on another node instead."""
     world = World(node("n2"), group(), *running(2), pod("q0", on="n2"))
     assert world.by("boss", "p0", n2="q0") == ["p0", "q0"]
 

@@ -226,6 +226,11 @@ class Quota:
         over = (n for n, a in asked.items() if a > 0 and n in most and held.get(n, 0) + a > most[n])
         return next(over, "")
 
+    def is_exceeded(self, names: Iterable[str]) -> bool:
+        """Ask whether it holds more than its ceiling of any of *names*: that was lowered."""
+        most, held = self.most, self.held
+        return any(held.get(name, 0) > most[name] for name in names if name in most)
+
     def covers(self, asked: Mapping[str, int]) -> int:
         """Count how often *asked* fits into what it is guaranteed and does not hold yet.
 

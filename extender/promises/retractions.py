@@ -1,0 +1,71 @@
+"""Tickets that are good no more: their queue was closed, or its ceiling lowered, since.
+
+Only of gangs that nobody tears by it: either nothing of them has been sent, or they have their
+minimum and the ticket is for more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from extender.cache.cluster import Cluster
+from extender.cache.inflight import Promise, Stage
+from extender.model.gang import GangKey
+from extender.model.resources import NOTHING
+from extender.promises.ledger import Ledger
+
+
+def shut_out(cluster: Cluster) -> list[GangKey]:
+    """Name the gangs of which nobody has started yet in a queue that is closed by now."""
+    return [key for key in cluster.inflight.gangs() if _is_shut_out(cluster, key)]
+
+
+def _is_shut_out(cluster: Cluster, key: GangKey) -> bool:
+    queues = {each.queue for each in cluster.inflight.of_gang(key)}
+    return any(map(cluster.is_closed, queues)) and not cluster.seated(key)
+
+
+def keep_ceilings(cluster: Cluster, ledger: Ledger) -> None:
+    """Take tickets back until every queue is within its ceiling, or nothing is left to take.
+
+    First from who came least far, and of those from who came last.
+    """
+    if not ledger.allowance.is_exceeded():
+        return
+    gangs = {key: tuple(_unused(cluster, key)) for key in cluster.inflight.gangs()}
+    for key in sorted(filter(gangs.get, gangs), key=lambda key: _came_far(gangs[key])):
+        if _can_stop(cluster, key):
+            _withdraw_if_over(ledger, key, gangs[key])
+
+
+def _withdraw_if_over(ledger: Ledger, key: GangKey, unused: tuple[Promise, ...]) -> None:
+    queue, namespace = unused[0].queue, unused[0].pod.namespace
+    room = sum((each.pod.requests for each in unused), NOTHING)
+    if ledger.allowance.exceeds(queue, namespace, room):
+        ledger.withdraw(key)
+        ledger.allowance.count(queue, namespace, NOTHING - room)
+
+
+def _unused(cluster: Cluster, key: GangKey) -> Iterator[Promise]:
+    """Give what kube-scheduler does not count on yet; who asks nobody starts in any case."""
+    for each in cluster.inflight.of_gang(key):
+        if each.stage <= Stage.PASSED and not each.pod.asks_nobody:
+            yield each
+
+
+def _came_far(promises: tuple[Promise, ...]) -> tuple[Stage, float]:
+    return (
+        max(each.stage for each in promises),
+        -max(each.since_monotonic for each in promises),
+    )
+
+
+def _can_stop(cluster: Cluster, key: GangKey) -> bool:
+    """Ask whether a gang stays whole without its ticket."""
+    seated, group = cluster.seated(key), cluster.group(key)
+    is_sent = any(each.stage >= Stage.COMMITTING for each in cluster.inflight.of_gang(key))
+    if group is None or not (seated or is_sent):
+        return True
+    return seated >= group.min_member and all(
+        cluster.seated_in_role(key, role) >= least for role, least in group.role_minima.items()
+    )
