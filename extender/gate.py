@@ -3,8 +3,8 @@
 Rule 1: nothing here plans, waits or does I/O; these calls sit in kube-scheduler's serial loop.
 Rule 2: the nodes of an answer are among those of the question; where none is left, every one has a
 reason.
-Rule 3: the only trace a call leaves is a promise, made by the ledger, what was answered, and for
-whom only a plan can let in the wish for the next one.
+Rule 3: the only trace a call leaves is a promise, made by the ledger, what was offered and what was
+answered, and for whom only a plan can let in the wish for the next one.
 """
 
 from __future__ import annotations
