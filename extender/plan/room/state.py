@@ -93,6 +93,9 @@ class ShareUse:
     inqueue: Resources = NOTHING
 
 
+_NO_ROLES = Counter[str]()
+
+
 class GangState:
     """A gang with what this cycle has decided for it so far; only `TrialRoom` changes it."""
 
@@ -128,9 +131,11 @@ class GangState:
         #: Why it could not go on, as far as an action noticed.
         self.blocked: Problem | None = None
         self.role_minima = group.role_minima
-        self.ready_by_role: Counter[str] = Counter()
+        #: Counted only where roles have minima: there may be thousands of gangs.
+        self.ready_by_role: Counter[str] = _NO_ROLES
         if self.role_minima:
-            self.ready_by_role.update(pod.role for pod in gang.pods if pod.status in READY_SET)
+            ready = (pod.role for pod in gang.pods if pod.status in READY_SET)
+            self.ready_by_role = Counter(ready)
 
     @property
     def quota(self) -> Quota | None:

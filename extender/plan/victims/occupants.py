@@ -106,23 +106,33 @@ class Occupants:
         """Ask whether marks, reprieves and budgets let some of *gang* leave, and whether all."""
         known = self._leave.get(gang.key)
         if known is None:
-            protected = self._session.snapshot.protected
-            budgets = self._budgets
-            seated = [pod for pod in gang.pods if pod.status in SEATED_SET]
-            free = [pod for pod in seated if pod.preemptable and pod.uid not in protected]
-            covering = [budgets.covering(pod) for pod in free]
-            asked = Counter(chain.from_iterable(covering))
-            alone = any(all(budgets[each].allowed > 0 for each in some) for some in covering)
-            together = len(free) == len(seated) and all(
-                budgets[each].allowed >= count for each, count in asked.items()
-            )
-            known = self._leave[gang.key] = (alone, together)
+            snapshot = self._session.snapshot
+            if any(pod.uid in snapshot.protected for pod in gang.pods):
+                known = self._weigh(gang)
+            else:  # almost always, and of everybody who runs while somebody looks for room
+                known = gang.memo.recall("leave", lambda: self._weigh(gang), about=snapshot.budgets)
+            self._leave[gang.key] = known
         return known
+
+    def _weigh(self, gang: Gang) -> tuple[bool, bool]:
+        protected, budgets = self._session.snapshot.protected, self._budgets
+        seated = [pod for pod in gang.pods if pod.status in SEATED_SET]
+        free = [pod for pod in seated if pod.preemptable and pod.uid not in protected]
+        covering = [budgets.covering(pod) for pod in free]
+        asked = Counter(chain.from_iterable(covering))
+        alone = any(all(budgets[each].allowed > 0 for each in some) for some in covering)
+        together = len(free) == len(seated) and all(
+            budgets[each].allowed >= count for each, count in asked.items()
+        )
+        return alone, together
 
     def _last_first(self, group: Group) -> list[GangState]:
         known = self._sorted.get(group)
         if known is None:
-            known = [self.state(key) for key in self._by_group[group]]
+            gangs = self._session.snapshot.gangs
+            # Who cannot leave is left out before anybody is put in order: there may be thousands.
+            some = (key for key in self._by_group[group] if any(self._may_leave(gangs[key])))
+            known = [self.state(key) for key in some]
             known.sort(key=self.order, reverse=True)
             self._sorted[group] = known
         return known

@@ -85,6 +85,8 @@ class Protected:
 
     def _reasons(self, gang: Gang) -> Mapping[str, int]:
         protected = self._session.snapshot.protected
+        if not protected:
+            return self._budgeted(gang)
         reasons = Counter(self._budgeted(gang))
         reasons.update(protected[pod.uid] for pod in gang.pods if pod.uid in protected)
         return reasons
