@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from extender.cache.cluster import Cluster
 from extender.cache.inflight import Promise, Stage
 from extender.model.gang import GangKey
+from extender.model.pod import SEATED_SET
 from extender.model.resources import NOTHING
 from extender.promises.ledger import Ledger
 
@@ -22,7 +23,13 @@ def shut_out(cluster: Cluster) -> list[GangKey]:
 
 def _is_shut_out(cluster: Cluster, key: GangKey) -> bool:
     queues = {each.queue for each in cluster.inflight.of_gang(key)}
-    return any(map(cluster.is_closed, queues)) and not cluster.seated(key)
+    return any(map(cluster.is_closed, queues)) and not _has_begun(cluster, key)
+
+
+def _has_begun(cluster: Cluster, key: GangKey) -> bool:
+    """Ask whether somebody of a gang is on a node or on the way; who is done is neither."""
+    is_sent = any(each.stage >= Stage.COMMITTING for each in cluster.inflight.of_gang(key))
+    return is_sent or any(pod.status in SEATED_SET for pod in cluster.pods_of(key))
 
 
 def keep_ceilings(cluster: Cluster, ledger: Ledger) -> None:
@@ -62,10 +69,9 @@ def _came_far(promises: tuple[Promise, ...]) -> tuple[Stage, float]:
 
 def _can_stop(cluster: Cluster, key: GangKey) -> bool:
     """Ask whether a gang stays whole without its ticket."""
-    seated, group = cluster.seated(key), cluster.group(key)
-    is_sent = any(each.stage >= Stage.COMMITTING for each in cluster.inflight.of_gang(key))
-    if group is None or not (seated or is_sent):
+    group = cluster.group(key)
+    if group is None or not _has_begun(cluster, key):
         return True
-    return seated >= group.min_member and all(
+    return cluster.seated(key) >= group.min_member and all(
         cluster.seated_in_role(key, role) >= least for role, least in group.role_minima.items()
     )

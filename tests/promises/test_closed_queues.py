@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extender.cache.inflight import Stage
+from extender.model.pod import Status
 from extender.model.queue import Queue, QueueState
 from tests.cache.building import GANG, group, pod, uid
 
@@ -43,6 +44,27 @@ def test_who_has_begun_to_start_goes_on_in_a_closed_queue() -> None:
     world = admitted()
     world.table.advance(uid("w-0"), Stage.BOUND, "n1")
     world.see(Queue(name="red", state=QueueState.CLOSED))
+    world.turn()
+
+    assert len(world.table.of_gang(GANG)) == 2
+
+
+def test_whose_members_are_all_done_has_not_begun_with_the_next() -> None:
+    """Nobody of it is on a node: whoever starts now would start in a closed queue."""
+    world = admitted()
+    world.see(pod("w-0", on="n1", status=Status.SUCCEEDED))
+    world.turn()
+    assert [each.uid for each in world.table.of_gang(GANG)] == [uid("w-1")]
+    world.see(Queue(name="red", parent="all", state=QueueState.CLOSED))
+    world.turn()
+
+    assert world.table.of_gang(GANG) == ()
+
+
+def test_whose_binding_is_on_its_way_goes_on_in_a_closed_queue() -> None:
+    world = admitted()
+    world.table.advance(uid("w-0"), Stage.COMMITTING, "n1")
+    world.see(Queue(name="red", parent="all", state=QueueState.CLOSED))
     world.turn()
 
     assert len(world.table.of_gang(GANG)) == 2

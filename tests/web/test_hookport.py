@@ -367,13 +367,18 @@ def test_a_pod_that_kube_scheduler_tries_over_and_over_is_refused_after_a_breath
     assert hasty(world) == 3
 
 
+def ask_hastily(world: World, wire: Wire, lost: bytes) -> None:
+    """Ask until a refusal takes its breath, and do not wait for that one."""
+    refuse(wire, lost, 2)
+    wire.send(lost)
+    eventually(lambda: hasty(world) == 1)
+
+
 def test_others_are_answered_while_a_refusal_takes_its_breath(
     world: World, wire: Wire, lost: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pacing, "_BREATH_S", 20.0)
-    refuse(wire, lost, 2)
-    wire.send(lost)
-    eventually(lambda: hasty(world) == 1)
+    ask_hastily(world, wire, lost)
 
     with closing(Wire(world.hook_port)) as other:
         other.send(request(question(world, "web")))
@@ -384,9 +389,7 @@ def test_who_waits_for_a_refusal_when_we_end_is_answered(
     world: World, wire: Wire, lost: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pacing, "_BREATH_S", 0.3)
-    refuse(wire, lost, 2)
-    wire.send(lost)
-    eventually(lambda: hasty(world) == 1)
+    ask_hastily(world, wire, lost)
 
     world.wait_for(world.port.drain(grace_s=5))
 
