@@ -39,6 +39,8 @@ class Referee:
         self.answers: dict[CallId, Answer] = {}
         #: Bindings under way.
         self.sent: list[BindOrder] = []
+        #: Those whose binding was ever sent.
+        self.tried: set[PodUid] = set()
         #: What the API server has: uid -> node ("" while unbound). Absent when deleted.
         self.bound_to: dict[PodUid, str] = {}
         #: Every node the API server has ever shown for a pod.
@@ -53,13 +55,14 @@ class Referee:
                 assert self.mirror.reserved_node(uid) is not None, "I6: held without room"
             case Bind(orders):
                 self.check_bind(orders, event)
+                self.tried.update(order.uid for order in orders)
             case Answer():
                 self.check_answer(instruction)
             case TakeBack(gang, orders):
                 group = self.mirror.group(gang)
                 assert group is None or len(self.seats(gang)) < group.min_member, "P4: it runs"
                 assert gang in self.begun, "P4: nothing of it was begun by us"
-                assert {order.uid for order in orders} <= self.seats(gang)
+                assert {order.uid for order in orders} <= self.seats(gang) | self.tried
 
     def check_bind(self, orders: tuple[BindOrder, ...], event: Event) -> None:
         needed = LIMITS.commit_s if isinstance(event, Verified) else 0.0

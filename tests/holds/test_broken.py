@@ -24,14 +24,17 @@ from .world import BOUND, FAILED, GANG, LOST, Desk, a_gang_of, bound_uids, the
 UNKNOWN = BindOutcome(BindResult.UNKNOWN, "the API server does not answer")
 
 
-def broken_gang(second: BindOutcome = FAILED, limits: Limits | None = None) -> Desk:
+def broken_gang(
+    second: BindOutcome = FAILED, limits: Limits | None = None, *, is_shown: bool = True
+) -> Desk:
     """Give a gang of two of which w-0 got bound and w-1 did not."""
     desk = a_gang_of(2, limits=limits)
     desk.arrives("w-0")
     desk.commits(desk.arrives("w-1"))
     desk.settled("w-0")
     desk.settled("w-1", second)
-    desk.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
+    if is_shown:
+        desk.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
     return desk
 
 
@@ -139,6 +142,20 @@ def test_a_broken_gang_is_taken_back_after_its_grace_if_that_was_asked_for():
     assert PodUid("w-1") not in desk.world.flight
     desk.arrives("w-1")
     assert desk.cause_of(3) is Cause.BACKING_OFF
+
+
+def test_who_is_bound_is_taken_back_though_the_watch_has_not_shown_it():
+    desk = broken_gang(limits=Limits(take_back_s=60), is_shown=False)
+    out = desk.passes(60)
+
+    assert [order.uid for order in the(TakeBack, out).orders] == ["w-0"]
+
+
+def test_who_may_be_bound_is_looked_for_too_when_his_gang_is_taken_back():
+    desk = broken_gang(second=UNKNOWN, limits=Limits(take_back_s=60))
+    out = desk.passes(60)
+
+    assert [order.uid for order in the(TakeBack, out).orders] == ["w-0", "w-1"]
 
 
 def test_a_gang_that_cannot_be_taken_back_does_not_back_off_in_part():

@@ -413,7 +413,9 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
             case TakeBack(gang, orders):
                 self.begun.discard(gang)
                 for order in orders:
-                    self.mirror.change_pod(order.uid, status=Status.RELEASING)
+                    # Whoever carries it out asks first who is on a node.
+                    if self.bound_to.get(order.uid):
+                        self.mirror.change_pod(order.uid, status=Status.RELEASING)
 
     # The invariants that hold between events
 

@@ -26,7 +26,7 @@ from extender.holds.machine.messages import (
 )
 from extender.holds.machine.standing import UNSEATED_SET, group_objection, objection
 from extender.holds.machine.table import Table
-from extender.model.pod import SEATED_SET, PodUid, Status
+from extender.model.pod import SEATED_SET, Pod, PodUid, Status
 from extender.ports import BindResult, EvictOrder
 
 #: Has a node, or is about to be shown on one.
@@ -206,10 +206,20 @@ class Forward:
             assembly.key,
             tuple(
                 EvictOrder(uid=pod.uid, namespace=pod.namespace, name=pod.name, why=why)
-                for pod in self._facts.pods_of(assembly.key)
-                if pod.status in SEATED_SET
+                for pod in self._standing(assembly)
             ),
         )
+
+    def _standing(self, assembly: Assembly) -> Iterator[Pod]:
+        """Give whoever occupies a node, or may: the watch shows what we have bound later."""
+        sent = assembly.bound.keys() | set(filter(self._may_be_bound, assembly.unsure))
+        pods = {pod.uid: pod for pod in self._facts.pods_of(assembly.key)}
+        for uid in sent - pods.keys():
+            if (pod := self._facts.arriving(uid)) is not None:
+                pods[uid] = pod
+        for uid, pod in sorted(pods.items()):
+            if pod.status in SEATED_SET or (uid in sent and pod.status in UNSEATED_SET):
+                yield pod
 
 
 def _waiting(assembly: Assembly) -> list[Hold]:

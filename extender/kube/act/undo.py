@@ -61,7 +61,8 @@ class CautiousUndo:
 
         def decide(heard: Sequence[tuple[EvictOrder, Reply]]) -> None:
             if self._may_leave(gang, heard, term):
-                for each in self._evictor.evict([order for order, _ in heard]):
+                standing = [order for order, reply in heard if not _is_on_no_node(order, reply)]
+                for each in self._evictor.evict(standing):
                     each.add_done_callback(left)
             else:
                 stays(gang)
@@ -126,6 +127,14 @@ def _has_stayed(asked: Future[EvictOutcome]) -> bool:
     if asked.exception() is not None:
         return True
     return asked.result().result in (EvictResult.BLOCKED, EvictResult.FAILED)
+
+
+def _is_on_no_node(order: EvictOrder, reply: Reply) -> bool:
+    """Ask whether a binding of which nobody knew did not happen: then it waits, and may."""
+    if reply.status != 200:
+        return False
+    pod = pods.pod(reply.body)
+    return pod.metadata.uid == order.uid and not pod.spec.node_name
 
 
 def _may_go(order: EvictOrder, reply: Reply) -> bool:

@@ -37,9 +37,12 @@ def order(name: str) -> EvictOrder:
     return EvictOrder(uid=PodUid(f"uid-{name}"), namespace="team", name=name)
 
 
-def has_pod(server: LoopbackServer, name: str, *owners: dict[str, object], uid: str = "") -> None:
+def has_pod(
+    server: LoopbackServer, name: str, *owners: dict[str, object], uid: str = "", on: str = "n-1"
+) -> None:
     metadata = {"uid": uid or f"uid-{name}", "ownerReferences": list(owners)}
-    server.objects[f"/api/v1/namespaces/team/pods/{name}"] = {"metadata": metadata}
+    spec = {"nodeName": on} if on else {}
+    server.objects[f"/api/v1/namespaces/team/pods/{name}"] = {"metadata": metadata, "spec": spec}
 
 
 def nobody_waits(gang: str) -> None:
@@ -78,6 +81,14 @@ def test_pods_of_a_controller_are_asked_to_leave_together():
     stayed: list[str] = []
     assert taken_back(prepare, "w-0", "w-1", stayed=stayed) == ["w-0", "w-1"]
     assert stayed == []
+
+
+def test_a_pod_that_was_not_bound_after_all_is_left_to_wait():
+    def prepare(server: LoopbackServer) -> None:
+        has_pod(server, "w-0", JOB)
+        has_pod(server, "w-1", JOB, on="")
+
+    assert taken_back(prepare, "w-0", "w-1") == ["w-0"]
 
 
 @pytest.mark.parametrize("result", [EvictResult.BLOCKED, EvictResult.FAILED, None])
