@@ -1,4 +1,4 @@
-"""Tickets that are good no more: their queue was closed, or its ceiling lowered, since.
+"""Tickets that are good no more: their queue was closed, left, or its ceiling lowered, since.
 
 Only of gangs that nobody tears by it: either nothing of them has been sent, or they have their
 minimum and the ticket is for more.
@@ -17,13 +17,22 @@ from extender.promises.ledger import Ledger
 
 
 def shut_out(cluster: Cluster) -> list[GangKey]:
-    """Name the gangs of which nobody has started yet in a queue that is closed by now."""
+    """Name the gangs of which nobody has started yet where nobody may, or in a queue they left."""
     return [key for key in cluster.inflight.gangs() if _is_shut_out(cluster, key)]
 
 
 def _is_shut_out(cluster: Cluster, key: GangKey) -> bool:
-    queues = {each.queue for each in cluster.inflight.of_gang(key)}
-    return any(map(cluster.is_closed, queues)) and not _has_begun(cluster, key)
+    queues = {each.queue for each in _unused(cluster, key)}
+    is_astray = any(map(cluster.is_closed, queues)) or _has_moved(cluster, key, queues)
+    return bool(queues) and is_astray and not _has_begun(cluster, key)
+
+
+def _has_moved(cluster: Cluster, key: GangKey, queues: set[str]) -> bool:
+    group = cluster.group(key)
+    if group is None or not group.dialect:
+        return False  # its pods are all there is of it, and their labels were read as they came
+    queue, problem = cluster.queue_of(key, group.namespace, group.queue)
+    return problem is not None or queues != {queue}
 
 
 def _has_begun(cluster: Cluster, key: GangKey) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .breaches import Bounds, Breach
-from .record import Answered, Asked, CutOff, Killed, Moment, PodBound, Record
+from .record import Answered, Asked, CutOff, Killed, Moment, PodBound, PodEnded, Record
 from .spans import Spans
 
 UNANSWERED = "hold without an answer"
@@ -31,6 +31,7 @@ class Calls:
             if isinstance(moment, Answered | CutOff):
                 ends.setdefault(moment.call, moment)
         bound = {moment.uid: moment for moment in reversed(record.of(PodBound))}
+        gone = {moment.uid: moment.at for moment in record.of(PodEnded) if moment.how == "gone"}
         asked = record.of(Asked)
         binds: dict[str, list[Asked]] = {}
         for call in asked:
@@ -42,6 +43,8 @@ class Calls:
             self._judge_end(call, end, killed, ended_at)
             if isinstance(end, Answered) and call.hook == "bind":
                 others = [each for each in binds[call.uid] if each is not call]
+                if end.error and gone.get(call.uid, end.at) < end.at:
+                    continue  # told of somebody who is not there: nobody is tried elsewhere
                 self._judge_truth(call, end, bound.get(call.uid), others, ended_at)
 
     def _judge_end(

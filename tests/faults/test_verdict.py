@@ -329,6 +329,24 @@ def test_a_pod_that_is_told_as_failed_and_is_bound_by_that_very_call_is_a_breach
     assert story.note(seen.Asked(at=0.1, call=99, hook="filter", uid=uid)).broken()
 
 
+def test_a_pod_that_is_gone_when_it_is_told_as_failed_is_none() -> None:
+    """kube-scheduler tries nobody elsewhere who is not there."""
+    story = Story().pods("p")
+    call = story.ask("p")
+    story.after(1).bind("p").after(1)
+    story.end("p").after(1)
+
+    assert story.answer(call, "the pod is gone").broken() == []
+
+
+def test_a_pod_that_is_gone_only_after_it_was_told_as_failed_excuses_nobody() -> None:
+    story = Story().pods("p")
+    call = story.ask("p")
+    story.after(1).bind("p").after(1).answer(call, "timed out").after(1).end("p")
+
+    assert story.broken() == [calls.UNTRUE]
+
+
 def test_a_pod_that_is_told_as_failed_and_was_bound_before_is_none() -> None:
     story = Story().pods("p").bind("p").after(1)
 

@@ -68,3 +68,27 @@ def test_whose_binding_is_on_its_way_goes_on_in_a_closed_queue() -> None:
     world.turn()
 
     assert len(world.table.of_gang(GANG)) == 2
+
+
+def test_a_ticket_of_a_queue_that_its_gang_has_left_is_withdrawn() -> None:
+    """Else whoever has a ticket moves to a closed queue, or a full one, and starts there."""
+    world = admitted()
+    world.see(Queue(name="blue", state=QueueState.CLOSED))
+    world.see(group(queue="blue"))
+    world.turn()
+
+    assert world.table.of_gang(GANG) == ()
+    assert not world.ask("w-0").nodes
+    world.see(Queue(name="blue"))
+    world.turn()
+    assert {each.queue for each in world.table.of_gang(GANG)} == {"blue"}
+
+
+def test_who_has_begun_to_start_becomes_whole_wherever_it_moves() -> None:
+    world = admitted()
+    world.table.advance(uid("w-0"), Stage.BOUND, "n1")
+    world.see(Queue(name="blue", state=QueueState.CLOSED))
+    world.see(group(queue="blue"))
+    world.turn()
+
+    assert len(world.table.of_gang(GANG)) == 2
