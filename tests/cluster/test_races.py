@@ -15,6 +15,7 @@ from .conftest import GangScheduler, Pool
 from .control_plane import ControlPlane
 from .observer import WHOLE_S
 from .stage import OURS, SCHEDULER, Stage
+from .telling import over_http
 from .volumes import SlowVolume
 from .waiting import wait_for
 
@@ -192,6 +193,15 @@ def test_a_sibling_that_fits_no_node_sends_the_gang_back_though_we_nominated_it(
         lambda: api.get("pods", "train-2", namespace)["status"].get("conditions"),
         10,
         "kube-scheduler found no node",
+        every_s=0.01,
+    )
+    # A nomination that is heard with the refusal and before we gave a place would be one of
+    # kube-scheduler's own, which makes room there.
+    wait_for(
+        lambda: over_http(pair.extender, namespace, "train")["verdict"] == "admitted",
+        10,
+        "the gang has its places",
+        seeing=lambda: over_http(pair.extender, namespace, "train"),
         every_s=0.01,
     )
     # As our wake-up does, which may or may not come here.
