@@ -212,6 +212,10 @@ class Gate:
         """Keep the candidate nodes whose victims may go; none at all is a veto."""
         return self._preemption.judge(pod, member, victims, self._ledger.now())
 
+    def may_lose(self, uid: PodUid) -> bool:
+        """Ask whether kube-scheduler was allowed to evict a pod, and may be about to."""
+        return self._preemption.may_take(uid, self._ledger.now())
+
     def _is_undecided(self, key: GangKey) -> bool:
         """Ask whether no plan has looked at the gang as a whole yet."""
         verdict = self._plan().verdicts.get(key)

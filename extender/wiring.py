@@ -73,7 +73,7 @@ class Runtime:
         gate = Gate(cluster, ledger, arrivals, published, settings.prefer, exempt)
         news = HoldNews(metrics, cluster, ports.announcer, clock, settings.bind_timeout_s)
         self._barrier = barrier = barrier_beside(
-            cluster, ledger, ports, limits, timer, clock, news, is_open=not leadership.is_shared
+            cluster, ledger, gate, ports, limits, timer, clock, news, is_closed=leadership.is_shared
         )
         ledger.on_given_back(news.ticket_given_back)
         arrivals.on_incomplete(barrier.still_incomplete)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from typing import Protocol
 
 from extender.cache.cluster import Cluster
 from extender.holds.barrier import Barrier, Observer
@@ -17,10 +18,17 @@ from extender.ports import Clock, ClusterPorts
 from extender.promises.ledger import Ledger
 
 
+class Evictions(Protocol):
+    """What kube-scheduler was allowed to take."""
+
+    def may_lose(self, uid: PodUid) -> bool:
+        """Ask whether it was allowed to evict a pod, and may be about to."""
+
+
 class MirrorFacts:
     """What the book asks (`Facts`), answered without a lock."""
 
-    def __init__(self, cluster: Cluster, ledger: Ledger) -> None:
+    def __init__(self, cluster: Cluster, ledger: Ledger, evictions: Evictions) -> None:
         self._cluster = cluster
         self._ledger = ledger
         self.pod = cluster.pod
@@ -30,6 +38,7 @@ class MirrorFacts:
         self.seated_in_role = cluster.seated_in_role
         self.node = cluster.node
         self.may_bind = ledger.may_bind
+        self.may_lose = evictions.may_lose
 
     def arriving(self, uid: PodUid) -> Pod | None:
         """Give a pod as last seen, or as filter was shown it before the watch showed it to us."""
@@ -86,21 +95,22 @@ class MirrorFacts:
 def barrier_beside(
     cluster: Cluster,
     ledger: Ledger,
+    evictions: Evictions,
     ports: ClusterPorts,
     limits: Limits,
     timer: LoopTimer,
     clock: Clock,
     observer: Observer,
     *,
-    is_open: bool,
+    is_closed: bool,
 ) -> Barrier:
-    """Put the barrier up where it hears what changes; unless *is_open*, it is opened by a term."""
+    """Put the barrier up where it hears what changes; if it *is_closed*, it is opened by a term."""
     barrier = Barrier(
         Book(
-            MirrorFacts(cluster, ledger),
+            MirrorFacts(cluster, ledger, evictions),
             limits,
             chance=random.random,
-            closed=None if is_open else Cause.LEASE_LOST,
+            closed=Cause.LEASE_LOST if is_closed else None,
         ),
         binder=ports.binder,
         groups=ports.groups,

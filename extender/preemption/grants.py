@@ -59,6 +59,8 @@ class _Grant:
     loss: _Loss
     #: What its queue has more when it has started.
     more: Resources
+    #: Whoever was a victim on any of the nodes.
+    named: frozenset[PodUid]
     #: Victims that have left, and what the generation of the cluster was when that was seen.
     left: dict[PodUid, int] = field(default_factory=dict)
 
@@ -77,8 +79,9 @@ class Grants:
         """Remember what *pod* may take; it takes nothing that was granted it before."""
         self._grants.pop(pod.uid, None)
         if nodes:
-            more = _more(pod, queue, nodes)
-            self._grants[pod.uid] = _Grant(pod, queue, now, nodes, _worst(nodes.values()), more)
+            more, named = _more(pod, queue, nodes), _named(nodes)
+            loss = _worst(nodes.values())
+            self._grants[pod.uid] = _Grant(pod, queue, now, nodes, loss, more, named)
 
     def look(self, asking: PodUid, now: float) -> None:
         """Forget what *asking* was granted, and what was taken or cannot be taken any more."""
@@ -89,6 +92,21 @@ class Grants:
                 del self._grants[uid]
             else:
                 self._learn(grant, seen, is_shown=now - grant.at > SHOWN_S)
+
+    def may_take(self, uid: PodUid, now: float) -> bool:
+        """Ask whether somebody may be taking *uid* in this moment, unseen."""
+        return any(
+            self._still_names(grant, uid, now)
+            for grant in self._grants.values()
+            if uid in grant.named and now - grant.at <= SHOWN_S
+        )
+
+    def _still_names(self, grant: _Grant, uid: PodUid, now: float) -> bool:
+        seen = self._cluster.pod(grant.pod.uid)
+        if self._is_over(grant, seen, now):
+            return False
+        self._learn(grant, seen, is_shown=False)
+        return uid in _named(grant.nodes)
 
     def seats(self, gang: GangKey, role: str | None, beside: Set[PodUid]) -> int:
         """Count who of a gang, or of one role in it, may be leaving *beside* those, unseen."""
@@ -157,6 +175,10 @@ class Grants:
         if seen is None:
             return self._cluster.inflight.of(uid) is not None
         return seen.status is not Status.RELEASING
+
+
+def _named(nodes: Mapping[str, Sequence[Displaced]]) -> frozenset[PodUid]:
+    return frozenset(each.uid for victims in nodes.values() for each in victims)
 
 
 def _more(pod: Pod, queue: str, nodes: Mapping[str, Sequence[Displaced]]) -> Resources:

@@ -60,6 +60,10 @@ class Preemption:
         self._grants.note(pod, queue if pod.ours else "", kept, now)
         return {node: [each.uid for each in going] for node, going in kept.items()}
 
+    def may_take(self, uid: PodUid, now: float) -> bool:
+        """Ask whether somebody was allowed to have *uid* evicted, and it may be happening."""
+        return self._grants.may_take(uid, now)
+
     def _is_hopeless(self, member: Membership, queue: str) -> bool:
         """Ask whether one freed node is of no use to a pod without a place: filter would refuse it.
 

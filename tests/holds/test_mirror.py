@@ -7,6 +7,8 @@ import pytest
 from extender.cache.changes import Delete, Kind, SeenPod, Upsert
 from extender.cache.cluster import Cluster
 from extender.cache.inflight import Stage
+from extender.cycle import Published
+from extender.gate import Gate
 from extender.holds.barrier import Barrier
 from extender.holds.machine.book import Book
 from extender.holds.machine.cause import Cause
@@ -18,6 +20,7 @@ from extender.model.pod import Pod, PodUid, Shape, Status
 from extender.model.resources import CPU, NOTHING, PODS, Resources
 from extender.ports import BindOutcome, BindResult
 from extender.promises.answers import Answers
+from extender.promises.arrivals import Arrivals
 from extender.promises.ledger import Ledger
 
 from .doubles import Call, Notebook, SpokenBinder, SpokenReader, SpokenUndo, TurnedClock
@@ -47,7 +50,9 @@ class Scene:
         )
         self.binder = SpokenBinder()
         self.reader = SpokenReader()
-        self.facts = MirrorFacts(self.cluster, self.ledger)
+        arrivals = Arrivals(self.cluster, self.ledger, self.clock, grace_s=3.0)
+        self.gate = Gate(self.cluster, self.ledger, arrivals, Published())
+        self.facts = MirrorFacts(self.cluster, self.ledger, self.gate)
         self.barrier = Barrier(
             Book(self.facts, chance=lambda: 0.0),
             binder=self.binder,

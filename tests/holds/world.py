@@ -60,6 +60,8 @@ class World:
         self.never_passed: set[PodUid] = set()
         #: Binds whose room was promised to others meanwhile.
         self.promised_away: set[tuple[PodUid, str]] = set()
+        #: Pods that kube-scheduler was allowed to evict.
+        self.granted: set[PodUid] = set()
         self.backoffs: list[tuple[GangKey, float]] = []
 
     # Building
@@ -154,6 +156,9 @@ class World:
 
     def may_bind(self, uid: PodUid, node: str) -> bool:
         return (uid, node) not in self.promised_away
+
+    def may_lose(self, uid: PodUid) -> bool:
+        return uid in self.granted
 
     def node(self, name: str) -> Node | None:
         return self.nodes.get(name)

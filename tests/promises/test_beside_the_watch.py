@@ -201,7 +201,7 @@ def test_a_bind_of_an_ordinary_pod_is_judged_alike_at_each_step_of_the_watch_tha
     None
 ):
     world = World(plan=OPEN)
-    facts = MirrorFacts(world.cluster, world.ledger)
+    facts = MirrorFacts(world.cluster, world.ledger, world.gate)
     order = BindOrder(uid=uid("me"), namespace="a", name="me", node="n1")
     assert world.ask_lone("me").nodes
     judged: list[Entry] = []

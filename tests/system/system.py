@@ -86,10 +86,10 @@ class System:
         self._published = published = Published()
         self._ledger = ledger = Ledger(cluster, time, wake=self._wake, ticket_s=TICKET_S)
         arrivals = Arrivals(cluster, ledger, time, grace_s=GRACE_S)
-        self._gate = Gate(cluster, ledger, arrivals, published)
+        self._gate = gate = Gate(cluster, ledger, arrivals, published)
         self._barrier = Barrier(
             Book(
-                MirrorFacts(cluster, ledger),
+                MirrorFacts(cluster, ledger, gate),
                 Limits.within(HOLD_S, HOLD_S + 15),
                 chance=lambda: 0.5,
             ),

@@ -160,6 +160,9 @@ class Facts(Protocol):
     def may_bind(self, uid: PodUid, node: str) -> bool:
         """Ask whether a pod that waits for nobody finds its room there, promised to nobody else."""
 
+    def may_lose(self, uid: PodUid) -> bool:
+        """Ask whether kube-scheduler was allowed to evict a pod, and may be about to."""
+
     def node(self, name: str) -> Node | None:
         """Give a node as last seen."""
 

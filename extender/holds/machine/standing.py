@@ -75,6 +75,8 @@ def _judge_member(pod: Pod, gang: GangKey, facts: Facts) -> Entry:
         return Refuse(Cause.GROUP_UNUSABLE, gang)
     if group.min_member <= 1 and not group.role_minima:
         return BindNow()  # it promises nothing that a single bind could break
+    if facts.may_lose(pod.uid):
+        return Refuse(Cause.POD_GRANTED, gang)
     if facts.seated(gang) >= group.min_member and quorum.is_satisfied(
         group, quorum.seats(group, facts)
     ):
@@ -91,6 +93,8 @@ def objection(hold: Hold, facts: Facts) -> Cause | None:
         return Cause.BOUND if pod.node == hold.node else Cause.POD_ELSEWHERE
     if pod.gated or facts.gang_of(hold.uid) != hold.gang:
         return Cause.POD_CHANGED
+    if facts.may_lose(hold.uid):
+        return Cause.POD_GRANTED  # whoever counted on it would start and lose it at once
     return None if _will_take(facts.node(hold.node), pod) else Cause.NODE_LOST
 
 

@@ -66,9 +66,10 @@ class DirectExtender:
         self._published = published = Published()
         self._ledger = ledger = Ledger(cluster, time, wake=api.wake, ticket_s=settings.ticket_s)
         arrivals = Arrivals(cluster, ledger, time, grace_s=settings.arrival_grace_s)
-        self._gate = Gate(cluster, ledger, arrivals, published, settings.prefer)
+        self._gate = gate = Gate(cluster, ledger, arrivals, published, settings.prefer)
+        facts = MirrorFacts(cluster, ledger, gate)
         self._barrier = Barrier(
-            Book(MirrorFacts(cluster, ledger), Limits.of(settings), chance=Random(seed).random),  # noqa: S311
+            Book(facts, Limits.of(settings), chance=Random(seed).random),  # noqa: S311
             binder=api,
             groups=api,
             inflight=ledger,

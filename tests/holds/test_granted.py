@@ -1,0 +1,113 @@
+"""Nobody counts on a member whom kube-scheduler was allowed to evict until it is seen if it did.
+
+It evicts in the background. A gang that started with such a member would lose it at once, and stand
+below its minimum.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.holds.machine.cause import Cause
+from extender.model.gang import GangKey, Membership
+from extender.model.pod import PodUid, Status
+from extender.preemption.grants import SHOWN_S
+
+from .doubles import Call
+from .test_mirror import GANG, Scene, pod
+from .world import a_gang_of, bound_uids
+
+BOSS = Membership(key=GangKey("team/boss"), named=False)
+
+
+def asks(scene: Scene, **victims: str) -> None:
+    """Let an urgent pod ask for the *victims* on nodes, and get them."""
+    chosen = {node.replace("_", "-"): [uid] for node, uid in victims.items()}
+    assert scene.gate.preempt(pod("boss", priority=10), BOSS, chosen) == chosen
+
+
+@pytest.fixture
+def scene() -> Scene:
+    scene = Scene()
+    scene.show_group(min_member=2)
+    for uid in ("w-0", "w-1"):
+        scene.show(pod(uid))
+        scene.give_ticket(uid)
+    return scene
+
+
+def test_a_gang_does_not_start_with_a_held_member_that_was_granted_while_its_group_is_read(
+    scene: Scene,
+) -> None:
+    calls = [Call(scene.barrier, uid) for uid in ("w-0", "w-1")]
+    asks(scene, n_1="w-0")
+    scene.reader.confirm()
+
+    assert scene.binder.batches == []
+    assert calls[0].result(0) == Cause.POD_GRANTED.text(GANG)
+    assert not calls[1].done(), "the other waits for whoever comes in its place"
+
+
+def test_nor_if_it_is_granted_before_the_last_member_comes(scene: Scene) -> None:
+    first = Call(scene.barrier, "w-0")
+    asks(scene, n_1="w-0")
+    Call(scene.barrier, "w-1")
+    scene.reader.confirm()
+
+    assert scene.binder.batches == []
+    assert first.result(0) == Cause.POD_GRANTED.text(GANG)
+
+
+def test_nor_with_one_that_was_granted_on_its_way_to_us(scene: Scene) -> None:
+    asks(scene, n_1="w-0")
+
+    assert Call(scene.barrier, "w-0").result(0) == Cause.POD_GRANTED.text(GANG)
+
+
+def test_it_does_when_another_node_was_chosen(scene: Scene) -> None:
+    scene.show(pod("other", node="n-2", status=Status.RUNNING), BOSS)
+    asks(scene, n_1="w-0", n_2="other")
+    scene.show(pod("boss", nominated="n-2"), BOSS)
+    for uid in ("w-0", "w-1"):
+        Call(scene.barrier, uid)
+    scene.reader.confirm()
+
+    assert scene.binder.batches == [["w-0", "w-1"]]
+
+
+def test_it_does_when_nobody_was_evicted_for_so_long_that_it_would_have_been_seen(
+    scene: Scene,
+) -> None:
+    asks(scene, n_1="w-0")
+    scene.clock.turn(SHOWN_S + 0.1)
+    for uid in ("w-0", "w-1"):
+        Call(scene.barrier, uid)
+    scene.reader.confirm()
+
+    assert scene.binder.batches == [["w-0", "w-1"]]
+
+
+def test_a_surplus_member_that_was_granted_meanwhile_does_not_follow() -> None:
+    """It would count as a seat that may be taken from somebody else."""
+    desk = a_gang_of(3, min_member=2)
+    desk.arrives("w-0")
+    verify = desk.arrives("w-1")
+    desk.arrives("w-2")
+    desk.commits(verify)
+    desk.world.granted.add(PodUid("w-2"))
+    desk.settled("w-0")
+
+    assert bound_uids(desk.settled("w-1")) == []
+    assert desk.cause_of(3) is Cause.POD_GRANTED
+
+
+def test_nor_is_one_bound_that_comes_to_a_gang_which_runs() -> None:
+    desk = a_gang_of(3, min_member=2)
+    desk.arrives("w-0")
+    desk.commits(desk.arrives("w-1"))
+    for uid in ("w-0", "w-1"):
+        desk.settled(uid)
+    desk.world.granted.add(PodUid("w-2"))
+
+    assert bound_uids(desk.arrives("w-2")) == []
+    assert desk.cause_of(3) is Cause.POD_GRANTED
