@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from extender.model.caller import Caller
+from extender.model.caller import Caller, Voice
 from extender.model.gang import Gang, GangKey, Phase
 from extender.model.node import Mask, NodeFacts, NodeTable
 from extender.model.pod import VALID_SET, Status
@@ -140,7 +140,10 @@ class Census:
         """Give a scheduler that would have to bring members of *gang* and does not ask."""
         if self._mute.keys().isdisjoint(gang.schedulers) or gang.is_exempt:
             return None
-        return self._mute[min(self._mute.keys() & gang.schedulers)]
+        silent = self._mute[min(self._mute.keys() & gang.schedulers)]
+        if silent.voice is Voice.UNHEARD and gang.key in self.snapshot.cut_short:
+            return None  # what is bound of it was asked for before we led
+        return silent
 
     def _count(self) -> None:
         now, queues, contenders = self.snapshot.now, self.queues, self.contenders

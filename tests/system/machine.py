@@ -66,6 +66,8 @@ KINDS = ((1, 0, 4, 0), (2, 0, 2, 0), (2, 0, 4, 0), (3, 0, 1, 0), (4, 0, 1, 0), (
 #: Each story has three of them, so that they come often enough to meet.
 TROUBLES = (
     "a_running_pod_changes",
+    "an_urgent_gang_comes",
+    "an_urgent_pod_comes",
     "ask_for_a_pass",
     "delete_gang",
     "delete_group",
@@ -224,6 +226,16 @@ class SystemMachine(RuleBasedStateMachine):
     def ask_for_a_pass(self, index):
         self.world.ask_for_a_pass()
 
+    def an_urgent_pod_comes(self, index):
+        if self.has_room_for(1):
+            cpu, queue = (1, 2, 4)[index % 3], self.queue(index)
+            self.world.create_pod(self.name(), cpu=cpu, queue=queue, priority=10)
+
+    def an_urgent_gang_comes(self, index):
+        if self.has_room_for(2):
+            cpu, queue = (1, 2)[index % 2], self.queue(index)
+            self.world.create_gang(self.name(), 2, cpu=cpu, queue=queue, priority=10)
+
     def a_running_pod_changes(self, index):
         running = [uid for uid, seen in self.world.api.pods.items() if seen.pod.node]
         for uid in self.pick(running, index):
@@ -265,6 +277,11 @@ class SystemMachine(RuleBasedStateMachine):
             self.world.send_binds()
         else:
             self.world.send_bind(index)
+
+    @precondition(lambda self: self.world.evictions)
+    @rule(index=st.sampled_from(INDEXES))
+    def evict(self, index):
+        self.world.evict(index)
 
     # The planner
 

@@ -10,7 +10,7 @@ as small as can be: every member of a gang is an errand of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from extender.cache.changes import Change
@@ -159,6 +159,11 @@ class System:
         self._gate.heard(pod)
         answer = self._gate.filter(pod, member, offered)
         return Filtered(tuple(answer.nodes), answer.refused)
+
+    def preempt(
+        self, pod: Pod, member: Membership, victims: Mapping[str, Sequence[str]]
+    ) -> Mapping[str, Sequence[str]]:
+        return self._gate.preempt(pod, member, victims)
 
     def bind(self, order: BindOrder, answer: Callable[[str], None]) -> int:
         self._gate.heard_bind(order.uid)

@@ -812,3 +812,25 @@ def test_what_a_predecessor_left_in_part_is_completed_before_whoever_waits(
 
     assert len(world.running("torn")) == 3
     assert not world.running("older")
+
+
+def test_nobody_who_asks_first_of_a_successor_takes_what_such_a_gang_lacks(
+    make_world: MakeWorld,
+) -> None:
+    """Nothing was heard of kube-scheduler yet: whoever asks is let in as a gang that arrives."""
+    world = make_world(n1=4)
+    world.create_group("torn", 3)
+    world.create_member("torn-0", "torn", cpu=2, node="n1", status=Status.RUNNING)
+    world.create_member("torn-1", "torn")
+    world.create_member("torn-2", "torn")
+    world.create_gang("other", 2)
+    world.system.forget_scheduler()
+    world.all_hear()
+    world.make_pass()
+
+    world.schedule_pod("other-0")
+    assert not world.places("other")
+    world.pass_by(3)
+
+    assert len(world.running("torn")) == 3
+    assert not world.running("other")

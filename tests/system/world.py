@@ -6,7 +6,7 @@ Every verb is one step, and the referee looks after each of them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -87,6 +87,9 @@ class World:
         self.api = ApiServer(self.time)
         self.system = kind(self.time, self.api, policy)
         self.scheduler = KubeScheduler(self.time, self.api, self, ways)
+        self.scheduler.let_preempt(self, self._will_evict)
+        #: Whom kube-scheduler evicts in the background, and since when.
+        self.evictions: list[tuple[PodUid, float]] = []
         self.referee = Referee(self.time, self.api, self.scheduler, self.system)
         self.api.on_bindings = self.referee.sent
         # Stories are about what comes after; those about who is heard begin by forgetting it.
@@ -114,6 +117,13 @@ class World:
         self.refusals[pod.name] = next(iter(answer.refused.values()), "")
         self.referee.filtered(pod, member, offered, () if meanwhile else before, answer)
         return answer
+
+    def preempt(
+        self, pod: Pod, member: Membership, victims: Mapping[str, Sequence[str]]
+    ) -> Mapping[str, Sequence[str]]:
+        kept = self.system.preempt(pod, member, victims)
+        self.referee.note(f"{pod.name} asks for {dict(victims)} and may have {dict(kept)}")
+        return kept
 
     def bind(self, order: BindOrder, answer: Callable[[str], None]) -> int:
         def hear(error: str) -> None:
@@ -286,6 +296,17 @@ class World:
         while self.scheduler.ready_to_bind:
             self.send_bind()
 
+    def _will_evict(self, pod: Pod) -> None:
+        self.evictions.append((pod.uid, self.time.monotonic()))
+
+    def evict(self, index: int = 0) -> None:
+        """Let one of kube-scheduler's evictions happen; nobody is hurt by it whom we protect."""
+        gone, _ = self.evictions.pop(index % len(self.evictions))
+        if gone in self.api.pods:
+            self.referee.note(f"kube-scheduler evicts {gone}")
+            self.api.delete_pod(gone)
+            self.referee.check()
+
     def restart_scheduler(self, turn: int = 0) -> None:
         self.referee.note("kube-scheduler restarts")
         self.scheduler.restart(turn)
@@ -363,6 +384,8 @@ class World:
             self.scheduler_hears(1)
         for call in [each for each in self.api.under_way if now - each.at > CALL_S]:
             self.api.answer(call)
+        while self.evictions and now - self.evictions[0][1] > CALL_S:
+            self.evict()
 
     def go_on(self) -> None:
         """Let everything happen that needs no time."""
@@ -373,10 +396,13 @@ class World:
     def _one_round(self) -> bool:
         did = False
         if not self.api.stalled:
-            did = bool(self.api.to_extender or self.api.to_scheduler or self.api.under_way)
+            waiting = (self.api.to_extender, self.api.to_scheduler, self.api.under_way)
+            did = any((*waiting, self.evictions))
             self.all_hear()
             while self.api.under_way:
                 self.api_answers()
+            while self.evictions:
+                self.evict()
         # Bind calls wait for nobody, so they come before the next pod's turn.
         did |= bool(self.scheduler.ready_to_bind)
         self.send_binds()

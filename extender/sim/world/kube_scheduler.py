@@ -121,7 +121,11 @@ class KubeScheduler:
 
     def let_preempt(self, vetoes: Vetoes, evict: Callable[[Pod], None]) -> None:
         """Let who is more important make others leave, as far as *vetoes* lets it."""
-        self.preempting = Preempting(self._rooms, vetoes, evict)
+
+        def is_there(pod: Pod) -> bool:
+            return bool(pod.node) or pod.uid in self.assumed
+
+        self.preempting = Preempting(self._rooms, vetoes, evict, is_there)
 
     # ── what it hears ─────────────────────────────────────────────────────────────────────
 

@@ -25,10 +25,18 @@ class Vetoes(Protocol):
 class Preempting:
     """Makes less important pods leave, one node's at a time."""
 
-    def __init__(self, rooms: NodeRooms, vetoes: Vetoes, evict: Callable[[Pod], None]) -> None:
+    def __init__(
+        self,
+        rooms: NodeRooms,
+        vetoes: Vetoes,
+        evict: Callable[[Pod], None],
+        is_there: Callable[[Pod], bool],
+    ) -> None:
         self._rooms = rooms
         self._vetoes = vetoes
         self._evict = evict
+        #: Says who is on a node or on the way; who is only nominated has not come yet.
+        self._is_there = is_there
 
     def make_room(self, pod: Pod, member: Membership) -> str:
         """Let the cheapest node's victims leave and give its name; empty where nobody may go."""
@@ -71,7 +79,7 @@ class Preempting:
             rest = [other for other in victims if other.uid != each.uid]
             if self._rooms.fits_beside(pod, name, rest):
                 victims = rest
-        return [each for each in victims if each.node]  # who is only nominated has not come yet
+        return [each for each in victims if self._is_there(each)]
 
 
 def _price(name: str, victims: Sequence[Pod]) -> tuple[int, int, int, str]:
