@@ -18,6 +18,7 @@ from functools import partial
 from itertools import count
 from typing import Any, Protocol
 
+from extender.holds.doorstep import Doorstep
 from extender.holds.looptimer import LoopTimer
 from extender.holds.machine.book import Book
 from extender.holds.machine.cause import Cause
@@ -123,6 +124,7 @@ class Barrier:
         self._working = threading.Lock()
         self._ids = count(1)
         self._answers: dict[CallId, TakeAnswer] = {}
+        self._doorstep = Doorstep(self._is_crowded, self._tell, timer, self._now)
         self._rings_at: float | None = None
         self._told_timeout_s: float | None = None
         self._empty: list[Future[None]] = []
@@ -147,12 +149,17 @@ class Barrier:
         """Bind when it is time; *answer* is called once, perhaps before this returns."""
         call = CallId(next(self._ids))
         self._answers[call] = answer
-        self._tell(Arrived(call, order))
+        self._doorstep.come(Arrived(call, order))
         return call
+
+    def _is_crowded(self, call: Arrived) -> bool:
+        return self._book.is_crowded(call.order, self._now())
 
     def peer_gone(self, call: CallId) -> None:
         """Hear that nobody waits for this answer any more."""
-        if call in self._answers:
+        if self._doorstep.leave(call):
+            del self._answers[call]
+        elif call in self._answers:
             self._tell(PeerGone(call))
 
     # Told by the mirror
@@ -200,6 +207,7 @@ class Barrier:
     def lose_lease(self) -> None:
         """Refuse what waits and whatever comes; what was sent finishes."""
         self._tell(Closed(Cause.LEASE_LOST))
+        self._doorstep.clear()
 
     def shut_down(self) -> Future[None]:
         """Refuse what waits and whatever comes; done when what was sent has finished."""
@@ -207,6 +215,7 @@ class Barrier:
         finished.set_running_or_notify_cancel()
         self._empty.append(finished)
         self._tell(Closed(Cause.SHUT_DOWN))
+        self._doorstep.clear()
         return finished
 
     # Asked by people

@@ -69,6 +69,15 @@ class MirrorFacts:
         """
         return self._ledger.answers.has_passed(uid) or self._ledger.is_native(uid)
 
+    def has_room(self, uid: PodUid, node: str) -> bool:
+        """Ask whether a node has room for a pod; of a gang kube-scheduler itself assembles, it has.
+
+        To refuse one member of such a gang would tear it. Who is on a node needs no room any more.
+        """
+        pod = self._cluster.pod(uid)
+        is_seated = pod is not None and bool(pod.node)
+        return is_seated or self._ledger.is_native(uid) or self.fits(node, (uid,))
+
     def fits(self, node: str, pods: Iterable[PodUid]) -> bool:
         """Ask whether a node has room for *pods* beside all that is there or on its way there.
 

@@ -163,6 +163,9 @@ class World:
     def node(self, name: str) -> Node | None:
         return self.nodes.get(name)
 
+    def has_room(self, uid: PodUid, node: str) -> bool:
+        return self.fits(node, (uid,))
+
     def fits(self, node: str, pods: Iterable[PodUid]) -> bool:
         known = self.nodes.get(node)
         if known is None or PODS not in known.allocatable:

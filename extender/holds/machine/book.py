@@ -7,7 +7,7 @@ from typing import Any
 
 from extender.holds.machine import quorum
 from extender.holds.machine.assembly import GATHERING, AssemblyState, Hold, HoldState
-from extender.holds.machine.calls import Calls
+from extender.holds.machine.calls import Calls, is_crowded
 from extender.holds.machine.cause import Cause
 from extender.holds.machine.forward import Forward
 from extender.holds.machine.gathering import Gathering
@@ -37,6 +37,7 @@ from extender.holds.machine.standing import crowded_out, objection
 from extender.holds.machine.table import Table
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid, Status
+from extender.ports import BindOrder
 
 
 class Book:
@@ -98,6 +99,10 @@ class Book:
     def holds(self) -> int:
         """Count the pods whose bind waits or is under way."""
         return len(self._table.holds)
+
+    def is_crowded(self, order: BindOrder, now: float) -> bool:
+        """Ask whether we count no room where we bound somebody a moment ago; safe as well."""
+        return is_crowded(order, self._table, self._facts, now)
 
     def state_of(self, gang: GangKey) -> AssemblyState | None:
         """Give how far the gang's attempt is, None without any; safe from any thread."""

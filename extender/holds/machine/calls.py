@@ -27,7 +27,7 @@ from extender.holds.machine.messages import (
 from extender.holds.machine.standing import BindNow, Entry, Present, Refuse, Wait
 from extender.holds.machine.table import Table
 from extender.model.pod import PodUid
-from extender.ports import BindOutcome, BindResult, Whose
+from extender.ports import BindOrder, BindOutcome, BindResult, Whose
 
 #: Who is elsewhere has its room there. Who never passed was not sent by kube-scheduler: nobody may
 #: end the ticket of a gang by a call.
@@ -91,9 +91,13 @@ class Calls:
             return Refuse(Cause.TABLE_FULL)
         if isinstance(verdict, Wait):
             verdict = self._judge_wait(order.uid, verdict, now)
-        if _asks_for_room(verdict) and not self._facts.may_bind(order.uid, order.node):
-            return Refuse(Cause.ROOM_PROMISED, self._facts.gang_of(order.uid))
-        return verdict
+        lacking = self._lacks_room(order, now) if _asks_for_room(verdict) else None
+        return Refuse(lacking, self._facts.gang_of(order.uid)) if lacking else verdict
+
+    def _lacks_room(self, order: BindOrder, now: float) -> Cause | None:
+        if is_crowded(order, self._table, self._facts, now):
+            return Cause.NODE_FULL
+        return None if self._facts.may_bind(order.uid, order.node) else Cause.ROOM_PROMISED
 
     def _judge_wait(self, uid: PodUid, verdict: Wait, now: float) -> Entry:
         gang = verdict.group.key
@@ -200,6 +204,13 @@ class Calls:
         hold.waiters.remove(waiter)
         del self._table.calls[event.id]
         yield Answer(event.id, Cause.PEER_GONE.text(hold.gang), Cause.PEER_GONE, age_s)
+
+
+def is_crowded(order: BindOrder, table: Table, facts: Facts, now: float) -> bool:
+    """Ask whether we count no room for a pod of ours where we bound somebody a moment ago."""
+    if order.whose is not Whose.OURS or not table.recent.is_news_from(order.node, now):
+        return False
+    return facts.node(order.node) is not None and not facts.has_room(order.uid, order.node)
 
 
 def _asks_for_room(verdict: Entry) -> bool:

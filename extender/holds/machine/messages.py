@@ -166,6 +166,9 @@ class Facts(Protocol):
     def node(self, name: str) -> Node | None:
         """Give a node as last seen."""
 
+    def has_room(self, uid: PodUid, node: str) -> bool:
+        """Ask whether a node has room for a pod, as far as that is ours to say."""
+
     def fits(self, node: str, pods: Iterable[PodUid]) -> bool:
         """Ask whether a node has room for *pods* beside all that is there or on its way there."""
 

@@ -31,6 +31,8 @@ from extender.model.pod import PodUid
 _LINES = 64
 _GANGS = 1_000
 _RECENT_S = 60.0
+#: By then every watch has shown a binding.
+_NEWS_S = 2.0
 _MOST_RECENT = 20_000
 
 
@@ -59,6 +61,8 @@ class Recent:
 
     def __init__(self) -> None:
         self._bound: dict[PodUid, tuple[str, float]] = {}
+        #: When somebody was last bound to a node, the longest ago first.
+        self._nodes: dict[str, float] = {}
 
     def __len__(self) -> int:
         return len(self._bound)
@@ -67,7 +71,13 @@ class Recent:
         """Keep in mind that the API server has shown *uid* on *node*."""
         self._bound.pop(uid, None)
         self._bound[uid] = (node, now)
+        self._nodes.pop(node, None)
+        self._nodes[node] = now
         self._forget(now)
+
+    def is_news_from(self, node: str, now: float) -> bool:
+        """Ask whether somebody was bound to *node* a moment ago, and not everybody may know."""
+        return now - self._nodes.get(node, float("-inf")) <= _NEWS_S
 
     def node_of(self, uid: PodUid, now: float) -> str | None:
         """Give the node *uid* was bound to, None when that was not lately."""
@@ -75,6 +85,8 @@ class Recent:
         return node if now - at <= _RECENT_S else None
 
     def _forget(self, now: float) -> None:
+        while now - self._nodes[first := next(iter(self._nodes))] > _NEWS_S:
+            del self._nodes[first]
         while self._bound:
             oldest = next(iter(self._bound))
             expired = now - self._bound[oldest][1] > _RECENT_S

@@ -1,0 +1,114 @@
+"""A pod sent where we count no room, a moment after we bound somebody there."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.cache.changes import Delete, Kind, Upsert
+from extender.holds.machine.cause import Cause
+from extender.model.gang import GangKey, Membership
+from extender.model.node import Node
+from extender.model.pod import Pod, Shape, Status
+from extender.model.resources import Resources
+
+from .doubles import Call
+from .test_mirror import Scene, pod
+
+SHAPE = Shape(requests=Resources({"cpu": 1000, "pods": 1}))
+MOMENT_S = 0.3
+
+
+def lone(name: str, **facts: object) -> Pod:
+    return pod(name, shape=SHAPE, **facts)
+
+
+def member(name: str) -> Membership:
+    return Membership(key=GangKey(f"team/pod:{name}"), named=False)
+
+
+class Door(Scene):
+    """A node with room for two, on which `old` runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        room = Resources({"cpu": 2000, "pods": 9})
+        self.cluster.apply(Upsert(Node(name="n-1", allocatable=room)))
+        self.show(lone("old", node="n-1", status=Status.RUNNING), member("old"))
+
+    def sends(self, name: str) -> Call:
+        """Let kube-scheduler send a pod there, whatever we count."""
+        self.ledger.answers.passed(lone(name), member(name))
+        return Call(self.barrier, name)
+
+
+@pytest.fixture
+def door() -> Door:
+    """The second place was given to `new` a moment ago."""
+    door = Door()
+    door.show(lone("new"), member("new"))
+    call = door.sends("new")
+    door.binder.say("new")
+    assert call.result(0) == ""
+    # Our watch shows it, so no promise says any more that the place is taken.
+    door.show(lone("new", node="n-1", status=Status.RUNNING), member("new"))
+    door.show(lone("next"), member("next"))
+    return door
+
+
+def test_nobody_is_bound_where_whoever_kube_scheduler_does_not_count_has_the_last_place(
+    door: Door,
+) -> None:
+    """Our answer about `new` was lost, and kube-scheduler's watch has not shown it yet."""
+    call = door.sends("next")
+    assert not call.done()
+    door.clock.turn(MOMENT_S)
+
+    assert Cause.NODE_FULL.value in call.result(0)
+    assert door.binder.batches == [["new"]]
+
+
+def test_who_is_sent_where_somebody_left_goes_on_as_soon_as_we_hear_of_that(door: Door) -> None:
+    """kube-scheduler's watch is before ours."""
+    call = door.sends("next")
+    door.cluster.apply(Delete(Kind.POD, "old"))
+    door.clock.turn(MOMENT_S)
+    door.binder.say("next")
+
+    assert call.result(0) == ""
+
+
+def test_where_nobody_was_bound_lately_kube_schedulers_count_is_the_better_one(
+    door: Door,
+) -> None:
+    door.clock.turn(2.1)
+    door.sends("next")
+
+    assert door.binder.batches == [["new"], ["next"]]
+
+
+def test_who_is_bound_there_already_is_told_so_at_once(door: Door) -> None:
+    assert door.sends("new").result(0) == ""
+
+
+def test_a_caller_who_goes_away_meanwhile_has_nothing_bound(door: Door) -> None:
+    door.sends("next").hang_up()
+    door.cluster.apply(Delete(Kind.POD, "old"))
+    door.clock.turn(MOMENT_S)
+
+    assert door.binder.batches == [["new"]]
+
+
+@pytest.mark.parametrize("end", ["lose_lease", "shut_down"])
+def test_who_waits_there_is_answered_when_the_barrier_closes(door: Door, end: str) -> None:
+    call = door.sends("next")
+    getattr(door.barrier, end)()
+
+    assert call.done()
+    assert "leader" in call.result(0) or "shutting down" in call.result(0)
+
+
+def test_a_repeated_call_waits_there_beside_the_first(door: Door) -> None:
+    calls = [door.sends("next"), door.sends("next")]
+    door.clock.turn(MOMENT_S)
+
+    assert all(Cause.NODE_FULL.value in each.result(0) for each in calls)
