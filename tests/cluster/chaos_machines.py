@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Event
+from threading import Event, Timer
 
 from tests.faults.record import LEADERS_CABLE, Away, Back, Killed, Ready, Record
 
@@ -82,6 +82,8 @@ class Machines:
 
     def _kill(self, *sides: Side) -> None:
         was_leading = [side for side in sides if side.leads]
+        if was_leading:
+            self._nobody_acts(_LEASE_S)
         for side in sides:
             self._record.note(Killed(at=self._record.now(), who=side.pod))
             side.kill()
@@ -113,6 +115,7 @@ class Machines:
 
     def _freeze_leader(self, facts: Facts) -> None:
         leader = self._leader()
+        self._nobody_acts(min(facts["for_s"], _LEASE_S))
         leader.tell(signal.SIGSTOP)
         try:
             Event().wait(facts["for_s"])
@@ -121,15 +124,23 @@ class Machines:
 
     def _cut_off_leader(self, facts: Facts) -> None:
         leader = self._leader()
-        self._record.note(Away(at=self._record.now(), who=LEADERS_CABLE))
+        self._nobody_acts(min(facts["for_s"], _LEASE_S))
         leader.cable.cut()
         try:
-            # After that another may lead, and it is by that one that gangs are judged again.
-            Event().wait(min(facts["for_s"], _LEASE_S))
-            self._record.note(Back(at=self._record.now(), who=LEADERS_CABLE))
-            Event().wait(max(0.0, facts["for_s"] - _LEASE_S))
+            Event().wait(facts["for_s"])
         finally:
             leader.cable.mend()
+
+    def _nobody_acts(self, for_s: float) -> None:
+        """Note that whoever leads reaches nobody for so long.
+
+        No longer than its lease: then another may lead, by which gangs are judged again.
+        """
+        record = self._record
+        record.note(Away(at=record.now(), who=LEADERS_CABLE))
+        back = Timer(for_s, lambda: record.note(Back(at=record.now(), who=LEADERS_CABLE)))
+        back.daemon = True
+        back.start()
 
     def _kill_scheduler(self, facts: Facts) -> None:
         self._scheduler.kill()

@@ -201,7 +201,10 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
 
     def find_short(self, index, seen):
         """Somebody led before us, and left what the mirror shows."""
-        self.tell(FoundShort(GANGS[index % 2]))
+        gang = GANGS[index % 2]
+        if self.seats(gang):
+            self.begun.add(gang)  # by that one, and it is for us to complete it or take it back
+        self.tell(FoundShort(gang))
 
     def change_group(self, index, seen):
         gang, min_member = GANGS[index % 2], index % 4 + 1

@@ -17,7 +17,7 @@ from extender.holds.machine.messages import (
     Verified,
     Verify,
 )
-from extender.model.gang import GangKey
+from extender.model.gang import GangKey, PodGroup
 from extender.model.pod import PodUid, Status
 
 from .world import GANG, LOST, Desk, World, a_gang_of, bound_uids, the
@@ -154,6 +154,42 @@ def test_a_lowered_minimum_releases_whoever_waits():
     verify = desk.tell(GroupChanged(GANG, group))
 
     assert bound_uids(desk.commits(verify)) == ["w-0", "w-1"]
+
+
+def moved(desk: Desk) -> PodGroup:
+    """Give the PodGroup as it is after somebody moved it to another queue."""
+    desk.world.groups[GANG] = replace(desk.world.groups[GANG], queue="other")
+    return desk.world.groups[GANG]
+
+
+def test_a_gang_that_is_moved_to_another_queue_while_held_must_pass_filter_there():
+    desk = a_gang_of(3)
+    desk.arrives("w-0")
+    desk.arrives("w-1")
+    desk.tell(GroupChanged(GANG, moved(desk)))
+
+    assert [desk.cause_of(1), desk.cause_of(2)] == [Cause.GROUP_MOVED] * 2
+    assert desk.world.backoffs == []
+    assert desk.world.flight == {PodUid("w-2"): desk.world.flight[PodUid("w-2")]}
+
+
+def test_a_move_that_only_the_live_read_shows_is_heeded_too():
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    verify = the(Verify, desk.arrives("w-1"))
+    live = replace(desk.world.groups[GANG], queue="other")
+
+    assert bound_uids(desk.tell(Verified(GANG, verify.epoch, live))) == []
+    assert [desk.cause_of(1), desk.cause_of(2)] == [Cause.GROUP_MOVED] * 2
+
+
+def test_a_gang_that_has_begun_is_completed_though_it_is_moved():
+    desk = a_gang_of(2)
+    desk.world.change_pod("w-1", node="n-1", status=Status.RUNNING)
+    verify = desk.arrives("w-0")
+    desk.tell(GroupChanged(GANG, moved(desk)))
+
+    assert bound_uids(desk.commits(verify)) == ["w-0"]
 
 
 def test_a_raised_minimum_takes_a_verification_back():

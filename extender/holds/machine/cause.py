@@ -28,6 +28,7 @@ class Cause(Enum):
     TAKEN_BACK = "it could not be completed and what had started was taken back"
     GROUP_GONE = "its PodGroup does not exist"
     GROUP_REPLACED = "its PodGroup was replaced by another of the same name"
+    GROUP_MOVED = "its PodGroup was moved to another queue; it must pass filter there"
     GROUP_UNUSABLE = "its PodGroup cannot be used; see its events"
     NODE_LOST = "the chosen node is gone, not ready, cordoned or tainted"
     NODE_FULL = "the chosen node has no room for it any more"

@@ -99,7 +99,7 @@ class Gathering:
         if not quorum.is_same_promise(known, assembly.seen):
             yield from self.group_changed(assembly, known, now)
             return
-        cause = group_objection(group, assembly.group.uid)
+        cause = self._objection(group, assembly)
         if group is None or cause is not None:
             yield from self._table.end(assembly, cause or Cause.GROUP_GONE, now)
             return
@@ -212,6 +212,7 @@ class Gathering:
             self._table.turn(assembly, AssemblyState.DISSOLVED, cause)
         if assembly.state not in GATHERING:
             return
+        cause = self._objection(group, assembly)
         if group is None or cause is not None:
             yield from self._table.end(assembly, cause or Cause.GROUP_GONE, now)
             return
@@ -223,6 +224,17 @@ class Gathering:
         assembly.group = group
         yield from self.weigh(assembly)
         yield from self.time_passed(assembly, now)
+
+    def _objection(self, group: PodGroup | None, assembly: Assembly) -> Cause | None:
+        """Say why an assembly cannot go on with *group*.
+
+        What its members were promised counts in the queue that they asked for then; who has begun
+        is counted where that was.
+        """
+        cause = group_objection(group, assembly.group.uid)
+        if cause is not None or group is None or group.queue == assembly.group.queue:
+            return cause
+        return None if self._facts.seated(assembly.key) else Cause.GROUP_MOVED
 
     # Time
 
