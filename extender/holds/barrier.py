@@ -55,6 +55,7 @@ from extender.holds.machine.messages import (
     Verified,
     Verify,
     VerifyFailed,
+    Withdrawn,
 )
 from extender.logs import event as log_event
 from extender.model.gang import GangKey, PodGroup
@@ -193,6 +194,11 @@ class Barrier:
         """Hear that no further member of an arriving gang has come for a while."""
         if self._book.state_of(gang) is not None:
             self._tell_soon(StillIncomplete(gang))
+
+    def withdrawn(self, gang: GangKey) -> None:
+        """Hear that a gang must not start with what it was promised."""
+        if self._book.state_of(gang) is not None:
+            self._tell_soon(Withdrawn(gang))
 
     def found_short(self, gang: GangKey) -> None:
         """Hear that a gang stands in part since before our term."""

@@ -144,6 +144,7 @@ def listen(cluster: Cluster, ledger: Ledger, barrier: Barrier) -> None:
             barrier.sibling_unschedulable(uid, gang)
 
     cluster.watch_pods(hear_pod)
+    ledger.on_withdrawn(barrier.withdrawn)
     cluster.on_group(barrier.group_changed)
     cluster.cut_short.on_found(barrier.found_short)
     cluster.on_node(lambda name, _: barrier.node_changed(name))

@@ -93,6 +93,7 @@ class Ledger:
         self._looks: list[tuple[float, PodUid]] = []
         self._next_look: dict[PodUid, float] = {}
         self._listeners: list[Callable[[GangKey, float], None]] = []
+        self._on_withdrawn: list[Callable[[GangKey], None]] = []
 
     def on_given_back(self, listener: Callable[[GangKey, float], None]) -> None:
         """Call *listener* with a gang that could not use its ticket, and how long it waits now."""
@@ -416,6 +417,12 @@ class Ledger:
         """Return what was promised to a gang that must not start now, through no fault of its."""
         self.wakeups.take_back(self._table.of_gang(key))
         self._table.give_back(key)
+        for listener in self._on_withdrawn:
+            listener(key)
+
+    def on_withdrawn(self, listener: Callable[[GangKey], None]) -> None:
+        """Call *listener* with gangs of which those who are held must not start either."""
+        self._on_withdrawn.append(listener)
 
     def forget(self) -> None:
         """Drop every promise that kube-scheduler does not count on yet: it is not ours to keep.

@@ -63,9 +63,9 @@ def _withdraw_if_over(ledger: Ledger, key: GangKey, unused: tuple[Promise, ...])
 
 
 def _unused(cluster: Cluster, key: GangKey) -> Iterator[Promise]:
-    """Give what kube-scheduler does not count on yet; who asks nobody starts in any case."""
+    """Give what nobody was sent for yet, held or not; who asks nobody starts in any case."""
     for each in cluster.inflight.of_gang(key):
-        if each.stage <= Stage.PASSED and not each.pod.asks_nobody:
+        if each.stage <= Stage.HELD and not each.pod.asks_nobody:
             yield each
 
 

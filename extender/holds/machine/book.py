@@ -32,6 +32,7 @@ from extender.holds.machine.messages import (
     Tick,
     Verified,
     VerifyFailed,
+    Withdrawn,
 )
 from extender.holds.machine.standing import crowded_out, objection
 from extender.holds.machine.table import Table
@@ -67,6 +68,7 @@ class Book:
             GroupChanged: self._group_changed,
             NodeChanged: self._node_changed,
             StillIncomplete: self._still_incomplete,
+            Withdrawn: self._withdrawn,
             FoundShort: self._forward.found_short,
             StaysInPart: self._forward.stays_in_part,
             Verified: self._gathering.verified,
@@ -197,6 +199,11 @@ class Book:
             return
         if not quorum.is_within_reach(assembly, self._facts):
             yield from self._table.end(assembly, Cause.INCOMPLETE, now)
+
+    def _withdrawn(self, event: Withdrawn, now: float) -> Iterator[Instruction]:
+        assembly = self._table.assemblies.get(event.gang)
+        if assembly is not None and assembly.state in GATHERING:
+            yield from self._table.end(assembly, Cause.NO_TICKET, now)
 
     def _object(self, hold: Hold, now: float) -> Iterator[Instruction]:
         cause = objection(hold, self._facts)

@@ -79,6 +79,12 @@ class StillIncomplete(Event, frozen=True):
     gang: GangKey
 
 
+class Withdrawn(Event, frozen=True):
+    """What a gang was promised is good no more: its queue was closed, left, or has less."""
+
+    gang: GangKey
+
+
 class FoundShort(Event, frozen=True):
     """Whoever led before us, or we before we were ended, left a gang bound in part."""
 
