@@ -93,7 +93,15 @@ def _tenant(api: Api, namespace: str) -> Api:
     )
     asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/tenant/token"
-    return api.as_another(api.request("POST", path, asked)["status"]["token"])
+    tenant = api.as_another(api.request("POST", path, asked)["status"]["token"])
+
+    def has_rights() -> bool:
+        tenant.delete("pods", "nobody", namespace)
+        return True
+
+    # The API server reads whom it has given rights a moment after that was written.
+    wait_for(has_rights, 20, "the tenant has its rights")
+    return tenant
 
 
 @pytest.fixture
