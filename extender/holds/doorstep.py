@@ -55,14 +55,15 @@ class Doorstep:
 
     def clear(self) -> None:
         """Let everybody in: it is said to them what is said to all."""
-        for call in tuple(self._callers):
-            self._let_in(self._callers.pop(call).call)
+        for each in tuple(self._callers.values()):
+            if self.leave(each.call.id):
+                self._let_in(each.call)
 
     def _look(self) -> None:
         now = self._now()
         for each in tuple(self._callers.values()):
-            if now >= each.until or not self._is_crowded(each.call):
-                del self._callers[each.call.id]
+            is_over = now >= each.until or not self._is_crowded(each.call)
+            if is_over and self.leave(each.call.id):  # others may have let it in meanwhile
                 self._let_in(each.call)
         if self._callers:
             self._timer.call_later(_LOOK_S, self._look)
