@@ -5,13 +5,16 @@ from __future__ import annotations
 import pytest
 
 from extender.cache.changes import Delete, Kind, Upsert
+from extender.holds.doorstep import Doorstep
 from extender.holds.machine.cause import Cause
+from extender.holds.machine.messages import Arrived, CallId
 from extender.model.gang import GangKey, Membership
 from extender.model.node import Node
-from extender.model.pod import Pod, Shape, Status
+from extender.model.pod import Pod, PodUid, Shape, Status
 from extender.model.resources import Resources
+from extender.ports import BindOrder
 
-from .doubles import Call
+from .doubles import Call, TurnedClock
 from .test_mirror import Scene, pod
 
 SHAPE = Shape(requests=Resources({"cpu": 1000, "pods": 1}))
@@ -112,3 +115,27 @@ def test_a_repeated_call_waits_there_beside_the_first(door: Door) -> None:
     door.clock.turn(MOMENT_S)
 
     assert all(Cause.NODE_FULL.value in each.result(0) for each in calls)
+
+
+def test_who_waits_is_let_in_once_when_the_lease_is_lost_while_the_door_is_looked_at() -> None:
+    """Leading ends in another thread, at any line of the look."""
+    clock, let_in, is_lost = TurnedClock(), list[CallId](), False
+
+    def look(call: Arrived) -> bool:
+        if is_lost:
+            doorstep.clear()
+        return not is_lost
+
+    doorstep = Doorstep(
+        look,
+        lambda call: let_in.append(call.id),
+        clock,  # type: ignore[arg-type]
+        clock.monotonic,
+    )
+    for number in (1, 2, 3):
+        order = BindOrder(uid=PodUid(f"p-{number}"), namespace="team", name="p", node="n-1")
+        doorstep.come(Arrived(CallId(number), order))
+    is_lost = True
+    clock.turn(MOMENT_S)
+
+    assert let_in == [1, 2, 3]
