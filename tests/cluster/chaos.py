@@ -11,6 +11,7 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Iterator
+from compileall import compile_dir
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -37,6 +38,7 @@ from .chaos_script import LANES, NAMESPACES, NODES, Turn
 from .chaos_tenants import Gang, Tenants
 from .components import http_json
 from .control_plane import API_SERVER, SCHEDULER, ControlPlane
+from .extender_process import REPOSITORY
 from .replicas import Service
 from .rivals import Rivals, behind_a_service
 from .waiting import wait_for
@@ -103,6 +105,8 @@ def overheard(service: Service, record: Record) -> Iterator[Asked]:
 @contextmanager
 def staged(folder: Path, record: Record) -> Iterator[Rivals]:
     """A control plane with two extenders whose clocks can be set, and nodes for them."""
+    # As in the image: whoever is started again does not compile its modules first.
+    compile_dir(REPOSITORY / "extender", quiet=1)
     with ControlPlane(folder) as plane:
         plane.install()
         Administrators(plane.api, plane.etcd, lambda *_: None).set_up(NAMESPACES)
