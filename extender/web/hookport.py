@@ -26,6 +26,9 @@ from extender.web.pacing import AnswerPacing
 #: Connections that wait for a gang come on top; --max-holds bounds those.
 LIMITS = CallerLimits(connections=256, body=BODY_LIMIT, message=2 * BODY_LIMIT)
 
+#: How soon somebody is asked for again who came before we were ready.
+_EARLY_S = 0.05
+
 _JSON = b"content-type: application/json\r\n"
 _VERB_OF = {f"{prefix}/{verb}".encode(): verb for prefix in ("", "/v1") for verb in VERBS}
 
@@ -115,17 +118,26 @@ class HookConnection(BoundedConnection):
             body, self._body = bytes(self._body), b""
             self._port.had_good_answer(self)
             if verb != "bind":
-                said = self._hooks.answer(verb, body)
-                if said.after_s:
-                    self._wait()
-                    self._port.loop.call_later(said.after_s, self._answer, 200, said.body)
-                else:
-                    self._answer(200, said.body)
+                self._ask(verb, body)
                 return
             self._wait()
             self._port.spare(self)
             self._pacing.bind_came()
             self._call = self._hooks.bind(body, self._settled)
+
+    def _ask(self, verb: str, body: bytes) -> None:
+        """Answer now or in a moment."""
+        if self._is_over:
+            return
+        said = self._hooks.answer(verb, body)
+        if said.is_early and not self._port.is_draining:
+            self._wait()
+            self._port.loop.call_later(_EARLY_S, self._ask, verb, body)
+        elif said.after_s:
+            self._wait()
+            self._port.loop.call_later(said.after_s, self._answer, 200, said.body)
+        else:
+            self._answer(200, said.body)
 
     # answers
 

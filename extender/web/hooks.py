@@ -49,6 +49,10 @@ OUTCOMES = (
 #: How long a good answer about our readiness is believed; what it depends on takes seconds.
 _READY_S = 0.05
 
+#: How long whoever asks before we are ready waits for that. kube-scheduler would put each of its
+#: pods off for seconds, and a gang that stands in part for as long.
+_PATIENCE_S = 2.0
+
 #: Of a bind that was refused before the barrier knew of it.
 NO_CALL = CallId(0)
 
@@ -65,6 +69,8 @@ class HookAnswer(NamedTuple):
 
     body: bytes
     after_s: float = 0.0
+    #: We have only just begun, or begun to lead: asked again in a moment we may know better.
+    is_early: bool = False
 
 
 class Hooks:
@@ -88,6 +94,7 @@ class Hooks:
         self._clock = clock
         self._asked_at = float("-inf")
         self._ready_until = float("-inf")
+        self._patient_until: float | None = None
         self._warned = False
         self._retries = Retries()
         self._hasty = metrics.hasty_retries
@@ -109,6 +116,11 @@ class Hooks:
         self._asked_at = started = self._clock.monotonic()
         try:
             return self._answers[verb](body)
+        except NotReady as error:
+            is_early = self._is_patient(started)
+            if not is_early:
+                self._count(verb, "error")
+            return HookAnswer(_apology(verb, str(error)), is_early=is_early)
         except ExtenderError as error:
             self._count(verb, "error")
             return HookAnswer(_apology(verb, str(error)))
@@ -223,6 +235,16 @@ class Hooks:
         for sentence in self._readiness():
             raise NotReady(f"the extender is not ready: {sentence}")
         self._ready_until = now + _READY_S
+        self._patient_until = None
+
+    def _is_patient(self, now: float) -> bool:
+        """Whether what keeps us has only just begun; it may be long, and others are served then."""
+        if self.standby():
+            self._patient_until = None
+            return False
+        if self._patient_until is None:
+            self._patient_until = now + _PATIENCE_S
+        return now < self._patient_until
 
     def _count(self, verb: str, outcome: str) -> None:
         self._counter(verb, outcome).inc()

@@ -186,6 +186,8 @@ class Lane:
     def kill(self) -> None:
         """End the extender at once; it is started again by itself."""
         with self._killing:
+            # It hangs up from here on; that nobody listens any more may take a second to be seen.
+            self.record.note(Killed(at=self.record.now(), who=EXTENDER))
             with suppress(AssertionError, ProcessLookupError):
                 os.killpg(self.extender.pid, signal.SIGKILL)
             self._wait_until_nobody_listens()

@@ -1,0 +1,126 @@
+"""Who asks before we are ready waits a moment for that: kube-scheduler would put its pods off."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from extender.sim.objects import pod as _pod
+from extender.web import hooks
+from tests.leadership.test_runtime import call, leases, metric, standby, world
+from tests.web.conftest import World
+
+__all__ = ["leases", "standby", "world"]  # fixtures
+
+QUESTION = {"Pod": _pod("web", None), "NodeNames": ["node-0"]}
+ERRORS = 'gang_extender_hook_answers_total{outcome="error",verb="filter"}'
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    return lambda seconds: monkeypatch.setattr(hooks, "_PATIENCE_S", seconds)
+
+
+class Beginning(World):
+    """An extender that has begun, and plans for the first time when a test says so."""
+
+    def __enter__(self) -> World:
+        self.may_plan = threading.Event()
+        make = self.runtime._cycle._make_plan
+
+        def held_up(*seen: Any) -> Any:
+            self.may_plan.wait(30)
+            return make(*seen)
+
+        self.runtime._cycle._make_plan = held_up
+        self.node("node-0")
+        self._thread.start()
+        self.runtime.start()
+        self.wait_for(self.port.listen(self._listening))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.may_plan.set()
+        super().__exit__()
+
+
+@pytest.fixture
+def beginning() -> Iterator[Beginning]:
+    with Beginning() as made:
+        assert isinstance(made, Beginning)
+        yield made
+
+
+@pytest.fixture
+def asking(beginning: Beginning) -> Iterator[Callable[[], Future[Any]]]:
+    with ThreadPoolExecutor(2) as pool:
+        yield lambda: pool.submit(call, beginning, "filter", QUESTION)
+
+
+def test_who_asks_before_the_first_plan_is_answered_with_it(
+    beginning: Beginning, asking: Callable[[], Future[Any]], patience: Callable[[float], None]
+) -> None:
+    patience(20)
+    asked = asking()
+    time.sleep(0.2)
+    assert not asked.done()
+    beginning.may_plan.set()
+
+    connection, answer = asked.result(10)
+    assert (connection, answer["NodeNames"]) == (None, ["node-0"])
+    assert metric(beginning, ERRORS) == 0
+
+
+def test_what_lasts_longer_is_told_and_nobody_waits_for_it_again(
+    beginning: Beginning, asking: Callable[[], Future[Any]], patience: Callable[[float], None]
+) -> None:
+    patience(0.2)
+    assert "the first plan" in asking().result(10)[1]["Error"]
+    assert metric(beginning, ERRORS) == 1
+
+    answer = beginning.runtime.hooks.answer("filter", json.dumps(QUESTION).encode())
+    assert b"the first plan" in answer.body
+    assert not answer.is_early
+
+
+def test_a_standby_sends_its_callers_elsewhere_at_once(
+    standby: World, patience: Callable[[float], None]
+) -> None:
+    patience(3600)
+    assert "there_1 leads" in call(standby, "filter", QUESTION)[1]["Error"]
+
+
+def test_who_waits_for_us_is_answered_when_we_end(
+    beginning: Beginning, asking: Callable[[], Future[Any]], patience: Callable[[float], None]
+) -> None:
+    patience(3600)
+    asked = asking()
+    time.sleep(0.2)
+    beginning.wait_for(beginning.port.drain(5))
+
+    connection, answer = asked.result(10)
+    assert (connection, "not ready" in answer["Error"]) == ("close", True)
+
+
+def test_a_second_lapse_is_waited_for_as_the_first_was(
+    beginning: Beginning, patience: Callable[[float], None]
+) -> None:
+    patience(0.0)
+    ask, question = beginning.runtime.hooks.answer, json.dumps(QUESTION).encode()
+    assert not ask("filter", question).is_early
+    beginning.may_plan.set()
+    deadline = time.monotonic() + 20
+    while b"not ready" in ask("filter", question).body:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    patience(20)
+    time.sleep(0.06)  # a good answer about our readiness is believed that long
+    beginning.runtime._barrier.lose_lease()
+
+    assert ask("filter", question).is_early
