@@ -115,23 +115,21 @@ class Hooks:
         """Answer filter, prioritize or preempt; it is known at once."""
         self._asked_at = started = self._clock.monotonic()
         try:
-            return self._answers[verb](body)
-        except NotReady as error:
-            is_early = self._is_patient(started)
-            if not is_early:
-                self._count(verb, "error")
-            return HookAnswer(_apology(verb, str(error)), is_early=is_early)
+            said = self._answers[verb](body)
         except ExtenderError as error:
+            apology = _apology(verb, str(error))
+            if isinstance(error, NotReady) and self._is_patient(started):
+                return HookAnswer(apology, is_early=True)
             self._count(verb, "error")
-            return HookAnswer(_apology(verb, str(error)))
+            said = HookAnswer(apology)
         except Exception:
             log.exception("hook failed", extra={"facts": {"verb": verb}})
             self._count(verb, "error")
-            return HookAnswer(
+            said = HookAnswer(
                 _apology(verb, "the extender failed to answer; its log has the details")
             )
-        finally:
-            self._seconds[verb].observe(self._clock.monotonic() - started)
+        self._seconds[verb].observe(self._clock.monotonic() - started)
+        return said
 
     def bind(self, body: bytes, answer: TakeAnswer) -> CallId:
         """Start a bind; *answer* is called once, at once or much later, from any thread."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -14,12 +13,13 @@ import pytest
 from extender.sim.objects import pod as _pod
 from extender.web import hooks
 from tests.leadership.test_runtime import call, leases, metric, standby, world
-from tests.web.conftest import World
+from tests.web.conftest import World, eventually
 
 __all__ = ["leases", "standby", "world"]  # fixtures
 
 QUESTION = {"Pod": _pod("web", None), "NodeNames": ["node-0"]}
 ERRORS = 'gang_extender_hook_answers_total{outcome="error",verb="filter"}'
+ANSWERED = 'gang_extender_hook_seconds_count{verb="filter"}'
 
 
 @pytest.fixture
@@ -63,18 +63,26 @@ def asking(beginning: Beginning) -> Iterator[Callable[[], Future[Any]]]:
         yield lambda: pool.submit(call, beginning, "filter", QUESTION)
 
 
-def test_who_asks_before_the_first_plan_is_answered_with_it(
+@pytest.fixture
+def waiting(
     beginning: Beginning, asking: Callable[[], Future[Any]], patience: Callable[[float], None]
-) -> None:
-    patience(20)
+) -> Future[Any]:
+    """A call that came too early, and has been looked at."""
+    patience(3600)
     asked = asking()
-    time.sleep(0.2)
+    eventually(lambda: beginning.runtime.hooks._patient_until is not None)
     assert not asked.done()
+    return asked
+
+
+def test_who_asks_before_the_first_plan_is_answered_with_it(
+    beginning: Beginning, waiting: Future[Any]
+) -> None:
     beginning.may_plan.set()
 
-    connection, answer = asked.result(10)
+    connection, answer = waiting.result(10)
     assert (connection, answer["NodeNames"]) == (None, ["node-0"])
-    assert metric(beginning, ERRORS) == 0
+    assert (metric(beginning, ERRORS), metric(beginning, ANSWERED)) == (0, 1)
 
 
 def test_what_lasts_longer_is_told_and_nobody_waits_for_it_again(
@@ -97,14 +105,11 @@ def test_a_standby_sends_its_callers_elsewhere_at_once(
 
 
 def test_who_waits_for_us_is_answered_when_we_end(
-    beginning: Beginning, asking: Callable[[], Future[Any]], patience: Callable[[float], None]
+    beginning: Beginning, waiting: Future[Any]
 ) -> None:
-    patience(3600)
-    asked = asking()
-    time.sleep(0.2)
     beginning.wait_for(beginning.port.drain(5))
 
-    connection, answer = asked.result(10)
+    connection, answer = waiting.result(10)
     assert (connection, "not ready" in answer["Error"]) == ("close", True)
 
 
@@ -115,12 +120,9 @@ def test_a_second_lapse_is_waited_for_as_the_first_was(
     ask, question = beginning.runtime.hooks.answer, json.dumps(QUESTION).encode()
     assert not ask("filter", question).is_early
     beginning.may_plan.set()
-    deadline = time.monotonic() + 20
-    while b"not ready" in ask("filter", question).body:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    patience(20)
-    time.sleep(0.06)  # a good answer about our readiness is believed that long
+    eventually(lambda: b"not ready" not in ask("filter", question).body)
+    patience(3600)
     beginning.runtime._barrier.lose_lease()
 
-    assert ask("filter", question).is_early
+    # A good answer about our readiness is believed for a moment yet.
+    eventually(lambda: ask("filter", question).is_early)
