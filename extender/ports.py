@@ -162,9 +162,17 @@ class TakesBack(Protocol):
     """Makes what was bound in part leave again; rarely asked, never waits."""
 
     def take_back(
-        self, gang: GangKey, orders: Sequence[EvictOrder], stays: Callable[[GangKey], None]
+        self,
+        gang: GangKey,
+        orders: Sequence[EvictOrder],
+        *,
+        leaves: Callable[[GangKey], None],
+        stays: Callable[[GangKey], None],
     ) -> None:
-        """Ask all of them to leave, or none when one would never come again; then it *stays*."""
+        """Ask all of them to leave, or none when one would never come again; then it *stays*.
+
+        That it *leaves* is told before anybody is asked; one of them may yet be kept, and it stays.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

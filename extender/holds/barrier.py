@@ -37,6 +37,7 @@ from extender.holds.machine.messages import (
     Instruction,
     Joined,
     Keep,
+    LeavesAgain,
     NodeChanged,
     Opened,
     Park,
@@ -140,7 +141,9 @@ class Barrier:
             Answer: self._answer,
             BackOff: self._back_off,
             ReportPartial: self._report_partial,
-            TakeBack: lambda order: undo.take_back(order.gang, order.orders, self._stays_in_part),
+            TakeBack: lambda order: undo.take_back(
+                order.gang, order.orders, leaves=self._leaves_again, stays=self._stays_in_part
+            ),
             ReportPeerClosed: lambda order: observer.peer_closed(order.age_s),
         }
 
@@ -346,6 +349,10 @@ class Barrier:
         said = "gang backs off" if order.span_s else "gang need not back off any more"
         log_event(log, logging.INFO, said, gang=order.gang, span_s=order.span_s)
         self._inflight.back_off(order.gang, order.span_s)
+
+    def _leaves_again(self, gang: GangKey) -> None:
+        """Hear, in any thread, that a gang that was to be taken back is asked to leave."""
+        self._tell_soon(LeavesAgain(gang))
 
     def _stays_in_part(self, gang: GangKey) -> None:
         """Hear, in any thread, that nobody of a gang left that was to be taken back."""

@@ -381,7 +381,8 @@ class Ledger:
         What others of it held is given back by now: with half of its room a gang only stands in
         the way of another that has the other half.
         """
-        self.withdraw(gang)
+        if span_s:
+            self.withdraw(gang)
         self._table.back_off(gang, span_s)
 
     def gang_of(self, uid: PodUid) -> GangKey | None:

@@ -24,9 +24,15 @@ class SimEvictor:
         return [settled(EvictOutcome(EvictResult.LEAVING)) for _ in orders]
 
     def take_back(
-        self, gang: GangKey, orders: Sequence[EvictOrder], stays: Callable[[GangKey], None]
+        self,
+        gang: GangKey,
+        orders: Sequence[EvictOrder],
+        *,
+        leaves: Callable[[GangKey], None],
+        stays: Callable[[GangKey], None],
     ) -> None:
         """Let a gang that was bound in part leave; whoever made its pods makes new ones."""
+        leaves(gang)
         self.evict(orders)
 
 

@@ -109,11 +109,15 @@ class SpokenUndo:
         self.refuses = False
 
     def take_back(
-        self, gang: GangKey, orders: Sequence[EvictOrder], stays: Callable[[GangKey], None]
+        self,
+        gang: GangKey,
+        orders: Sequence[EvictOrder],
+        *,
+        leaves: Callable[[GangKey], None],
+        stays: Callable[[GangKey], None],
     ) -> None:
         self.taken.append((gang, [order.uid for order in orders]))
-        if self.refuses:
-            stays(gang)
+        (stays if self.refuses else leaves)(gang)
 
 
 class Notebook:

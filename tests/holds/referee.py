@@ -45,6 +45,8 @@ class Referee:
         self.bound_to: dict[PodUid, str] = {}
         #: Every node the API server has ever shown for a pod.
         self.was_on: set[tuple[PodUid, str]] = set()
+        #: What is being asked whether it can leave.
+        self.asked: list[TakeBack] = []
         #: Gangs of which something is, or may be, bound by us.
         self.begun: set[GangKey] = set()
         self.words: dict[tuple[object, Cause], str] = {}
@@ -83,6 +85,10 @@ class Referee:
         assert group is not None, "I2: no PodGroup"
         runs = group.min_member <= 1 or len(self.seats(gang)) >= group.min_member
         assert runs or self.lives(gang), "I2: a member starts before its gang"
+        assert runs or not self.is_asked(gang), "P4: completed while it is taken back"
+
+    def is_asked(self, gang: GangKey) -> bool:
+        return any(each.gang == gang for each in self.asked)
 
     def lives(self, gang: GangKey) -> bool:
         """Ask whether anything we began is there to be completed, in truth or as far as we see."""
@@ -93,6 +99,7 @@ class Referee:
         self, orders: tuple[BindOrder, ...], gang: GangKey, group: PodGroup | None
     ) -> None:
         assert group is not None, "I2: no PodGroup"
+        assert not self.is_asked(gang), "P4: completed while it is taken back"
         together = self.seats(gang) | {order.uid for order in orders}
         assert len(together) >= group.min_member, "I2: fewer than minMember"
         takes_s = LIMITS.commit_needs_s(group.min_member - len(self.seats(gang)))

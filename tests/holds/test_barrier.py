@@ -369,10 +369,10 @@ def test_a_gang_bound_in_part_is_taken_back_if_that_was_asked_for():
     scene.clock.turn(60)
 
     assert scene.undo.taken == [(GANG, ["w-0"])]
+    assert [gang for gang, _ in scene.world.backoffs] == [GANG]
 
 
-def test_a_gang_of_which_nobody_can_be_taken_back_is_tried_again_at_once(caplog):
-    caplog.set_level("INFO")
+def test_a_gang_of_which_nobody_can_be_taken_back_is_tried_again_at_once():
     scene = Scene(2, limits=Limits(take_back_s=60))
     scene.undo.refuses = True
     scene.start_gang(2)
@@ -382,7 +382,8 @@ def test_a_gang_of_which_nobody_can_be_taken_back_is_tried_again_at_once(caplog)
     scene.clock.turn(60)
 
     assert scene.undo.taken == [(GANG, ["w-0"])]
-    assert "gang need not back off any more" in caplog.text
+    assert scene.world.backoffs == []
+    assert not scene.bind("w-1").done(), "it is bound, or waits"
 
 
 def test_losing_the_lease_refuses_what_waits_and_lets_what_was_sent_finish():

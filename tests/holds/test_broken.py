@@ -9,7 +9,10 @@ from extender.holds.machine.messages import (
     BackOff,
     Closed,
     FoundShort,
+    Free,
     GroupChanged,
+    Keep,
+    LeavesAgain,
     Opened,
     Park,
     ReportPartial,
@@ -138,10 +141,22 @@ def test_a_broken_gang_is_taken_back_after_its_grace_if_that_was_asked_for():
     out = desk.passes(1)
 
     assert [order.uid for order in the(TakeBack, out).orders] == ["w-0"]
-    assert the(BackOff, out).gang == GANG
-    assert PodUid("w-1") not in desk.world.flight
+    assert desk.tell(LeavesAgain(GANG)) == [BackOff(GANG, desk.limits.backoff_s)]
     desk.arrives("w-1")
     assert desk.cause_of(3) is Cause.BACKING_OFF
+
+
+def test_until_it_is_known_that_a_gang_can_leave_its_members_keep_their_places_and_are_not_bound():
+    desk = broken_gang(limits=Limits(take_back_s=60))
+    out = desk.passes(60)
+    assert not any(isinstance(each, BackOff | Free) for each in out)
+    assert desk.arrives("w-1")[-1] == Keep(PodUid("w-1"), "n-1")
+    assert desk.cause_of(3) is Cause.TAKEN_BACK
+
+    assert desk.tell(StaysInPart(GANG)) == []
+    assert desk.world.reserved_node(PodUid("w-1")) == "n-1"
+    desk.arrives("w-1")
+    assert desk.book.holds == 1
 
 
 def test_who_is_bound_is_taken_back_though_the_watch_has_not_shown_it():
@@ -158,9 +173,10 @@ def test_who_may_be_bound_is_looked_for_too_when_his_gang_is_taken_back():
     assert [order.uid for order in the(TakeBack, out).orders] == ["w-0", "w-1"]
 
 
-def test_a_gang_that_cannot_be_taken_back_does_not_back_off_in_part():
+def test_a_gang_of_which_one_could_not_be_made_to_leave_does_not_back_off_in_part():
     desk = broken_gang(limits=Limits(take_back_s=60))
     desk.passes(60)
+    desk.tell(LeavesAgain(GANG))
     assert desk.tell(StaysInPart(GANG)) == [BackOff(GANG, 0.0)]
 
     assert desk.tell(StaysInPart(GANG)) == [], "once is enough"

@@ -34,12 +34,14 @@ from extender.holds.machine.messages import (
     GroupChanged,
     Instruction,
     Joined,
+    LeavesAgain,
     NodeChanged,
     Opened,
     PeerGone,
     PodChanged,
     Settled,
     SiblingUnschedulable,
+    StaysInPart,
     StillIncomplete,
     TakeBack,
     Tick,
@@ -352,6 +354,16 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
         while self.sent:
             self.answer_bind((0, mood))
 
+    @precondition(lambda self: self.asked)
+    @rule(leaves=st.sampled_from(EITHER))
+    def decide_whether_it_leaves(self, leaves):
+        order = self.asked.pop(0)
+        self.tell((LeavesAgain if leaves else StaysInPart)(order.gang))
+        for each in order.orders if leaves else ():
+            # Whoever carries it out asks first who is on a node.
+            if self.bound_to.get(each.uid):
+                self.mirror.change_pod(each.uid, status=Status.RELEASING)
+
     def settle(self, order, result):
         if result in (BindResult.BOUND, BindResult.UNKNOWN):
             self.begun.add(self.gang_of[order.uid])
@@ -413,12 +425,8 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
                 self.reads.append((instruction, self.live.get(instruction.gang)))
             case Answer(id):
                 self.answers[id] = instruction
-            case TakeBack(gang, orders):
-                self.begun.discard(gang)
-                for order in orders:
-                    # Whoever carries it out asks first who is on a node.
-                    if self.bound_to.get(order.uid):
-                        self.mirror.change_pod(order.uid, status=Status.RELEASING)
+            case TakeBack():
+                self.asked.append(instruction)
 
     # The invariants that hold between events
 

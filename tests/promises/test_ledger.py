@@ -775,3 +775,13 @@ def test_a_member_busy_with_its_volumes_keeps_its_place_for_one_in_doubt_that_is
     world.wait(29)
 
     assert world.stages() == {"p0": Stage.DOUBTED, "p1": Stage.PASSED}
+
+
+def test_who_need_not_back_off_any_more_keeps_what_it_was_promised() -> None:
+    world = World(*gang_of_two())
+    world.turn()
+
+    world.ledger.back_off(GANG, 0.0)
+    assert world.places().keys() == {"p0", "p1"}
+    world.ledger.back_off(GANG, 5.0)
+    assert world.places() == {}

@@ -287,8 +287,14 @@ class System:
         pass
 
     def take_back(
-        self, gang: GangKey, orders: Sequence[EvictOrder], stays: Callable[[GangKey], None]
+        self,
+        gang: GangKey,
+        orders: Sequence[EvictOrder],
+        *,
+        leaves: Callable[[GangKey], None],
+        stays: Callable[[GangKey], None],
     ) -> None:
+        leaves(gang)
         self.evict(orders)
 
     def evict(self, victims: Sequence[Eviction | EvictOrder]) -> None:

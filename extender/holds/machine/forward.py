@@ -20,6 +20,7 @@ from extender.holds.machine.messages import (
     FoundShort,
     Free,
     Instruction,
+    LeavesAgain,
     ReportPartial,
     StaysInPart,
     TakeBack,
@@ -147,8 +148,14 @@ class Forward:
             self._table.enrol(assembly, pod.uid, pod.refusal)
         return ()
 
+    def leaves_again(self, event: LeavesAgain, now: float) -> Iterator[Instruction]:
+        """Give the places of a gang away that is taken back: not before that is certain."""
+        self._table.undecided.discard(event.gang)
+        yield BackOff(event.gang, self._table.backoff.aborted(event.gang, now))
+
     def stays_in_part(self, event: StaysInPart, now: float) -> Iterator[Instruction]:
         """Let the rest of a gang that cannot be taken back come at once: nothing else helps it."""
+        self._table.undecided.discard(event.gang)
         if self._table.backoff.lasts(event.gang, now):
             self._table.backoff.started(event.gang)
             yield BackOff(event.gang, 0.0)
@@ -197,10 +204,13 @@ class Forward:
             self._table.turn(assembly, AssemblyState.DISSOLVED)
 
     def _take_back(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
-        """Stop waiting for the rest: what occupies nodes for nothing leaves again."""
-        for uid in sorted(assembly.failed - assembly.bound.keys()):
-            yield Free(uid)
-        yield from self._table.end(assembly, Cause.TAKEN_BACK, now)
+        """Stop waiting for the rest: what occupies nodes for nothing leaves again.
+
+        Nobody of it is bound meanwhile; but until it is known that all of them may go, the places
+        of the others stay theirs, for if one must not, nothing helps but that they come.
+        """
+        self._table.turn(assembly, AssemblyState.ABORTED, Cause.TAKEN_BACK)
+        self._table.undecided.add(assembly.key)
         why = Cause.TAKEN_BACK.text(assembly.key)
         yield TakeBack(
             assembly.key,

@@ -91,6 +91,12 @@ class FoundShort(Event, frozen=True):
     gang: GangKey
 
 
+class LeavesAgain(Event, frozen=True):
+    """A gang that was to be taken back is asked to leave: nobody of it has to stay."""
+
+    gang: GangKey
+
+
 class StaysInPart(Event, frozen=True):
     """A gang that was to be taken back stays, because somebody of it would never come again."""
 

@@ -108,6 +108,8 @@ class Table:
         self.siblings: dict[PodUid, GangKey] = {}
         #: Which pod an unanswered call is about.
         self.calls: dict[CallId, PodUid] = {}
+        #: Gangs in part of which it is not known yet whether they can be taken back.
+        self.undecided: set[GangKey] = set()
         self.backoff = backoff
         self.alarms = Alarms()
         self.recent = Recent()

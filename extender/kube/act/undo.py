@@ -51,7 +51,12 @@ class CautiousUndo:
         self._chance = chance
 
     def take_back(
-        self, gang: GangKey, orders: Sequence[EvictOrder], stays: Callable[[GangKey], None]
+        self,
+        gang: GangKey,
+        orders: Sequence[EvictOrder],
+        *,
+        leaves: Callable[[GangKey], None],
+        stays: Callable[[GangKey], None],
     ) -> None:
         """Ask all of them to leave, or none when one would never come again; then it *stays*.
 
@@ -61,6 +66,7 @@ class CautiousUndo:
 
         def decide(heard: Sequence[tuple[EvictOrder, Reply]]) -> None:
             if self._may_leave(gang, heard, term):
+                leaves(gang)
                 standing = [order for order, reply in heard if not _is_on_no_node(order, reply)]
                 for each in self._evictor.evict(standing):
                     each.add_done_callback(left)

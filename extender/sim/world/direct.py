@@ -227,9 +227,15 @@ class DirectExtender:
         return outcomes
 
     def take_back(
-        self, gang: GangKey, orders: Sequence[EvictOrder], stays: Callable[[GangKey], None]
+        self,
+        gang: GangKey,
+        orders: Sequence[EvictOrder],
+        *,
+        leaves: Callable[[GangKey], None],
+        stays: Callable[[GangKey], None],
     ) -> None:
         """Let what was bound in part leave."""
+        leaves(gang)
         self.evict(orders)
 
     def announce(self, notice: Notice) -> None:

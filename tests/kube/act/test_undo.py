@@ -45,7 +45,7 @@ def has_pod(
     server.objects[f"/api/v1/namespaces/team/pods/{name}"] = {"metadata": metadata, "spec": spec}
 
 
-def nobody_waits(gang: str) -> None:
+def nobody_hears(gang: str) -> None:
     """Nobody in this story makes the gang wait."""
 
 
@@ -53,16 +53,18 @@ def taken_back(
     prepare,
     *names: str,
     stayed: list[str] | None = None,
+    left: list[str] | None = None,
     evictions: Evictions | None = None,
 ) -> list[str]:
     """Give who is asked to leave once the API server has said what it knows of each."""
     evictions, stayed = evictions or Evictions(), [] if stayed is None else stayed
+    left = [] if left is None else left
 
     async def scene() -> None:
         async with loopback_server() as server, connected(server, size=1) as pipeline:
             prepare(server)
             CautiousUndo(pipeline, evictions).take_back(
-                GANG, [order(name) for name in names], stayed.append
+                GANG, [order(name) for name in names], leaves=left.append, stays=stayed.append
             )
             # On one connection the answers come in order: after this one, all are there.
             answered = asyncio.Event()
@@ -79,8 +81,9 @@ def test_pods_of_a_controller_are_asked_to_leave_together():
         has_pod(server, "w-1", BYSTANDER, JOB)
 
     stayed: list[str] = []
-    assert taken_back(prepare, "w-0", "w-1", stayed=stayed) == ["w-0", "w-1"]
-    assert stayed == []
+    left: list[str] = []
+    assert taken_back(prepare, "w-0", "w-1", stayed=stayed, left=left) == ["w-0", "w-1"]
+    assert (left, stayed) == ([GANG], [])
 
 
 def test_a_pod_that_was_not_bound_after_all_is_left_to_wait():
@@ -135,9 +138,10 @@ def test_one_pod_that_would_never_come_again_keeps_them_all(owners, caplog):
         has_pod(server, "w-1", *owners)
 
     stayed: list[str] = []
-    assert taken_back(prepare, "w-0", "w-1", stayed=stayed) == []
+    left: list[str] = []
+    assert taken_back(prepare, "w-0", "w-1", stayed=stayed, left=left) == []
     assert "not every pod has a controller" in caplog.text
-    assert stayed == [GANG], "whoever makes it wait has to hear of it"
+    assert (left, stayed) == ([], [GANG]), "whoever makes it wait has to hear of it"
 
 
 def test_a_pod_that_is_gone_or_another_by_now_keeps_nobody():
@@ -164,7 +168,9 @@ def test_a_question_without_an_answer_is_asked_again_and_keeps_nobody(trouble: i
         async with loopback_server() as server, connected(server, size=1) as pipeline:
             has_pod(server, "w-0", JOB)
             server.script.append(trouble)
-            CautiousUndo(pipeline, evictions).take_back(GANG, [order("w-0")], nobody_waits)
+            CautiousUndo(pipeline, evictions).take_back(
+                GANG, [order("w-0")], leaves=nobody_hears, stays=nobody_hears
+            )
             await server.has_heard(2)
             answered = asyncio.Event()
             pipeline.ask(pipeline.frame(b"GET", "/last"), lambda _: answered.set())
@@ -182,7 +188,7 @@ def test_an_api_server_that_never_answers_well_keeps_them_all(caplog):
             has_pod(server, "w-0", JOB)
             server.script.extend([500] * 10)
             undo = CautiousUndo(pipeline, evictions, chance=lambda: 0.0)
-            undo.take_back(GANG, [order("w-0")], nobody_waits)
+            undo.take_back(GANG, [order("w-0")], leaves=nobody_hears, stays=nobody_hears)
             await server.has_heard(ATTEMPTS)
             answered = asyncio.Event()
             pipeline.ask(pipeline.frame(b"GET", "/last"), lambda _: answered.set())
@@ -202,7 +208,7 @@ def test_nobody_is_asked_to_leave_in_another_term_than_it_was_ordered_in(caplog)
         async with loopback_server() as server, connected(server, size=1) as pipeline:
             has_pod(server, "w-0", JOB)
             undo = CautiousUndo(pipeline, evictions, mandate=term)
-            undo.take_back(GANG, [order("w-0")], nobody_waits)
+            undo.take_back(GANG, [order("w-0")], leaves=nobody_hears, stays=nobody_hears)
             term.end()
             term.begin(until=1.0)
             answered = asyncio.Event()
