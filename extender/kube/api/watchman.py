@@ -7,7 +7,8 @@ that is answered and the connection is silent still, it is broken off, and what 
 looked up elsewhere.
 
 It is only a suspicion: the API server may take long over just these requests. Broken off and sent
-again they would take long again, for ever. So every time the next suspicion comes later.
+again they would take long again, for ever. So every time the next suspicion comes later, up to a
+bound: a gang of which one binding was lost stands in part for as long.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from extender.kube.api.connection import Connection, Connector, Exchange, Reply
 
 #: How long a connection may be silent before a question goes another way.
 HUSH_S = 2.0
+#: And at most, however often it was in vain: a gang should be whole within five.
+LONGEST_S = 4.0
 #: How long a suspicion makes us more patient.
 REMEMBERED_S = 60.0
 
@@ -62,7 +65,8 @@ class Watchman:
         now = self._loop.time()
         # Those that fell silent together are one suspicion.
         if now - self._broke_off_at > self._hush_s / 2:
-            self._patience_s, self._broke_off_at = 2 * self.patience_s, now
+            self._patience_s = min(2 * self.patience_s, max(self._hush_s, LONGEST_S))
+            self._broke_off_at = now
         silent.break_off()
 
     async def aclose(self) -> None:

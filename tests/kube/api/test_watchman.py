@@ -8,7 +8,8 @@ import time
 from extender.kube.act import bind
 from extender.kube.act.bind import PipelinedBinder
 from extender.kube.api.connection import UNANSWERED, UNSENT, Connection, Exchange, Reply
-from extender.kube.api.watchman import Watchman
+from extender.kube.api.watchman import LONGEST_S, Watchman
+from tests.faults.breaches import Bounds
 from tests.kube.act.test_bind import order, outcomes
 from tests.kube.loopback import NEVER, connected, loopback_server, play
 
@@ -105,16 +106,18 @@ def test_a_connection_is_broken_off_where_only_it_is_silent():
         assert not stays.broken_off
 
 
-def test_each_suspicion_comes_later_than_the_one_before_until_it_is_forgotten():
+def test_a_suspicion_comes_later_than_the_one_before_but_in_time_for_a_gang_in_part():
     clock = Clock()
     watchman = a_watchman(clock)
     assert watchman.patience_s == 2.0
-    for patience_s in (4.0, 8.0):
-        suspect(watchman, Silent())
-        suspect(watchman, Silent())  # fell silent together with it
-        assert watchman.patience_s == patience_s
+    suspect(watchman, Silent())
+    suspect(watchman, Silent())  # fell silent together with it
+    assert watchman.patience_s == 4.0
+    for _ in range(3):
         clock.now += 10
-    clock.now += 60
+        suspect(watchman, Silent())
+        assert watchman.patience_s == LONGEST_S < Bounds().whole_s
+    clock.now += 61
 
     assert watchman.patience_s == 2.0
 
