@@ -52,10 +52,11 @@ class FollowedLease:
             if not self._failed:
                 self._failed = True
                 event(log, logging.WARNING, "lease not reached", why=str(error))
-            return self._spans.look_s
-        self._failed, self._succession.trouble = False, ""
-        self._note(lease, began)
-        return self._spans.look_s
+        else:
+            self._failed, self._succession.trouble = False, ""
+            self._note(lease, began)
+        # Counted from when we asked: the term is, too, and an API server may take its time.
+        return max(0.0, began + self._spans.look_s - self._clock.monotonic())
 
     def release(self) -> None:
         """Leave it to whom it belongs."""

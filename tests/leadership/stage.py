@@ -70,6 +70,8 @@ class Contender:
         self.is_warm = True
         #: What the API server will do to the next request: nothing, "lose" it, or its "answer".
         self.trouble = ""
+        #: How long it takes over each.
+        self.answers_in_s = 0.0
         self.term = Term(self.monotonic)
         self.metrics = Metrics()
         self.succession = Succession(self.term, self, self.metrics)
@@ -115,6 +117,7 @@ class Contender:
         if trouble == "lose":
             raise Unreachable("lost on the way")
         answer = request()
+        self._due = self.monotonic() + self.answers_in_s
         self._pause()  # on its way back
         if trouble == "answer":
             raise Unreachable("the answer was lost")

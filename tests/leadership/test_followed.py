@@ -146,6 +146,16 @@ def test_who_cannot_look_does_not_lead_for_long(
     assert stage.seconds - cut_off_at <= SPANS.fresh_s + 0.2
 
 
+@pytest.mark.parametrize("answers_in_s", [1.0, 2.0, 2.3])
+def test_an_api_server_that_takes_its_time_costs_nobody_the_lead(
+    stage: Stage, schedulers: Schedulers, a: Contender, b: Contender, answers_in_s: float
+) -> None:
+    a.answers_in_s = b.answers_in_s = answers_in_s
+    schedulers.run(60, a, b)
+
+    assert (a.told, b.told) == (["begun"], [])
+
+
 def test_who_cannot_look_says_why(stage: Stage, schedulers: Schedulers, a: Contender) -> None:
     a.trouble = "lose"
     schedulers.run(0.5, a)
