@@ -57,6 +57,9 @@ _AT_LEAST = 0.2
 #: each of ten thousand pods once.
 _SETTLE_S = 600.0
 
+#: Within this a gang starts in a cluster that is its old self.
+_AT_ONCE_S = 1.0
+
 QUIET = Attack()
 #: Attacks that have a name together: how much of everything is borne.
 LOAD = "load"
@@ -246,7 +249,7 @@ class Siege:
             stage = Stage(self.plane, self.garrison, self._ground(theirs))
             made.callback(stage.clear)
             attack.prepare(stage)
-            self.settle()
+            self.settle(attack.at_most_s or _AT_ONCE_S)
             before = len(self.garrison.restarts)
             self.garrison.forget_peak()
             own, loop, whole = self.garrison.scheduler_s(), *self.garrison.cpu_s()
@@ -297,13 +300,13 @@ class Siege:
             self.garrison.ops_url,
         )
 
-    def settle(self) -> None:
+    def settle(self, at_once_s: float = _AT_ONCE_S) -> None:
         """Wait until a gang starts at once again: what was prepared has been looked at."""
 
         def starts_at_once() -> bool:
             with self._namespace("settle") as where:
                 tried = Stream(self.plane, where, _of("gangs")).run(1.0)
-                return not tried.missing and tried.quantile(1.0) < 1.0
+                return not tried.missing and tried.quantile(1.0) < at_once_s
 
         with suppress(AssertionError):
             wait_for(starts_at_once, _SETTLE_S, "the cluster has settled", every_s=1.0)
