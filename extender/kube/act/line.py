@@ -2,7 +2,9 @@
 
 If all were sent at once, a slow API server would take some of every gang, and all of them would be
 bound in part for as long as the whole crowd takes. So a gang comes after the one before it, and
-only so many bindings are under way as keep the API server busy: fewer while its answers take long.
+only so many bindings are under way as keep the API server busy: fewer while its answers take long,
+unless they take as long when few are under way. Then it is far away rather than busy, and who would
+wait for it one after the other would wait for nothing.
 
 Whoever comes too late in the line is not sent at all, the whole gang: at the head of the line we
 ask whether the time that is left is enough for all of it at the pace of the moment.
@@ -24,6 +26,8 @@ NARROWEST = 16
 #: An answer that took longer says that too much is under way; a shorter one than that, too little.
 SLOW_S = 1.0
 QUICK_S = 0.5
+#: By how much more than with few under way an answer may take before too much is.
+_SLACK = 1.5
 #: An older answer says nothing of the pace of the moment.
 FRESH_S = 5.0
 #: What an API server is believed to take until it has shown otherwise.
@@ -53,6 +57,9 @@ class Line(Generic[Each]):
         self._width = WIDEST
         self._under_way = 0
         self._narrowed_at = float("-inf")
+        #: When more than a few were last under way, and how long an answer took while few were.
+        self._crowded_at = float("-inf")
+        self._unhurried_s = 0.0
         self._took_s = 0.0
         self._answered_at = float("-inf")
 
@@ -78,6 +85,7 @@ class Line(Generic[Each]):
 
     def give_up_place(self) -> None:
         """Hear that one of those under way is so no more; somebody has to `move_up` then."""
+        self._note_crowd()
         self._under_way -= 1
 
     def answered(self, sent_at: float) -> None:
@@ -85,9 +93,12 @@ class Line(Generic[Each]):
         now = self._now()
         took_s, self._answered_at = now - sent_at, now
         self._took_s += (took_s - self._took_s) / 8
-        if took_s <= QUICK_S:
+        if sent_at > self._crowded_at or took_s < self._unhurried_s:
+            self._unhurried_s = took_s
+        usual_s, is_full = _SLACK * self._unhurried_s, self._under_way >= self._width
+        if took_s <= QUICK_S or (took_s <= usual_s and is_full):
             self._width = min(WIDEST, self._width + 1)
-        elif took_s > SLOW_S and sent_at >= self._narrowed_at:
+        elif took_s > max(SLOW_S, usual_s) and sent_at >= self._narrowed_at:
             self._width, self._narrowed_at = max(NARROWEST, self._width // 2), now
 
     def move_up(self) -> None:
@@ -102,7 +113,12 @@ class Line(Generic[Each]):
                 continue
             self._under_way += 1
         if ready:
+            self._note_crowd()
             self._send(ready)
+
+    def _note_crowd(self) -> None:
+        if self._under_way > NARROWEST:
+            self._crowded_at = self._now()
 
     def _at_the_head(self) -> Party[Each] | None:
         """Give the party whose turn it is; None when it left the line instead."""
