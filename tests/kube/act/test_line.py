@@ -44,7 +44,6 @@ class Counter:
             spans[gang] = (spans.get(gang, (self.time, 0.0))[0], self.time)
         return spans
 
-
     def takes_its_time(self, answers_in_s: float, *, per_s: int, seconds: int) -> float:
         """Let gangs of four come at a steady pace, however many are under way; the longest wait."""
         longest_s, every_s = 0.0, 4 / per_s
