@@ -26,6 +26,7 @@ NARROWEST = 16
 #: An answer that took longer says that too much is under way; a shorter one than that, too little.
 SLOW_S = 1.0
 QUICK_S = 0.5
+_STILL = float("inf")
 #: By how much more than with few under way an answer may take before too much is.
 _SLACK = 1.5
 #: An older answer says nothing of the pace of the moment.
@@ -57,8 +58,8 @@ class Line(Generic[Each]):
         self._width = WIDEST
         self._under_way = 0
         self._narrowed_at = float("-inf")
-        #: When more than a few were last under way, and how long an answer took while few were.
-        self._crowded_at = float("-inf")
+        #: From when to when few were under way the last time, and how long an answer took then.
+        self._calm_from, self._calm_until = float("-inf"), _STILL
         self._unhurried_s = 0.0
         self._took_s = 0.0
         self._answered_at = float("-inf")
@@ -85,15 +86,15 @@ class Line(Generic[Each]):
 
     def give_up_place(self) -> None:
         """Hear that one of those under way is so no more; somebody has to `move_up` then."""
-        self._note_crowd()
         self._under_way -= 1
+        self._note_calm()
 
     def answered(self, sent_at: float) -> None:
         """Hear that the API server answered one that was sent then."""
         now = self._now()
         took_s, self._answered_at = now - sent_at, now
         self._took_s += (took_s - self._took_s) / 8
-        if sent_at > self._crowded_at or took_s < self._unhurried_s:
+        if self._calm_from <= sent_at < self._calm_until or took_s < self._unhurried_s:
             self._unhurried_s = took_s
         usual_s, is_full = _SLACK * self._unhurried_s, self._under_way >= self._width
         if took_s <= QUICK_S or (took_s <= usual_s and is_full):
@@ -113,12 +114,15 @@ class Line(Generic[Each]):
                 continue
             self._under_way += 1
         if ready:
-            self._note_crowd()
+            self._note_calm()
             self._send(ready)
 
-    def _note_crowd(self) -> None:
-        if self._under_way > NARROWEST:
-            self._crowded_at = self._now()
+    def _note_calm(self) -> None:
+        is_calm = self._under_way <= NARROWEST
+        if is_calm and self._calm_until < _STILL:
+            self._calm_from, self._calm_until = self._now(), _STILL
+        elif not is_calm and self._calm_until == _STILL:
+            self._calm_until = self._now()
 
     def _at_the_head(self) -> Party[Each] | None:
         """Give the party whose turn it is; None when it left the line instead."""
