@@ -21,9 +21,11 @@ _HERE = "tests.cluster.overload"
 # gangs that cannot start
 
 GANGS, MEMBERS = 250, 20
+#: kube-scheduler tries whoever is more important first.
+LOWLY = "siege-lowly"
 
 
-def _impossible(ground: Ground, number: int) -> Iterator[Object]:
+def _impossible(ground: Ground, number: int, priority: str | None = None) -> Iterator[Object]:
     """A gang that lacks a member, or one for which its nodes are too few, by turns.
 
     Every pod of it fits a node by itself, so that kube-scheduler asks us about each, and again
@@ -31,19 +33,28 @@ def _impossible(ground: Ground, number: int) -> Iterator[Object]:
     """
     name, lacks_one = f"never-{number}", number % 2 == 0
     yield objects.pod_group(name, ground.namespace, MEMBERS + lacks_one)
-    cpu = "1" if lacks_one else "9"
-    yield from objects.pods(
-        MEMBERS, name, ground.namespace, gang=name, cpu=cpu, node_selector=ground.tenants
-    )
+    cpu, where = "1" if lacks_one else "9", ground.tenants
+    about = {"cpu": cpu, "node_selector": where, "priority": priority}
+    yield from objects.pods(MEMBERS, name, ground.namespace, gang=name, **about)
 
 
-def _impossible_first(stage: Stage) -> None:
-    write(stage, (each for n in range(GANGS) for each in _impossible(stage.ground, n)))
+def _impossible_first(stage: Stage, priority: str | None = None) -> None:
+    write(stage, (each for n in range(GANGS) for each in _impossible(stage.ground, n, priority)))
 
 
 def impossible(api: Api, ground: Ground, turn: int) -> None:
     """One of them after the other is written anew."""
     again(api, *_impossible(ground, turn % GANGS))
+
+
+def _lowly_first(stage: Stage) -> None:
+    stage.create(objects.priority_class(LOWLY, -100))
+    _impossible_first(stage, LOWLY)
+
+
+def lowly(api: Api, ground: Ground, turn: int) -> None:
+    """The same, less important than whoever has no class."""
+    again(api, *_impossible(ground, turn % GANGS, LOWLY))
 
 
 # a size that is none
@@ -138,10 +149,18 @@ def of_load() -> list[Attack]:
             module=_HERE,
             beside_pods=True,
         ),
+        Written(
+            "load: the same, of a lower priority",
+            "lowly",
+            every_s=1.0,
+            prepare=_lowly_first,
+            module=_HERE,
+            beside_pods=True,
+        ),
     ]
 
 
-STEPS: dict[str, Step] = {step.__name__: step for step in (impossible, sizes, annotations)}
+STEPS: dict[str, Step] = {step.__name__: step for step in (impossible, lowly, sizes, annotations)}
 
 if __name__ == "__main__":
     main(*sys.argv[1:], steps=STEPS)
