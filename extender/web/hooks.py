@@ -50,8 +50,9 @@ OUTCOMES = (
 _READY_S = 0.05
 
 #: How long whoever asks before we are ready waits for that. kube-scheduler would put each of its
-#: pods off for seconds, and a gang that stands in part for as long.
-_PATIENCE_S = 2.0
+#: pods off for seconds, and a gang that stands in part for as long. It gives up after two (our
+#: `httpTimeout` for filter), and would not hear why.
+_PATIENCE_S = 1.5
 
 #: Of a bind that was refused before the barrier knew of it.
 NO_CALL = CallId(0)
