@@ -255,7 +255,7 @@ def test_quiet_minutes_come_first_and_last_and_between() -> None:
 
 
 def test_beside_ordinary_pods_a_quiet_minute_of_such_pods_comes_before_and_after() -> None:
-    (beside_pods,) = (each for each in siege.attacks() if each.beside_pods)
+    beside_pods = next(each for each in siege.attacks() if each.beside_pods)
 
     names = [attack.name for attack in siege.in_order([beside_pods])]
 
@@ -266,7 +266,7 @@ def test_beside_ordinary_pods_a_quiet_minute_of_such_pods_comes_before_and_after
 def test_ordinary_pods_are_judged_by_quiet_minutes_of_ordinary_pods_and_more_strictly() -> None:
     quiet = replace(GOOD, attack=QUIET.name)
     pods = replace(GOOD, attack=siege.QUIET_PODS.name, gangs=Started([0.01] * 100, 100, 1))
-    (beside_pods,) = (each for each in siege.attacks() if each.beside_pods)
+    beside_pods = next(each for each in siege.attacks() if each.beside_pods)
     slow = replace(GOOD, gangs=Started([0.016] * 100, 100, 1), slower=beside_pods.slower)
 
     assert siege.complaints([quiet, pods, slow]) == [
