@@ -173,6 +173,15 @@ def test_who_may_be_bound_is_looked_for_too_when_his_gang_is_taken_back():
     assert [order.uid for order in the(TakeBack, out).orders] == ["w-0", "w-1"]
 
 
+def test_nobody_is_refused_for_ever_for_a_gang_of_which_nobody_tells_whether_it_leaves():
+    desk = broken_gang(limits=Limits(take_back_s=60))
+    desk.passes(60)
+    desk.passes(60)
+    desk.arrives("w-1")
+
+    assert desk.book.holds == 1
+
+
 def test_a_gang_of_which_one_could_not_be_made_to_leave_does_not_back_off_in_part():
     desk = broken_gang(limits=Limits(take_back_s=60))
     desk.passes(60)

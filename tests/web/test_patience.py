@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from extender.settings import Settings
 from extender.sim.objects import pod as _pod
 from extender.web import hooks
 from tests.leadership.test_runtime import call, leases, metric, standby, world
@@ -95,6 +96,10 @@ def test_what_lasts_longer_is_told_and_nobody_waits_for_it_again(
     answer = beginning.runtime.hooks.answer("filter", json.dumps(QUESTION).encode())
     assert b"the first plan" in answer.body
     assert not answer.is_early
+
+
+def test_nobody_waits_for_longer_than_kube_scheduler_does() -> None:
+    assert hooks._PATIENCE_S < Settings().filter_timeout_s
 
 
 def test_a_standby_sends_its_callers_elsewhere_at_once(

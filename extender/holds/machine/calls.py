@@ -101,7 +101,7 @@ class Calls:
 
     def _judge_wait(self, uid: PodUid, verdict: Wait, now: float) -> Entry:
         gang = verdict.group.key
-        if gang in self._table.undecided:
+        if now < self._table.undecided.get(gang, now):
             return Refuse(Cause.TAKEN_BACK, gang)
         assembly = self._table.assemblies.get(gang)
         if assembly is not None and assembly.state in FORWARD:

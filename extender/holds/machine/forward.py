@@ -34,6 +34,11 @@ from extender.ports import BindResult, EvictOrder
 _THERE = UNSEATED_SET | SEATED_SET | {Status.SUCCEEDED}
 
 
+#: Longer than it takes to ask for each of a gang, however often: should nobody ever tell what came
+#: of it, its members must not be refused for ever.
+_DECIDED_S = 60.0
+
+
 class Forward:
     """The life of assemblies from the moment their bindings are sent."""
 
@@ -150,12 +155,12 @@ class Forward:
 
     def leaves_again(self, event: LeavesAgain, now: float) -> Iterator[Instruction]:
         """Give the places of a gang away that is taken back: not before that is certain."""
-        self._table.undecided.discard(event.gang)
+        self._table.undecided.pop(event.gang, None)
         yield BackOff(event.gang, self._table.backoff.aborted(event.gang, now))
 
     def stays_in_part(self, event: StaysInPart, now: float) -> Iterator[Instruction]:
         """Let the rest of a gang that cannot be taken back come at once: nothing else helps it."""
-        self._table.undecided.discard(event.gang)
+        self._table.undecided.pop(event.gang, None)
         if self._table.backoff.lasts(event.gang, now):
             self._table.backoff.started(event.gang)
             yield BackOff(event.gang, 0.0)
@@ -210,7 +215,7 @@ class Forward:
         of the others stay theirs, for if one must not, nothing helps but that they come.
         """
         self._table.turn(assembly, AssemblyState.ABORTED, Cause.TAKEN_BACK)
-        self._table.undecided.add(assembly.key)
+        self._table.undecided[assembly.key] = now + _DECIDED_S
         why = Cause.TAKEN_BACK.text(assembly.key)
         yield TakeBack(
             assembly.key,

@@ -108,8 +108,9 @@ class Table:
         self.siblings: dict[PodUid, GangKey] = {}
         #: Which pod an unanswered call is about.
         self.calls: dict[CallId, PodUid] = {}
-        #: Gangs in part of which it is not known yet whether they can be taken back.
-        self.undecided: set[GangKey] = set()
+        #: Gangs in part of which it is not known yet whether they can be taken back, and until when
+        #: that is waited for.
+        self.undecided: dict[GangKey, float] = {}
         self.backoff = backoff
         self.alarms = Alarms()
         self.recent = Recent()

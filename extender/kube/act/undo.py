@@ -87,6 +87,8 @@ class CautiousUndo:
         decide: Callable[[Sequence[tuple[EvictOrder, Reply]]], None],
     ) -> None:
         heard: list[tuple[EvictOrder, Reply]] = []
+        if not orders:
+            decide(heard)  # all of them are done, or have left
 
         def hear(order: EvictOrder, reply: Reply) -> None:
             heard.append((order, reply))

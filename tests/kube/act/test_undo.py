@@ -152,6 +152,12 @@ def test_a_pod_that_is_gone_or_another_by_now_keeps_nobody():
     assert taken_back(prepare, "w-0", "w-1", "w-2") == ["w-0", "w-1", "w-2"]
 
 
+def test_a_gang_of_which_nobody_is_on_a_node_any_more_leaves_at_once():
+    left: list[str] = []
+    assert taken_back(lambda server: None, left=left) == []
+    assert left == [GANG]
+
+
 def test_in_doubt_all_stay(caplog):
     def prepare(server: LoopbackServer) -> None:
         has_pod(server, "w-0", JOB)
