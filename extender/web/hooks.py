@@ -46,7 +46,8 @@ OUTCOMES = (
     *(("bind", word) for word in ("bound", "refused")),
 )
 
-#: How long a good answer about our readiness is believed; what it depends on takes seconds.
+#: How long a good answer about our readiness is believed; what it depends on takes seconds, but
+#: for who leads, which is asked each time.
 _READY_S = 0.05
 
 #: How long whoever asks before we are ready waits for that. kube-scheduler would put each of its
@@ -229,7 +230,7 @@ class Hooks:
         return pod, member
 
     def _must_be_ready(self, now: float) -> None:
-        if now < self._ready_until:
+        if now < self._ready_until and not self.standby():
             return
         for sentence in self._readiness():
             raise NotReady(f"the extender is not ready: {sentence}")

@@ -13,7 +13,7 @@ import pytest
 from extender.settings import Settings
 from extender.sim.objects import pod as _pod
 from extender.web import hooks
-from tests.leadership.test_runtime import call, leases, metric, standby, world
+from tests.leadership.test_runtime import LeaseDouble, call, leases, metric, page, standby, world
 from tests.web.conftest import World, eventually
 
 __all__ = ["leases", "standby", "world"]  # fixtures
@@ -107,6 +107,15 @@ def test_a_standby_sends_its_callers_elsewhere_at_once(
 ) -> None:
     patience(3600)
     assert "there_1 leads" in call(standby, "filter", QUESTION)[1]["Error"]
+
+
+def test_who_has_lost_the_lead_is_not_ready_however_lately_it_was(
+    world: World, leases: LeaseDouble
+) -> None:
+    world.runtime.hooks._ready_until = float("inf")  # as if it had been asked a moment ago
+    leases.give_to("there_1")
+    eventually(lambda: "standby" in page(world, "/readyz").text)
+    assert "there_1 leads" in call(world, "filter", QUESTION)[1]["Error"]
 
 
 def test_who_waits_for_us_is_answered_when_we_end(
