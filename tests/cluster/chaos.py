@@ -7,6 +7,7 @@ is quiet, and lets the verdict of `tests/faults` read the record; the tests play
 
 from __future__ import annotations
 
+import os
 import re
 import statistics
 from collections import Counter
@@ -25,6 +26,7 @@ from tests.faults.proxy import Proxy, Switchboard
 from tests.faults.record import Change, Line, Promised, Record
 from tests.faults.sightings import amounts
 from tests.faults.spans import Spans
+from tests.faults.stepped_clock import PLANTED
 from tests.faults.verdict import Verdict, judge
 from tests.faults.waits import waiting
 from tests.faults.witness import HookWitness, name_hook
@@ -67,6 +69,8 @@ class Run:
     takeovers_s: list[float] = field(default_factory=list)
     #: What did not hold besides the verdict.
     complaints: list[str] = field(default_factory=list)
+    #: The check of ours that was taken out, if any.
+    planted: str = field(default_factory=lambda: os.environ.get(PLANTED, ""))
 
     @property
     def broken(self) -> list[str]:
@@ -264,6 +268,7 @@ def told(run: Run) -> str:
     if broken:
         lines.append(
             f"again: python -m tests.cluster chaos --seconds {run.seconds:g} --seed {run.seed}"
+            + (f" --planted {run.planted}" if run.planted else "")
         )
     return "\n".join(lines)
 

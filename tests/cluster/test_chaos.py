@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.record import Killed, Line, Ready, Record
+from tests.faults.stepped_clock import PLANTED
 from tests.faults.stories import Story
 from tests.faults.verdict import judge
 
@@ -90,6 +91,12 @@ def test_a_run_is_told_with_the_turns_before_a_breach_and_how_to_play_it_again()
     assert "  -1.0 s machines: leader frozen" in told
     assert "again: python -m tests.cluster chaos --seconds 60 --seed 17" in told
     assert "| gang in part | 1 |" in told
+
+
+def test_what_was_planted_is_planted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PLANTED, "one-short")
+    again = "again: python -m tests.cluster chaos --seconds 60 --seed 17 --planted one-short"
+    assert again in chaos.told(made_up(breaks=True))
 
 
 def test_who_was_slow_to_be_ready_again_is_told_and_breaks_no_promise_about_gangs() -> None:
