@@ -11,7 +11,6 @@ from extender.holds.machine.messages import (
     FoundShort,
     Free,
     GroupChanged,
-    Keep,
     LeavesAgain,
     Opened,
     Park,
@@ -146,17 +145,30 @@ def test_a_broken_gang_is_taken_back_after_its_grace_if_that_was_asked_for():
     assert desk.cause_of(3) is Cause.BACKING_OFF
 
 
-def test_until_it_is_known_that_a_gang_can_leave_its_members_keep_their_places_and_are_not_bound():
+def asked_whether_it_leaves() -> Desk:
+    """Give a gang that is to be taken back, and a member that comes before it is known to leave."""
     desk = broken_gang(limits=Limits(take_back_s=60))
     out = desk.passes(60)
     assert not any(isinstance(each, BackOff | Free) for each in out)
-    assert desk.arrives("w-1")[-1] == Keep(PodUid("w-1"), "n-1")
-    assert desk.cause_of(3) is Cause.TAKEN_BACK
+    assert desk.arrives("w-1") == [Park(PodUid("w-1"), "n-1")]
+    return desk
 
-    assert desk.tell(StaysInPart(GANG)) == []
-    assert desk.world.reserved_node(PodUid("w-1")) == "n-1"
-    desk.arrives("w-1")
-    assert desk.book.holds == 1
+
+def test_who_comes_before_it_is_known_that_a_gang_stays_is_bound_then():
+    desk = asked_whether_it_leaves()
+
+    assert bound_uids(desk.commits(desk.tell(StaysInPart(GANG)))) == ["w-1"]
+    desk.settled("w-1", BOUND)
+    assert desk.book.state_of(GANG) is None
+
+
+def test_who_comes_before_it_is_known_that_a_gang_leaves_is_refused_then():
+    desk = asked_whether_it_leaves()
+    out = desk.tell(LeavesAgain(GANG))
+
+    assert desk.cause_of(3) is Cause.TAKEN_BACK
+    assert out[-1] == BackOff(GANG, desk.limits.backoff_s)
+    assert desk.world.reserved_node(PodUid("w-1")) is None
 
 
 def test_who_is_bound_is_taken_back_though_the_watch_has_not_shown_it():
@@ -173,7 +185,7 @@ def test_who_may_be_bound_is_looked_for_too_when_his_gang_is_taken_back():
     assert [order.uid for order in the(TakeBack, out).orders] == ["w-0", "w-1"]
 
 
-def test_nobody_is_refused_for_ever_for_a_gang_of_which_nobody_tells_whether_it_leaves():
+def test_nobody_waits_for_ever_for_a_gang_of_which_nobody_tells_whether_it_leaves():
     desk = broken_gang(limits=Limits(take_back_s=60))
     desk.passes(60)
     desk.passes(60)

@@ -72,7 +72,7 @@ class Book:
             Withdrawn: self._withdrawn,
             FoundShort: self._forward.found_short,
             LeavesAgain: self._forward.leaves_again,
-            StaysInPart: self._forward.stays_in_part,
+            StaysInPart: self._stays_in_part,
             Verified: self._gathering.verified,
             VerifyFailed: self._gathering.verify_failed,
             Settled: calls.settled,
@@ -206,6 +206,12 @@ class Book:
         assembly = self._table.assemblies.get(event.gang)
         if assembly is not None and assembly.state in GATHERING:
             yield from self._table.end(assembly, Cause.NO_TICKET, now)
+
+    def _stays_in_part(self, event: StaysInPart, now: float) -> Iterator[Instruction]:
+        yield from self._forward.stays_in_part(event, now)
+        assembly = self._table.assemblies.get(event.gang)
+        if assembly is not None:
+            yield from self._gathering.weigh(assembly, now)
 
     def _object(self, hold: Hold, now: float) -> Iterator[Instruction]:
         cause = objection(hold, self._facts)

@@ -101,8 +101,6 @@ class Calls:
 
     def _judge_wait(self, uid: PodUid, verdict: Wait, now: float) -> Entry:
         gang = verdict.group.key
-        if now < self._table.undecided.get(gang, now):
-            return Refuse(Cause.TAKEN_BACK, gang)
         assembly = self._table.assemblies.get(gang)
         if assembly is not None and assembly.state in FORWARD:
             if assembly.group.uid != verdict.group.uid:
@@ -124,9 +122,7 @@ class Calls:
     ) -> Iterator[Instruction]:
         if isinstance(verdict, Refuse):
             yield Answer(waiter.id, verdict.cause.text(verdict.gang), verdict.cause, 0.0)
-            if verdict.cause is Cause.TAKEN_BACK:
-                yield Keep(event.order.uid, event.order.node)  # it may have to come yet
-            elif verdict.cause not in _KEEP_ROOM:
+            if verdict.cause not in _KEEP_ROOM:
                 yield Free(event.order.uid)
         elif isinstance(verdict, Present):
             yield Answer(waiter.id, "", Cause.BOUND, 0.0)

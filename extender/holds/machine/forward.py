@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from extender.holds.machine import quorum
-from extender.holds.machine.assembly import Assembly, AssemblyState, Hold, HoldState
+from extender.holds.machine.assembly import GATHERING, Assembly, AssemblyState, Hold, HoldState
 from extender.holds.machine.cause import Cause
 from extender.holds.machine.limits import Patience
 from extender.holds.machine.messages import (
@@ -156,7 +156,11 @@ class Forward:
     def leaves_again(self, event: LeavesAgain, now: float) -> Iterator[Instruction]:
         """Give the places of a gang away that is taken back: not before that is certain."""
         self._table.undecided.pop(event.gang, None)
-        yield BackOff(event.gang, self._table.backoff.aborted(event.gang, now))
+        assembly = self._table.assemblies.get(event.gang)
+        if assembly is not None and assembly.state in GATHERING:
+            yield from self._table.end(assembly, Cause.TAKEN_BACK, now)
+        else:
+            yield BackOff(event.gang, self._table.backoff.aborted(event.gang, now))
 
     def stays_in_part(self, event: StaysInPart, now: float) -> Iterator[Instruction]:
         """Let the rest of a gang that cannot be taken back come at once: nothing else helps it."""
@@ -212,7 +216,8 @@ class Forward:
         """Stop waiting for the rest: what occupies nodes for nothing leaves again.
 
         Nobody of it is bound meanwhile; but until it is known that all of them may go, the places
-        of the others stay theirs, for if one must not, nothing helps but that they come.
+        of the others stay theirs, and their calls wait: if one must not, nothing helps but that
+        they come, and kube-scheduler tries those again late who are refused.
         """
         self._table.turn(assembly, AssemblyState.ABORTED, Cause.TAKEN_BACK)
         self._table.undecided[assembly.key] = now + _DECIDED_S

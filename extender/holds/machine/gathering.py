@@ -53,7 +53,7 @@ class Gathering:
         if is_first and self._is_too_large(group, self._facts.seated(group.key), now):
             yield from self._table.end(assembly, Cause.TOO_LARGE, now)  # why bring the rest?
         else:
-            yield from self.weigh(assembly)
+            yield from self.weigh(assembly, now)
 
     def _begin(self, group: PodGroup, now: float) -> Assembly:
         limits = self._patience.limits(now)
@@ -69,11 +69,13 @@ class Gathering:
         self._table.alarms.set(assembly.deadline, assembly.key)
         return assembly
 
-    def weigh(self, assembly: Assembly) -> Iterator[Instruction]:
-        """Ask for the live PodGroup once enough members are here."""
+    def weigh(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
+        """Ask for the live PodGroup once enough members are here, and none is about to leave."""
         if assembly.state is not AssemblyState.ASSEMBLING or assembly.reread_at is not None:
             return
         group = assembly.group
+        if now < self._table.undecided.get(group.key, now):
+            return
         if len(assembly.holds) + self._facts.seated(group.key) < group.min_member:
             return  # nearly always: one arrival of many
         if not quorum.is_reached(group, assembly.holds.values(), quorum.seats(group, self._facts)):
@@ -178,7 +180,7 @@ class Gathering:
         pod = self._facts.pod(uid)
         if pod is None or not quorum.may_come(pod, assembly):
             self.doubt(assembly, now)
-        yield from self.weigh(assembly)
+        yield from self.weigh(assembly, now)
 
     def member_refused(self, assembly: Assembly, pod: Pod, now: float) -> Iterator[Instruction]:
         """Doubt if kube-scheduler found no node for a member since the assembly began.
@@ -222,7 +224,7 @@ class Gathering:
             # The read that is under way may be older than this change.
             self._table.turn(assembly, AssemblyState.ASSEMBLING)
         assembly.group = group
-        yield from self.weigh(assembly)
+        yield from self.weigh(assembly, now)
         yield from self.time_passed(assembly, now)
 
     def _objection(self, group: PodGroup | None, assembly: Assembly) -> Cause | None:
@@ -264,4 +266,4 @@ class Gathering:
                 return
         if assembly.reread_at is not None and now >= assembly.reread_at:
             assembly.reread_at = None
-            yield from self.weigh(assembly)
+            yield from self.weigh(assembly, now)
