@@ -216,6 +216,10 @@ class Gate:
         """Ask whether kube-scheduler was allowed to evict a pod, and may be about to."""
         return self._preemption.may_take(uid, self._ledger.now())
 
+    def may_lose_all(self, gang: GangKey) -> bool:
+        """Ask the same of all of a gang that are on nodes: whoever joins it is left alone."""
+        return self._preemption.may_end(gang, self._ledger.now())
+
     def _is_undecided(self, key: GangKey) -> bool:
         """Ask whether no plan has looked at the gang as a whole yet."""
         verdict = self._plan().verdicts.get(key)

@@ -102,6 +102,7 @@ class Runtime:
             metrics=metrics,
             clock=clock,
             reprieves=Reprieves(min_run_s=settings.min_run_s),
+            goodbyes=cluster.goodbyes,
             dry_run=settings.dry_run,
         )
         findings = Findings(Audit(policies.findings), ports.announcer, clock)
@@ -194,6 +195,5 @@ class Runtime:
         for each in self._rounds:
             each.stop()
         self._errands.end()
-        for part in (self._cycle, self._recorder, self._reporter):
+        for part in (self._cycle, self._recorder, self._reporter, self.ports):
             part.stop()
-        self.ports.stop()

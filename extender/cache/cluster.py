@@ -19,6 +19,7 @@ from uuid import uuid4
 
 from extender.cache.assignment import QueueAssignment, QueuePolicy
 from extender.cache.begun.cut_short import CutShort
+from extender.cache.begun.goodbyes import Goodbyes
 from extender.cache.budget_gangs import BudgetGangs
 from extender.cache.catalog import Catalog, Large, Store
 from extender.cache.changes import (
@@ -40,7 +41,7 @@ from extender.cache.rooms import Rooms
 from extender.hearing.hearing import Hearing
 from extender.model.gang import GangKey, Membership, Phase, PodGroup
 from extender.model.node import Node
-from extender.model.pod import Pod, PodUid
+from extender.model.pod import SEATED_SET, Pod, PodUid
 from extender.model.ports import Ports
 from extender.model.queue import ROOT_QUEUE, Namespace, PriorityClass, Queue, QueueState, Share
 from extender.model.reason import Problem
@@ -100,6 +101,8 @@ class Cluster:
         self.misfits = Misfits(clock.monotonic)
         #: Gangs of which a commit was not finished.
         self.cut_short = CutShort()
+        #: Whom we have asked to leave.
+        self.goodbyes = Goodbyes(self.on_nodes)
         self._budget_gangs = BudgetGangs() if budgets_are_gangs else None
         self._pods = Pods(
             self._rooms,
@@ -310,18 +313,31 @@ class Cluster:
         return roster is not None and 0 < len(roster.pods) == roster.over
 
     def seated(self, key: GangKey) -> int:
-        """Count the members on a node or done, those bound by us and not yet seen included."""
+        """Count the members on a node or done, those bound by us and not yet seen included.
+
+        Whoever was asked to leave stands for nobody, though he is not seen to leave yet.
+        """
         with self.inflight.still:
             roster = self._pods.roster(key)
-            return (roster.seated if roster else 0) + self.inflight.bound_in(key)
+            seen = roster.seated - len(self.goodbyes.among(key, roster.pods)) if roster else 0
+            return seen + self.inflight.bound_in(key)
 
     def seated_in_role(self, key: GangKey, role: str) -> int:
         """Count the members of one role that `seated` counts."""
         with self.inflight.still:
             roster = self._pods.roster(key)
             bound = (each for each in self.inflight.of_gang(key) if each.stage is Stage.BOUND)
+            going = self.goodbyes.among(key, roster.pods) if roster else ()
             seen = roster.seated_in_role(role) if roster else 0
+            seen -= sum(pod.role == role for pod in going)
             return seen + sum(each.pod.role == role for each in bound)
+
+    def on_nodes(self, key: GangKey) -> set[PodUid]:
+        """Name the members on a node, and those on the way there who cannot be called back."""
+        with self.inflight.still:
+            seen = {pod.uid for pod in self.pods_of(key) if pod.status in SEATED_SET}
+            sent = (e for e in self.inflight.of_gang(key) if e.stage >= Stage.COMMITTING)
+            return seen | {each.pod.uid for each in sent}
 
     def node(self, name: str) -> Node | None:
         """Give a node as last seen."""

@@ -4,7 +4,8 @@ Rule 1: a set goes out whole or not at all. If one victim may not go, none of th
 the objection is remembered, the pod gets a reprieve, and a next plan, at once, chooses otherwise.
 Rule 2: while a set is on its way, nothing more is asked for the same gang: plans made before the
 victims are seen to leave would ask for others in their place.
-Rule 3: what is left of a gang that lost members to a set is asked again, whatever plans say.
+Rule 3: what is left of a gang that lost members to a set is asked again, whatever plans say; so is
+whoever had joined it before it was known that all of it leaves. From then on nobody joins it.
 Rule 4: `carry_out` and `protect` belong to the planning thread and never wait.
 """
 
@@ -12,11 +13,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from functools import partial
 
+from extender.cache.begun.goodbyes import Goodbyes
 from extender.evictions import safety
 from extender.evictions.notices import Notices, reason_for
 from extender.evictions.remnants import Remnants
@@ -25,7 +27,7 @@ from extender.evictions.safety import Victim
 from extender.evictions.sets import VictimSet
 from extender.logs import event
 from extender.metrics import Metrics, expect
-from extender.model.gang import GangKey
+from extender.model.gang import Gang, GangKey
 from extender.model.pod import Pod, PodUid
 from extender.model.reason import Happening
 from extender.model.snapshot import Snapshot
@@ -66,6 +68,7 @@ class Dispatch:
         metrics: Metrics,
         clock: Clock,
         reprieves: Reprieves | None = None,
+        goodbyes: Goodbyes | None = None,
         dry_run: bool = False,
     ) -> None:
         self._evictor = evictor
@@ -76,6 +79,7 @@ class Dispatch:
         self._listeners: list[Callable[[], None]] = []
         expect(metrics.evictions, *((action, word) for action in ACTIONS for word in OUTCOMES))
         self._reprieves = reprieves or Reprieves()
+        self._goodbyes = goodbyes or Goodbyes()
         self._dry_run = dry_run
         self._sets: dict[GangKey, VictimSet] = {}
         self._remnants = Remnants()
@@ -126,6 +130,7 @@ class Dispatch:
                     sets.append(self._order(beneficiary, victims, snapshot))
                 else:
                     objected = True
+            self._say_goodbyes()
         # An outcome may be there at once, and noting it takes the lock again.
         self._ask_again(stayed)
         for each in sets:
@@ -150,6 +155,11 @@ class Dispatch:
 
     def _leaving(self) -> set[PodUid]:
         return {uid for each in self._sets.values() for uid in each.open}
+
+    def _say_goodbyes(self) -> None:
+        if not self._dry_run:
+            sets = self._sets.values()
+            self._goodbyes.are_said_to({k: v for each in sets for k, v in each.open.items()})
 
     def _may_go(self, victims: Mapping[PodUid, Victim], snapshot: Snapshot) -> bool:
         now = self._clock.monotonic()
@@ -236,11 +246,12 @@ class Dispatch:
             if outcome is None:
                 one.forget(victim.pod.uid)
                 one.withdraw()
+                self._say_goodbyes()
             elif outcome.result in (EvictResult.LEAVING, EvictResult.GONE):
                 now = self._clock.monotonic()
                 if one.agreed(victim, now):
                     self._reprieves.made_to_leave(victim.gang.key, now)
-                    self._remnants.lost(victim.gang.key, one.members_of(victim.gang), now)
+                    self._remnants.lost(victim.gang.key, self._who_leaves(one, victim.gang), now)
                 self._count(victim, "evicted")
             else:
                 stays = True
@@ -250,11 +261,19 @@ class Dispatch:
                 if outcome.result is EvictResult.BLOCKED:
                     self._forbid(victim, outcome.message, one.snapshot)
                 to_call_back = one.refused(victim)
+                self._say_goodbyes()
         for other in to_call_back:
             other.cancel()
         if stays:
             self._object()
         self._send(one)
+
+    def _who_leaves(self, one: VictimSet, gang: Gang) -> Set[PodUid]:
+        """Name those of a gang who leave with a set: all who stand, if it cannot go on without."""
+        members = one.members_of(gang)
+        if gang.firm - len(members) >= gang.group.min_member:
+            return members
+        return members | self._goodbyes.on_nodes(gang.key)
 
     def _forbid(self, victim: Victim, why: str, snapshot: Snapshot) -> None:
         """Leave all others alone too that the same budget covers; with several, who can tell?"""

@@ -24,6 +24,9 @@ class Evictions(Protocol):
     def may_lose(self, uid: PodUid) -> bool:
         """Ask whether it was allowed to evict a pod, and may be about to."""
 
+    def may_lose_all(self, gang: GangKey) -> bool:
+        """Ask the same of all of a gang that are on nodes."""
+
 
 class MirrorFacts:
     """What the book asks (`Facts`), answered without a lock."""
@@ -39,6 +42,7 @@ class MirrorFacts:
         self.node = cluster.node
         self.may_bind = ledger.may_bind
         self.may_lose = evictions.may_lose
+        self.may_lose_all = evictions.may_lose_all
 
     def arriving(self, uid: PodUid) -> Pod | None:
         """Give a pod as last seen, or as filter was shown it before the watch showed it to us."""

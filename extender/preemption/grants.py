@@ -10,7 +10,7 @@ It belongs to whoever answers kube-scheduler, in the event loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -100,6 +100,16 @@ class Grants:
             for grant in self._grants.values()
             if uid in grant.named and now - grant.at <= SHOWN_S
         )
+
+    def choices(self, gang: GangKey, now: float) -> Iterator[Set[PodUid]]:
+        """Give who of a gang leaves by each choice that may be taken in this moment, unseen."""
+        for grant in tuple(self._grants.values()):
+            if gang not in grant.loss.seats or now - grant.at > SHOWN_S:
+                continue
+            seen = self._cluster.pod(grant.pod.uid)
+            if not self._is_over(grant, seen, now):
+                self._learn(grant, seen, is_shown=False)
+                yield from (choice.keys() for choice in grant.loss.seats.get(gang, ()))
 
     def _still_names(self, grant: _Grant, uid: PodUid, now: float) -> bool:
         seen = self._cluster.pod(grant.pod.uid)

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from extender.cache.cluster import Cluster
 from extender.cache.inflight import Stage
 from extender.model.gang import GangKey, Membership
-from extender.model.pod import SEATED_SET, Pod, PodUid, Status
+from extender.model.pod import Pod, PodUid, Status
 from extender.model.queue import share_name
 from extender.model.reason import Problem
 from extender.model.resources import NOTHING, Resources
@@ -63,6 +63,11 @@ class Preemption:
     def may_take(self, uid: PodUid, now: float) -> bool:
         """Ask whether somebody was allowed to have *uid* evicted, and it may be happening."""
         return self._grants.may_take(uid, now)
+
+    def may_end(self, gang: GangKey, now: float) -> bool:
+        """Ask the same of all of a gang that are on nodes; a part of it must leave it whole."""
+        choices = self._grants.choices(gang, now)
+        return any(not self._goes_on(gang, choice) for choice in choices)
 
     def _is_hopeless(self, member: Membership, queue: str) -> bool:
         """Ask whether one freed node is of no use to a pod without a place: filter would refuse it.
@@ -164,9 +169,7 @@ class Preemption:
 
     def _goes_on(self, key: GangKey, leaving: Set[PodUid]) -> bool:
         """Ask whether anybody of a gang is still on a node when those have left."""
-        on_nodes = {pod.uid for pod in self._cluster.pods_of(key) if pod.status in SEATED_SET}
-        bound = {p.pod.uid for p in self._inflight.of_gang(key) if p.stage is Stage.BOUND}
-        return bool((on_nodes | bound) - leaving)
+        return bool(self._cluster.on_nodes(key) - leaving)
 
     def _breaks_a_due(self, pod: Pod, ours: str, victims: Sequence[Displaced]) -> bool:
         """Ask whether another queue would lose what is its due, or to one that has its own.

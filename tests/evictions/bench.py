@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from extender.cache.begun.goodbyes import Goodbyes
 from extender.evictions.dispatch import Dispatch
 from extender.evictions.reprieves import Reprieves
 from extender.metrics import Metrics
 from extender.model.gang import Gang, GangKey
-from extender.model.pod import Status
+from extender.model.pod import PodUid, Status
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Eviction, Plan
 from extender.reporting.journal import Journal
@@ -38,8 +39,11 @@ class Bench:
     metrics: Metrics = field(default_factory=Metrics)
     clock: VirtualClock = field(default_factory=VirtualClock)
     pokes: int = 0
+    #: Who is on a node by now, whatever the plan has seen.
+    on_nodes: set[PodUid] = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        self.goodbyes = Goodbyes(lambda gang: self.on_nodes)
         self.dispatch = Dispatch(
             evictor=self.evictor,
             announcer=self.announcer,
@@ -47,6 +51,7 @@ class Bench:
             metrics=self.metrics,
             clock=self.clock,
             reprieves=Reprieves(min_run_s=self.min_run_s, rerun_s=60),
+            goodbyes=self.goodbyes,
             dry_run=self.dry_run,
         )
         self.dispatch.on_objection(self._poke)
@@ -58,6 +63,11 @@ class Bench:
         now = snapshot(*gangs, now=self.clock.now(), **seen)
         self.dispatch.carry_out(now, Plan(evictions=tuple(wanted)))
         return now
+
+    def going(self, gang: Gang) -> list[str]:
+        """Name the members of a gang on whom nobody counts any more."""
+        pods = {each.uid: each for each in gang.pods}
+        return sorted(each.name for each in self.goodbyes.among(gang.key, pods))
 
     def counted(self, action: str, outcome: str) -> float:
         return self.metrics.evictions.labels(action, outcome)._value.get()

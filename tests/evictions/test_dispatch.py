@@ -233,6 +233,59 @@ def test_a_gang_that_runs_without_those_who_left_is_left_alone() -> None:
     assert "old-1" not in bench.evictor.names()[2:], "what its owner does later is his"
 
 
+def test_nobody_counts_on_who_was_asked_to_leave_until_it_is_known_that_he_stays() -> None:
+    slow = SlowEvictor()
+    bench = Bench(evictor=slow)
+    bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
+    assert bench.going(OLD) == ["old-0", "old-1"]
+
+    half = gang("old", [pod("old-0", Status.RELEASING), pod("old-1")])
+    assert bench.going(half) == ["old-1"], "the other one is seen to leave"
+    slow.answer("old-0")
+    assert bench.going(OLD) == ["old-0", "old-1"]
+    slow.answer("old-1", result=EvictResult.BLOCKED)
+    assert bench.going(OLD) == ["old-0"]
+
+
+def test_in_a_dry_run_everybody_counts() -> None:
+    bench = Bench(dry_run=True)
+    bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
+
+    assert bench.going(OLD) == []
+
+
+LATE = pod("late")
+
+
+def test_who_joined_a_gang_before_it_was_made_to_leave_and_unseen_by_the_plan_follows_it() -> None:
+    bench = Bench(on_nodes={LATE.uid})
+    bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
+    alone = gang("old", [LATE], min_member=2)
+    bench.clock.pass_(AGAIN.first_s)
+    bench.carry_out(alone, NEEDY, wanted=[])
+
+    assert bench.evictor.names() == ["old-0", "old-1", "late"]
+
+
+def test_who_joins_it_when_it_starts_over_does_not() -> None:
+    bench = Bench()
+    bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
+    bench.clock.pass_(AGAIN.first_s)
+    bench.carry_out(gang("old", [LATE], min_member=2), NEEDY, wanted=[])
+
+    assert bench.evictor.names() == ["old-0", "old-1"]
+
+
+def test_nor_does_who_joined_one_that_runs_on_without_those_who_leave() -> None:
+    bench = Bench(on_nodes={LATE.uid})
+    large = gang("old", 3, min_member=2)
+    bench.carry_out(large, NEEDY, wanted=evictions(large, only=1))
+    bench.clock.pass_(AGAIN.first_s)
+    bench.carry_out(gang("old", [LATE], min_member=2), NEEDY, wanted=[])
+
+    assert bench.evictor.names() == ["old-0"]
+
+
 def test_everybody_concerned_is_told_once_and_not_per_pod() -> None:
     bench = Bench()
     bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))

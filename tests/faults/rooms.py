@@ -55,10 +55,19 @@ class Rooms:
         return world
 
     def _believe(self, pod: Pod, change: PodBound, world: World) -> None:
-        """Let the queue pay that the binding names, if it was that of the gang a moment ago."""
+        """Let the queue pay that the binding names, if it was that of the gang a moment ago.
+
+        Or if it pays for somebody of the gang that runs: whoever joins those counts with them,
+        wherever the gang was moved meanwhile.
+        """
+        if not pod.made.gang:
+            return
         since = self.spans.back_from(change.at, self.bounds.lag_s)
-        groups = world.groups[pod.made.gang].since(since) if pod.made.gang else []
-        if change.queue in {group.queue for group in groups if group is not None}:
+        groups = world.groups[pod.made.gang].since(since)
+        pays = {group.queue for group in groups if group is not None}
+        others = (each for each in world.gangs[pod.made.gang] if each is not pod)
+        pays |= {each.started_in for each in others if each.has_room and each.started_in}
+        if change.queue in pays:
             pod.started_in = change.queue
 
     def _judge_node(self, pod: Pod, change: PodBound, world: World) -> None:
@@ -80,7 +89,7 @@ class Rooms:
             self._breach(FULL, pod.name, f"{change.node} has {_told(over)}", change.at)
 
     def _judge_queue(self, pod: Pod, change: PodBound, world: World) -> None:
-        name = world.queue_of(pod.made)
+        name = pod.started_in
         if name is None or not pod.made.ours:
             return
         since = self.spans.back_from(change.at, self.bounds.lag_s)

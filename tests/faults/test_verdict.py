@@ -222,6 +222,19 @@ def test_a_ceiling_that_was_lowered_just_now_makes_nobody_guilty() -> None:
     assert story.after(9).pods("r", queue="q").bind("r").broken() == [rooms.CEILING]
 
 
+@pytest.mark.parametrize(("left", "is_over"), [((), False), (("t-0", "t-1"), True)])
+def test_who_joins_a_gang_that_was_moved_while_it_ran_counts_where_the_others_do(
+    left: tuple[str, ...], is_over: bool
+) -> None:
+    story = Story().queue("red", cpu=2).queue("blue").gang("t", 3, 2, queue="blue").after(9)
+    story.bind("t-0", "t-1", queue="blue").after(9).group("t", 2, queue="red").after(9)
+    # With nobody left who was started in the old queue it begins anew, in the new one.
+    story.end(*left).after(9).bind("t-2", queue="blue").after(9)
+
+    story.gang("u", 2, 2, queue="red").after(9).bind("u-0", "u-1", queue="red")
+    assert (rooms.CEILING in story.after(9).broken()) == is_over
+
+
 def test_a_gang_that_moved_into_a_queue_just_now_is_not_counted_against_it() -> None:
     story = Story().queue("q", cpu=1).after(9).gang("t", 2, 2).after(9).group("t", 2, queue="q")
 

@@ -111,3 +111,54 @@ def test_nor_is_one_bound_that_comes_to_a_gang_which_runs() -> None:
 
     assert bound_uids(desk.arrives("w-2")) == []
     assert desk.cause_of(3) is Cause.POD_GRANTED
+
+
+@pytest.fixture
+def runs(scene: Scene) -> Scene:
+    """A gang that runs whole, and one more of it that has passed filter."""
+    for uid in ("w-0", "w-1"):
+        scene.show(pod(uid, node="n-1", status=Status.RUNNING))
+    scene.show(pod("w-2"))
+    scene.give_ticket("w-2")
+    return scene
+
+
+def test_nobody_joins_a_gang_that_was_granted_as_a_whole(runs: Scene) -> None:
+    chosen = {"n-1": ["w-0", "w-1"]}
+    assert runs.gate.preempt(pod("boss", priority=10), BOSS, chosen) == chosen
+
+    assert Call(runs.barrier, "w-2").result(0) == Cause.GANG_GRANTED.text(GANG)
+    assert runs.binder.batches == []
+
+
+def test_one_may_when_it_was_not_evicted_for_so_long_that_it_would_have_been_seen(
+    runs: Scene,
+) -> None:
+    runs.gate.preempt(pod("boss", priority=10), BOSS, {"n-1": ["w-0", "w-1"]})
+    runs.clock.turn(SHOWN_S + 0.1)
+    Call(runs.barrier, "w-2")
+
+    assert runs.binder.batches == [["w-2"]]
+
+
+def test_nobody_joins_a_gang_that_we_have_asked_to_leave_and_not_seen_leave(runs: Scene) -> None:
+    runs.cluster.goodbyes.are_said_to({PodUid("w-0"): GANG, PodUid("w-1"): GANG})
+    Call(runs.barrier, "w-2")
+
+    assert runs.binder.batches == []
+
+
+def test_nor_does_it_start_over_with_one_of_those(runs: Scene) -> None:
+    runs.show(pod("w-0", node="n-1", status=Status.RELEASING))
+    runs.cluster.goodbyes.are_said_to({PodUid("w-1"): GANG})
+    Call(runs.barrier, "w-2")
+
+    assert (runs.reader.reads, runs.binder.batches) == ([], [])
+
+
+def test_one_may_join_while_enough_of_it_stay(runs: Scene) -> None:
+    runs.show(pod("w-3", node="n-1", status=Status.RUNNING))
+    runs.cluster.goodbyes.are_said_to({PodUid("w-0"): GANG})
+    Call(runs.barrier, "w-2")
+
+    assert runs.binder.batches == [["w-2"]]

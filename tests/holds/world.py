@@ -157,6 +157,10 @@ class World:
     def may_bind(self, uid: PodUid, node: str) -> bool:
         return (uid, node) not in self.promised_away
 
+    def may_lose_all(self, gang: GangKey) -> bool:
+        seated = [pod.uid for pod in self.pods_of(gang) if self._is_seated(pod)]
+        return bool(seated) and self.granted.issuperset(seated)
+
     def may_lose(self, uid: PodUid) -> bool:
         return uid in self.granted
 

@@ -74,6 +74,23 @@ def test_a_whole_gang_may() -> None:
     assert World(group(), *running(2)).ask("p0", "p1") == ["p0", "p1"]
 
 
+def test_a_gang_may_not_that_somebody_is_about_to_join() -> None:
+    world = World(group(), *running(2), pod("late"))
+    world.cluster.inflight.reserve(bare_pod("late"), member_of().key, "n1", 0.0)
+    world.cluster.inflight.advance(uid("late"), Stage.COMMITTING)
+
+    assert world.ask("p0", "p1") == []
+
+
+def test_nor_may_those_whom_a_gang_cannot_spare_beside_whom_we_have_asked_to_leave() -> None:
+    world = World(group(), *running(4))
+    world.cluster.goodbyes.are_said_to({uid("p0"): member_of().key, uid("p1"): member_of().key})
+
+    assert world.ask("p2") == []
+    world.cluster.goodbyes.are_said_to({})
+    assert world.ask("p2") == ["p2"]
+
+
 def test_what_is_left_of_a_gang_may_when_the_others_are_done() -> None:
     done = pod("done", status=Status.SUCCEEDED)
 

@@ -34,6 +34,7 @@ class Cause(Enum):
     NODE_FULL = "the chosen node has no room for it any more"
     POD_GONE = "the pod is gone or being deleted"
     POD_GRANTED = "kube-scheduler may be evicting the pod for another one"
+    GANG_GRANTED = "kube-scheduler may be evicting all of it for another pod"
     POD_CHANGED = "the pod was gated or moved to another gang while its bind waited"
     POD_ELSEWHERE = "the pod is already on another node"
     PEER_GONE = "the caller went away before the answer"

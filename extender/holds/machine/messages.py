@@ -172,6 +172,9 @@ class Facts(Protocol):
     def may_bind(self, uid: PodUid, node: str) -> bool:
         """Ask whether a pod that waits for nobody finds its room there, promised to nobody else."""
 
+    def may_lose_all(self, gang: GangKey) -> bool:
+        """Ask whether kube-scheduler was allowed to evict a gang, and may be about to."""
+
     def may_lose(self, uid: PodUid) -> bool:
         """Ask whether kube-scheduler was allowed to evict a pod, and may be about to."""
 

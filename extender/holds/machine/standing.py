@@ -80,6 +80,8 @@ def _judge_member(pod: Pod, gang: GangKey, facts: Facts) -> Entry:
     if facts.seated(gang) >= group.min_member and quorum.is_satisfied(
         group, quorum.seats(group, facts)
     ):
+        if facts.may_lose_all(gang):
+            return Refuse(Cause.GANG_GRANTED, gang)
         return BindNow(gang, pod.role)
     return Wait(group, pod.role)
 

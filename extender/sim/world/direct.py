@@ -88,6 +88,7 @@ class DirectExtender:
             metrics=metrics,
             clock=time,
             reprieves=Reprieves(min_run_s=settings.min_run_s),
+            goodbyes=cluster.goodbyes,
         )
         self._cycle = Cycle(
             cluster=cluster,

@@ -1,0 +1,36 @@
+"""Whom we have asked to leave and not seen leave yet: nobody counts on them any more.
+
+Between the order to evict a gang and the moment in which our watch shows its last member leave lie
+tenths of a second, or seconds with many of them. Whoever joined it meanwhile, because it runs,
+would be left behind alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Set
+
+from extender.model.gang import GangKey
+from extender.model.pod import SEATED_SET, Pod, PodUid
+
+
+class Goodbyes:
+    """Written by the one who evicts, read from any thread: it is replaced as a whole."""
+
+    def __init__(
+        self, on_nodes: Callable[[GangKey], Set[PodUid]] = lambda gang: frozenset()
+    ) -> None:
+        #: Names who of a gang is on a node, or on the way there.
+        self.on_nodes = on_nodes
+        self._asked: Mapping[GangKey, Set[PodUid]] = {}
+
+    def are_said_to(self, pods: Mapping[PodUid, GangKey]) -> None:
+        """Hear who has been asked and has not left, each with its gang; nobody else has."""
+        asked: dict[GangKey, set[PodUid]] = {}
+        for uid, gang in pods.items():
+            asked.setdefault(gang, set()).add(uid)
+        self._asked = asked
+
+    def among(self, gang: GangKey, pods: Mapping[PodUid, Pod]) -> list[Pod]:
+        """Give those of a gang who were asked and seem to stay; nearly always nobody."""
+        asked = (pods.get(uid) for uid in self._asked.get(gang, ()))
+        return [pod for pod in asked if pod is not None and pod.status in SEATED_SET]
