@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import ssl
@@ -335,6 +336,25 @@ def test_who_has_asked_before_the_door_was_closed_is_answered(world: World, call
     for wire in wires:
         wire.close()
     assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in answers)
+
+
+def test_who_has_connected_before_the_door_was_closed_and_asks_then_is_answered(
+    world: World,
+) -> None:
+    world.node("node-0")
+    asked = request(question(world))
+
+    async def close_and_ask() -> Wire:
+        wire = Wire(world.hook_port)
+        drained = asyncio.ensure_future(world.port.drain(grace_s=5))
+        await asyncio.sleep(0)  # it begins
+        wire.send(asked)
+        await drained
+        world.port.end()
+        return wire
+
+    with closing(asyncio.run_coroutine_threadsafe(close_and_ask(), world.loop).result(20)) as wire:
+        assert wire.read(b"}").startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.fixture

@@ -32,6 +32,8 @@ _LOOKED_AT = 64
 #: There are no files left: nobody can be let in, and asking again at once would only burn time.
 _PAUSE_S = 0.1
 _GOODBYE_S = 1.0
+#: Who connected before the door is closed has asked by then.
+_LAST_CALLERS_S = 0.03
 
 
 class Door:
@@ -61,8 +63,8 @@ class Door:
         """Let callers in from now on, who says nothing after *silent_s*; rest after a handful."""
         self._rest_s = rest_s
         self._listening.setblocking(False)
-        if silent_s and sys.platform == "linux":
-            self._listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, silent_s)
+        if silent_s:
+            self._show(after_s=silent_s)
         self._listening.listen(backlog)
         self._loop.add_reader(self._listening, self._let_in)
 
@@ -70,8 +72,11 @@ class Door:
         """Let in whom the kernel let in, and nobody after; send away who still shakes hands.
 
         Without TLS he may have asked already: all he would hear is that the connection broke, and
-        kube-scheduler would not know what became of a bind.
+        kube-scheduler would not know what became of a bind. One who has connected and is about to
+        ask is kept by the kernel, and would be sent away with the door.
         """
+        self._show(after_s=0)
+        await asyncio.sleep(0 if self._tls else _LAST_CALLERS_S)
         for _ in range(0 if self._tls else HANDSHAKES):
             caller, _address = self._next()
             if caller is None:
@@ -86,6 +91,11 @@ class Door:
                 _hang_up(caller)
         if self._shaking:
             await asyncio.wait(self._shaking, timeout=_GOODBYE_S)
+
+    def _show(self, *, after_s: int) -> None:
+        """Let the kernel keep whoever has connected and says nothing for so long."""
+        if sys.platform == "linux":
+            self._listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, after_s)
 
     def _let_in(self) -> None:
         came_in, left, whence = 0, 0, ""
