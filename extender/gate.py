@@ -75,7 +75,10 @@ class Gate:
         #: pack, spread or nothing: see the setting.
         self._prefer = prefer
         self._exempt = frozenset({SYSTEM_NAMESPACE, *exempt})
-        self._preemption = Preemption(cluster, plan, ledger.allowance.objection)
+        self._preemption = judge = Preemption(cluster, plan, ledger.allowance.objection)
+        cluster.goodbyes.granted = lambda gang, role, beside: judge.may_leave(
+            gang, role, beside, ledger.now()
+        )
         self._offers = Offers(ledger.now, lambda name: cluster.node(name) is not None)
 
     def filter(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:

@@ -102,7 +102,7 @@ class Cluster:
         #: Gangs of which a commit was not finished.
         self.cut_short = CutShort()
         #: Whom we have asked to leave.
-        self.goodbyes = Goodbyes(self.on_nodes)
+        self.goodbyes = Goodbyes(self)
         self._budget_gangs = BudgetGangs() if budgets_are_gangs else None
         self._pods = Pods(
             self._rooms,

@@ -68,7 +68,7 @@ class Dispatch:
         metrics: Metrics,
         clock: Clock,
         reprieves: Reprieves | None = None,
-        goodbyes: Goodbyes | None = None,
+        goodbyes: Goodbyes,
         dry_run: bool = False,
     ) -> None:
         self._evictor = evictor
@@ -79,7 +79,7 @@ class Dispatch:
         self._listeners: list[Callable[[], None]] = []
         expect(metrics.evictions, *((action, word) for action in ACTIONS for word in OUTCOMES))
         self._reprieves = reprieves or Reprieves()
-        self._goodbyes = goodbyes or Goodbyes()
+        self._goodbyes = goodbyes
         self._dry_run = dry_run
         self._sets: dict[GangKey, VictimSet] = {}
         self._remnants = Remnants()
@@ -126,6 +126,8 @@ class Dispatch:
                 victims = safety.find(evictions, snapshot)
                 if len(victims) < len(evictions):
                     continue  # somebody left meanwhile; the next plan knows
+                if safety.has_changed(victims, self._goodbyes, self._leaving()):
+                    continue  # so does it know of these
                 if self._may_go(victims, snapshot):
                     sets.append(self._order(beneficiary, victims, snapshot))
                 else:
@@ -273,7 +275,7 @@ class Dispatch:
         members = one.members_of(gang)
         if gang.firm - len(members) >= gang.group.min_member:
             return members
-        return members | self._goodbyes.on_nodes(gang.key)
+        return members | self._goodbyes.meanwhile.on_nodes(gang.key)
 
     def _forbid(self, victim: Victim, why: str, snapshot: Snapshot) -> None:
         """Leave all others alone too that the same budget covers; with several, who can tell?"""

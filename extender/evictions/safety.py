@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
+from extender.cache.begun.goodbyes import Goodbyes, Granted
 from extender.model.gang import Gang
 from extender.model.pod import ALLOCATED_SET, SEATED_SET, Pod, PodUid, Status
 from extender.model.queue import share_name
@@ -51,7 +52,7 @@ def objections(
     """
     said = {uid: why for uid, victim in victims.items() if (why := _objection(victim, snapshot))}
     for gang, asked in _by_gang(victims.values()):
-        if why := _tear(gang, {pod.uid for pod in asked} | leaving):
+        if why := _tear(gang, gang.pods, {pod.uid for pod in asked} | leaving):
             said.update(dict.fromkeys((pod.uid for pod in asked), why))
     budgets = budgets_of(snapshot)
     counted = _counted(budgets, victims.values())
@@ -63,6 +64,21 @@ def objections(
             why = f"{budgets.title(number)} allows {left} disruptions, not {len(uids)}"
             said.update(dict.fromkeys(uids[left:], why))
     return said
+
+
+def has_changed(
+    victims: Mapping[PodUid, Victim], goodbyes: Goodbyes, leaving: Set[PodUid] = frozenset()
+) -> bool:
+    """Ask whether a gang would be torn as it is by now: others join or leave it while we plan."""
+    return any(
+        _tear(
+            gang,
+            goodbyes.meanwhile.pods_of(gang.key),
+            {pod.uid for pod in asked} | leaving,
+            goodbyes.granted,
+        )
+        for gang, asked in _by_gang(victims.values())
+    )
 
 
 def exhausted(
@@ -134,18 +150,21 @@ def _by_gang(victims: Iterable[Victim]) -> list[tuple[Gang, list[Pod]]]:
     return list(leaving.values())
 
 
-def _tear(gang: Gang, gone: Set[PodUid]) -> str:
+def _tear(
+    gang: Gang, pods: Iterable[Pod], gone: Set[PodUid], granted: Granted = lambda *_: 0
+) -> str:
     """Say what is wrong when a gang would go on with fewer members than it needs."""
-    stays = [pod for pod in gang.pods if pod.uid not in gone]
+    stays = [pod for pod in pods if pod.uid not in gone]
     if not any(pod.status in ALLOCATED_SET for pod in stays):
         return ""
     # Promised members do not count: a promise may lapse.
     ready = [pod for pod in stays if pod.status in _FIRM]
     group = gang.group
-    if len(ready) < group.min_member:
-        return f"{len(ready)} of {group.min_member} needed members of {gang.key} would be left"
+    left = len(ready) - granted(gang.key, None, gone)
+    if left < group.min_member:
+        return f"{left} of {group.min_member} needed members of {gang.key} would be left"
     for role, needed in group.role_minima.items():
-        left = sum(pod.role == role for pod in ready)
+        left = sum(pod.role == role for pod in ready) - granted(gang.key, role, gone)
         if left < needed:
             return f"{left} of {needed} needed {role} members of {gang.key} would be left"
     return ""

@@ -118,11 +118,18 @@ class Grants:
         self._learn(grant, seen, is_shown=False)
         return uid in _named(grant.nodes)
 
-    def seats(self, gang: GangKey, role: str | None, beside: Set[PodUid]) -> int:
-        """Count who of a gang, or of one role in it, may be leaving *beside* those, unseen."""
+    def seats(
+        self, gang: GangKey, role: str | None, beside: Set[PodUid], now: float | None = None
+    ) -> int:
+        """Count who of a gang, or of one role in it, may be leaving *beside* those, unseen.
+
+        Without *now*, as of the last look. With it, from any thread.
+        """
         anyone: set[PodUid] = set()
         at_worst = 0
-        for grant in self._grants.values():
+        for grant in tuple(self._grants.values()):
+            if now is not None and self._is_over(grant, self._cluster.pod(grant.pod.uid), now):
+                continue
             most = 0
             for choice in grant.loss.seats.get(gang, ()):
                 leaving = {

@@ -64,6 +64,10 @@ class Preemption:
         """Ask whether somebody was allowed to have *uid* evicted, and it may be happening."""
         return self._grants.may_take(uid, now)
 
+    def may_leave(self, gang: GangKey, role: str | None, beside: Set[PodUid], now: float) -> int:
+        """Count who of a gang may be leaving beside those; from any thread."""
+        return self._grants.seats(gang, role, beside, now)
+
     def may_end(self, gang: GangKey, now: float) -> bool:
         """Ask the same of all of a gang that are on nodes; a part of it must leave it whole."""
         choices = self._grants.choices(gang, now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ from extender.evictions.dispatch import Dispatch
 from extender.evictions.reprieves import Reprieves
 from extender.metrics import Metrics
 from extender.model.gang import Gang, GangKey
-from extender.model.pod import PodUid, Status
+from extender.model.pod import SEATED_SET, Pod, PodUid, Status
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Eviction, Plan
 from extender.reporting.journal import Journal
@@ -39,11 +39,14 @@ class Bench:
     metrics: Metrics = field(default_factory=Metrics)
     clock: VirtualClock = field(default_factory=VirtualClock)
     pokes: int = 0
-    #: Who is on a node by now, whatever the plan has seen.
-    on_nodes: set[PodUid] = field(default_factory=set)
+    #: Of every gang, how it is while a plan is carried out, if not as the plan has seen it.
+    meanwhile: Mapping[GangKey, Gang] = field(default_factory=dict)
+    #: Who is on the way to a node just then.
+    sent: frozenset[PodUid] = frozenset()
 
     def __post_init__(self) -> None:
-        self.goodbyes = Goodbyes(lambda gang: self.on_nodes)
+        self._seen: Mapping[GangKey, Gang] = {}
+        self.goodbyes = Goodbyes(self)
         self.dispatch = Dispatch(
             evictor=self.evictor,
             announcer=self.announcer,
@@ -59,8 +62,15 @@ class Bench:
     def _poke(self) -> None:
         self.pokes += 1
 
+    def pods_of(self, key: GangKey) -> Sequence[Pod]:
+        return {**self._seen, **self.meanwhile}[key].pods
+
+    def on_nodes(self, key: GangKey) -> Set[PodUid]:
+        return self.sent | {each.uid for each in self.pods_of(key) if each.status in SEATED_SET}
+
     def carry_out(self, *gangs: Gang, wanted: list[Eviction], **seen: Any) -> Snapshot:
         now = snapshot(*gangs, now=self.clock.now(), **seen)
+        self._seen = now.gangs
         self.dispatch.carry_out(now, Plan(evictions=tuple(wanted)))
         return now
 

@@ -7,7 +7,7 @@ import pytest
 from extender.evictions.dispatch import BLOCKED, REFUSED, UNSEEN_S
 from extender.evictions.remnants import AGAIN, LET_OFF_S
 from extender.model.gang import GangKey
-from extender.model.pod import PodUid, Status
+from extender.model.pod import Pod, PodUid, Status
 from extender.plan.decision import Plan
 from extender.ports import EvictOutcome, EvictResult
 from tests.evictions.bench import NEEDY, OLD, Bench
@@ -258,13 +258,52 @@ LATE = pod("late")
 
 
 def test_who_joined_a_gang_before_it_was_made_to_leave_and_unseen_by_the_plan_follows_it() -> None:
-    bench = Bench(on_nodes={LATE.uid})
+    bench = Bench(sent=frozenset({LATE.uid}))
     bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
     alone = gang("old", [LATE], min_member=2)
     bench.clock.pass_(AGAIN.first_s)
     bench.carry_out(alone, NEEDY, wanted=[])
 
     assert bench.evictor.names() == ["old-0", "old-1", "late"]
+
+
+@pytest.mark.parametrize(
+    ("now", "taken"),
+    [
+        ([pod("old-0"), pod("old-1"), LATE], []),
+        ([pod("old-0"), pod("old-1", Status.RELEASING)], ["old-0", "old-1"]),
+    ],
+    ids=["somebody has joined it", "somebody leaves it anyway"],
+)
+def test_a_gang_leaves_whole_or_not_at_all_as_it_is_when_it_is_asked(
+    now: list[Pod], taken: list[str]
+) -> None:
+    bench = Bench(meanwhile={OLD.key: gang("old", now, min_member=2)})
+    bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
+
+    assert bench.evictor.names() == taken
+
+
+def test_nobody_is_taken_whom_a_gang_cannot_spare_any_more_since_the_plan_was_made() -> None:
+    large = gang("old", 3, min_member=2)
+    fewer = gang("old", [*large.pods[:2], pod("old-2", Status.RELEASING)], min_member=2)
+    bench = Bench(meanwhile={OLD.key: fewer})
+    bench.carry_out(large, NEEDY, wanted=evictions(large, only=1))
+
+    assert bench.evictor.orders == []
+    assert bench.pokes == 0, "the change itself asks for the next plan"
+
+
+def test_nor_whom_it_cannot_spare_beside_those_kube_scheduler_may_be_evicting() -> None:
+    large = gang("old", 3, min_member=2)
+    bench = Bench()
+    bench.goodbyes.granted = lambda *_: 1
+    bench.carry_out(large, NEEDY, wanted=evictions(large, only=1))
+    assert bench.evictor.orders == []
+
+    bench.goodbyes.granted = lambda *_: 0
+    bench.carry_out(large, NEEDY, wanted=evictions(large, only=1))
+    assert bench.evictor.names() == ["old-0"]
 
 
 def test_who_joins_it_when_it_starts_over_does_not() -> None:
@@ -277,7 +316,7 @@ def test_who_joins_it_when_it_starts_over_does_not() -> None:
 
 
 def test_nor_does_who_joined_one_that_runs_on_without_those_who_leave() -> None:
-    bench = Bench(on_nodes={LATE.uid})
+    bench = Bench(sent=frozenset({LATE.uid}))
     large = gang("old", 3, min_member=2)
     bench.carry_out(large, NEEDY, wanted=evictions(large, only=1))
     bench.clock.pass_(AGAIN.first_s)

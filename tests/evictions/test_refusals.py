@@ -63,6 +63,7 @@ class Quiet:
             journal=self.journal,
             metrics=Metrics(),
             clock=world.clock,
+            goodbyes=world.cluster.goodbyes,
         )
         self.dispatch.on_objection(world.cycle.poke)
         world.make_plan = lambda snapshot: make_plan(snapshot, WITHOUT_PDB)

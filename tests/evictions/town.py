@@ -7,18 +7,19 @@ the API server, kube-scheduler and the kubelets are played, each in a line or tw
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from extender.cache.begun.goodbyes import Goodbyes
 from extender.cache.pods import STUCK_S
 from extender.evictions.dispatch import Dispatch
 from extender.metrics import Metrics
 from extender.model.dialect import VOLCANO
 from extender.model.gang import Gang, GangKey, Phase, PodGroup
-from extender.model.pod import OCCUPYING_SET, Pod, PodUid, Shape, Status
+from extender.model.pod import OCCUPYING_SET, SEATED_SET, Pod, PodUid, Shape, Status
 from extender.model.queue import Queue
 from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget, Snapshot
@@ -84,7 +85,15 @@ class Town:
             journal=self.journal,
             metrics=Metrics(),
             clock=self.clock,
+            goodbyes=Goodbyes(self),
         )
+
+    def pods_of(self, key: GangKey) -> Sequence[Pod]:
+        pods = self.pods.items()
+        return [pod for uid, pod in pods if self.jobs[self._owner[uid]].key == key]
+
+    def on_nodes(self, key: GangKey) -> Set[PodUid]:
+        return {pod.uid for pod in self.pods_of(key) if pod.status in SEATED_SET}
 
     def submit(self, *jobs: Job) -> None:
         for job in jobs:

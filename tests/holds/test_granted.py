@@ -162,3 +162,17 @@ def test_one_may_join_while_enough_of_it_stay(runs: Scene) -> None:
     Call(runs.barrier, "w-2")
 
     assert runs.binder.batches == [["w-2"]]
+
+
+def test_what_kube_scheduler_was_granted_counts_before_we_evict_for_as_long_as_it_may_be_taken(
+    runs: Scene,
+) -> None:
+    runs.show(pod("w-3", node="n-1", status=Status.RUNNING))
+    asks(runs, n_1="w-0")
+    granted = runs.cluster.goodbyes.granted
+
+    assert granted(GANG, None, frozenset()) == 1
+    assert granted(GANG, "driver", frozenset()) == 0
+    assert granted(GANG, None, {PodUid("w-0")}) == 0, "whoever goes for both is gone once"
+    runs.clock.turn(SHOWN_S + 0.1)
+    assert granted(GANG, None, frozenset()) == 0

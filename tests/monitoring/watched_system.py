@@ -49,6 +49,7 @@ class WatchedSystem(System):
             journal=journal,
             metrics=self.metrics,
             clock=time,
+            goodbyes=self._cluster.goodbyes,
         )
         self._dispatch.on_objection(self.ask_for_a_pass)
         self._reporter = Reporter(

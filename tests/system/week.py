@@ -72,6 +72,7 @@ class WholeSystem(System):
             metrics=self.metrics,
             clock=time,
             reprieves=Reprieves(min_run_s=60.0),
+            goodbyes=self._cluster.goodbyes,
         )
         self._callers = CallerNews(self._cluster.hearing, self.metrics, time)
 

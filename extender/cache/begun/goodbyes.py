@@ -7,20 +7,33 @@ would be left behind alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Protocol, TypeAlias
 
 from extender.model.gang import GangKey
 from extender.model.pod import SEATED_SET, Pod, PodUid
+
+#: Counts who of a gang, or of one role in it, may be leaving beside those, unseen.
+Granted: TypeAlias = Callable[[GangKey, str | None, Set[PodUid]], int]
+
+
+class Meanwhile(Protocol):
+    """How things are in this moment, which a plan may not have seen."""
+
+    def pods_of(self, key: GangKey) -> Sequence[Pod]:
+        """Give the pods of a gang."""
+
+    def on_nodes(self, key: GangKey) -> Set[PodUid]:
+        """Name who of a gang is on a node, or on the way there."""
 
 
 class Goodbyes:
     """Written by the one who evicts, read from any thread: it is replaced as a whole."""
 
-    def __init__(
-        self, on_nodes: Callable[[GangKey], Set[PodUid]] = lambda gang: frozenset()
-    ) -> None:
-        #: Names who of a gang is on a node, or on the way there.
-        self.on_nodes = on_nodes
+    def __init__(self, meanwhile: Meanwhile) -> None:
+        self.meanwhile = meanwhile
+        #: Told by whoever lets kube-scheduler evict.
+        self.granted: Granted = lambda gang, role, beside: 0
         self._asked: Mapping[GangKey, Set[PodUid]] = {}
 
     def are_said_to(self, pods: Mapping[PodUid, GangKey]) -> None:
