@@ -83,6 +83,8 @@ class Dispatch:
         self._dry_run = dry_run
         self._sets: dict[GangKey, VictimSet] = {}
         self._remnants = Remnants()
+        #: Who of a torn gang was asked to follow the others, and when.
+        self._followers: dict[PodUid, tuple[GangKey, float]] = {}
         #: When the sets of a dry run were reported.
         self._reported: dict[GangKey, float] = {}
         # Outcomes come back in the evictor's threads.
@@ -119,7 +121,7 @@ class Dispatch:
         sets, objected = [], False
         with self._lock:
             self._look_who_left(snapshot)
-            stayed = self._remnants.due(snapshot, self._leaving(), self._clock.monotonic())
+            stayed = self._who_must_follow(snapshot)
             for beneficiary, evictions in _by_beneficiary(plan.evictions).items():
                 if self._is_on_its_way(beneficiary, evictions):
                     continue
@@ -160,8 +162,24 @@ class Dispatch:
 
     def _say_goodbyes(self) -> None:
         if not self._dry_run:
-            sets = self._sets.values()
-            self._goodbyes.are_said_to({k: v for each in sets for k, v in each.open.items()})
+            asked = {uid: gang for uid, (gang, _) in self._followers.items()}
+            for each in self._sets.values():
+                asked |= each.open
+            self._goodbyes.are_said_to(asked)
+
+    def _who_must_follow(self, snapshot: Snapshot) -> list[Pod]:
+        """Give who stayed of gangs that are torn, by now as well: one may have become whole."""
+        now = self._clock.monotonic()
+        due = self._remnants.due(snapshot, self._leaving(), now)
+        torn = {key: pods for key, pods in due.items() if self._is_torn(snapshot.gangs[key])}
+        lately = self._followers.items()
+        self._followers = {uid: told for uid, told in lately if now - told[1] < UNSEEN_S}
+        for key, pods in torn.items():
+            self._followers |= {pod.uid: (key, now) for pod in pods}
+        return [pod for pods in torn.values() for pod in pods]
+
+    def _is_torn(self, gang: Gang) -> bool:
+        return replace(gang, pods=tuple(self._goodbyes.meanwhile.pods_of(gang.key))).is_torn
 
     def _may_go(self, victims: Mapping[PodUid, Victim], snapshot: Snapshot) -> bool:
         now = self._clock.monotonic()
@@ -224,16 +242,20 @@ class Dispatch:
             EvictOrder(uid=pod.uid, namespace=pod.namespace, name=pod.name, why=_FOLLOWS)
             for pod in stayed
         ]
-        for outcome in self._evictor.evict(orders):
-            outcome.add_done_callback(self._followed)
+        for pod, outcome in zip(stayed, self._evictor.evict(orders), strict=True):
+            outcome.add_done_callback(partial(self._followed, pod.uid))
         names = sorted(pod.key for pod in stayed)
         sentence = "the rest of a torn gang is asked to leave again"
         event(log, logging.WARNING, sentence, pods=names[:50], count=len(names))
 
-    def _followed(self, future: Future[EvictOutcome]) -> None:
+    def _followed(self, uid: PodUid, future: Future[EvictOutcome]) -> None:
         outcome = _outcome_of(future)
+        has_left = outcome and outcome.result in (EvictResult.LEAVING, EvictResult.GONE)
+        if not has_left:
+            with self._lock:
+                self._followers.pop(uid, None)
+                self._say_goodbyes()
         if outcome is not None:
-            has_left = outcome.result in (EvictResult.LEAVING, EvictResult.GONE)
             word = "evicted" if has_left else outcome.result.value
             self._metrics.evictions.labels(_FOLLOW, word).inc()
 

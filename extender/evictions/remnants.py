@@ -48,13 +48,13 @@ class Remnants:
         loser = self._losers.setdefault(gang, _Loser(set(), now + AGAIN.first_s))
         loser.victims.update(victims)
 
-    def due(self, snapshot: Snapshot, leaving: Set[PodUid], now: float) -> list[Pod]:
+    def due(self, snapshot: Snapshot, leaving: Set[PodUid], now: float) -> dict[GangKey, list[Pod]]:
         """Give those who stayed though their gang is torn, unless they were asked just now.
 
         Whoever is *leaving* has been asked, and the answer, or its effect, is not seen yet.
         """
         self._find_marked(snapshot, leaving, now)
-        due: list[Pod] = []
+        due: dict[GangKey, list[Pod]] = {}
         for key, loser in list(self._losers.items()):
             if not leaving.isdisjoint(loser.victims):
                 continue
@@ -66,7 +66,7 @@ class Remnants:
             elif now >= loser.ask_at:
                 loser.times += 1
                 loser.ask_at = now + AGAIN.after(loser.times)
-                due += stayed
+                due[key] = stayed
         return due
 
     def _find_marked(self, snapshot: Snapshot, leaving: Set[PodUid], now: float) -> None:

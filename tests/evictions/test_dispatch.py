@@ -233,6 +233,31 @@ def test_a_gang_that_runs_without_those_who_left_is_left_alone() -> None:
     assert "old-1" not in bench.evictor.names()[2:], "what its owner does later is his"
 
 
+def test_nor_is_who_stayed_of_a_gang_that_has_become_whole_while_we_planned() -> None:
+    bench = Bench()
+    torn(bench, EvictOutcome(EvictResult.BLOCKED, "no"))
+    whole = gang("old", [pod("old-1"), pod("new")])
+    bench.meanwhile = {OLD.key: whole}
+    bench.clock.pass_(AGAIN.longest_s)
+    bench.carry_out(gang("old", [pod("old-1")], min_member=2), NEEDY, wanted=[])
+
+    assert bench.evictor.names() == ["old-0", "old-1"]
+
+
+def test_nobody_counts_on_who_is_asked_to_follow_unless_he_may_stay() -> None:
+    bench = Bench()
+    torn(bench, EvictOutcome(EvictResult.BLOCKED, "no"))
+    slow, left = SlowEvictor(), gang("old", [pod("old-1")], min_member=2)
+    bench.dispatch._evictor = slow
+    bench.clock.pass_(AGAIN.longest_s)
+    assert bench.going(left) == []
+    bench.carry_out(left, NEEDY, wanted=[])
+    assert bench.going(left) == ["old-1"]
+
+    slow.answer("old-1", result=EvictResult.BLOCKED)
+    assert bench.going(left) == []
+
+
 def test_nobody_counts_on_who_was_asked_to_leave_until_it_is_known_that_he_stays() -> None:
     slow = SlowEvictor()
     bench = Bench(evictor=slow)
