@@ -131,6 +131,18 @@ def test_nobody_joins_a_gang_that_was_granted_as_a_whole(runs: Scene) -> None:
     assert runs.binder.batches == []
 
 
+def test_nor_is_one_completed_whose_standing_members_were_granted_while_its_group_is_read(
+    runs: Scene,
+) -> None:
+    runs.show_group(min_member=3)
+    last = Call(runs.barrier, "w-2")
+    runs.gate.preempt(pod("boss", priority=10), BOSS, {"n-1": ["w-0", "w-1"]})
+    runs.reader.confirm()
+
+    assert last.result(0) == Cause.GANG_GRANTED.text(GANG)
+    assert runs.binder.batches == []
+
+
 def test_one_may_when_it_was_not_evicted_for_so_long_that_it_would_have_been_seen(
     runs: Scene,
 ) -> None:
