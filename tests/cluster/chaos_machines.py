@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event, Timer
@@ -16,6 +17,7 @@ from .components import Scheduler
 from .processes import NeverReady, Program
 from .replicas import Replica
 from .rivals import Rivals, Side
+from .waiting import wait_for
 
 #: So that more leaders fall in a minute than with the usual 15 s.
 _LEASE_S = 6.0
@@ -157,6 +159,9 @@ class Machines:
             Event().wait(facts["for_s"])
         finally:
             os.killpg(self._plane.apiserver.pid, signal.SIGCONT)
+            # On a busy machine it takes a while until it reads on.
+            with suppress(AssertionError):
+                wait_for(self._plane.apiserver.is_ready, 20, "the API server goes on")
             self._rivals.referee.stood_still(since, datetime.now(UTC))
 
     def _step(self, facts: Facts) -> None:
