@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.faults.faults import Fault, Point, faults_of
 from tests.faults.planted import PLANTS
+from tests.faults.proxy import Switchboard
 from tests.faults.record import Asked, CutOff, Record
 
 from .crash import walk
-from .crash.lane import BIND_TIMEOUT_S
+from .crash.lane import BIND_TIMEOUT_S, Lane
 from .crash.planting import WHERE, tries_of, unseen
 from .crash.scenes import SCENES, Scene
 from .crash.table import figures, table
@@ -95,6 +97,33 @@ def test_a_restart_is_told_apart_from_one_that_was_disturbed_besides() -> None:
         f" at most 20.7 s ({silent})",
     ]
     assert "where a call of its start" not in figures(outcomes[:2])
+
+
+@pytest.mark.parametrize(
+    ("taken", "words", "disturbed"),
+    [
+        ([0.6, 0.0], [], 1),
+        ([0.6, 0.6, 0.6, 0.0], ["partial gang"], 2),
+        ([0.2, 0.0], ["partial gang"], 0),
+    ],
+    ids=["played again", "not for ever", "not if the machine was ours"],
+)
+def test_what_broke_while_the_host_took_too_much_is_played_again_and_told(
+    monkeypatch: pytest.MonkeyPatch, taken: list[float], words: list[str], disturbed: int
+) -> None:
+    shares = iter(taken)
+
+    def play(*_: object) -> Outcome:
+        share = next(shares)
+        return Outcome(Try(GANG), True, 1.0, ["partial gang"] if share else [], taken=share)
+
+    monkeypatch.setattr(walk, "play", play)
+    outcome = walk.play_calmly(Lane(Path(), Switchboard()), Try(GANG))
+
+    assert outcome.breaches == words
+    assert outcome.disturbed == ["the host took 60%: partial gang"] * disturbed
+    told = figures([outcome])
+    assert ("1 broke while the host took more than 25% of" in told) == bool(disturbed)
 
 
 def test_a_bind_that_kube_scheduler_gave_up_was_not_answered() -> None:

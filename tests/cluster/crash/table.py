@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tests.faults.faults import KILLS, Fault
 
-from .walk import Outcome, Try
+from .walk import TOO_MUCH, Outcome, Try
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
@@ -52,6 +52,11 @@ def figures(outcomes: Sequence[Outcome]) -> str:
         f" a point took {statistics.median(each.took_s for each in outcomes):.1f} s,"
         f" at most {max(each.took_s for each in outcomes):.1f} s",
     ]
+    if disturbed := sum(bool(each.disturbed) for each in outcomes):
+        lines.append(
+            f"{disturbed} broke while the host took more than {TOO_MUCH:.0%} of the processors,"
+            " and were played again"
+        )
     for only_killed, what in (
         (True, "ready again after SIGKILL, its modules read before"),
         (False, "where a call of its start failed besides"),
