@@ -118,7 +118,8 @@ def test_what_broke_while_the_host_took_too_much_is_played_again_and_told(
         return Outcome(Try(GANG), True, 1.0, ["partial gang"] if share else [], taken=share)
 
     monkeypatch.setattr(walk, "play", play)
-    outcome = walk.play_calmly(Lane(Path(), Switchboard()), Try(GANG))
+    with Switchboard() as board:
+        outcome = walk.play_calmly(Lane(Path(), board), Try(GANG))
 
     assert outcome.breaches == words
     assert outcome.disturbed == ["the host took 60%: partial gang"] * disturbed
