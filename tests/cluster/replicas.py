@@ -54,6 +54,8 @@ class Relay:
         self.port = 0
         self._server: asyncio.Server | None = None
         self._pipes: set[asyncio.Task[None]] = set()
+        #: Of every connection, here and there.
+        self._ends: set[asyncio.StreamWriter] = set()
         self._is_cut = False
 
     def choose(self) -> int | None:
@@ -67,9 +69,7 @@ class Relay:
         return self
 
     def __exit__(self, *error: object) -> None:
-        assert self._server is not None
-        self._loop.call_soon_threadsafe(self._server.close)
-        self._do(self._hang_up())
+        self._do(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -87,12 +87,15 @@ class Relay:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._ends.add(writer)
         port = self.choose()
         try:
             there, back = await asyncio.open_connection("127.0.0.1", port or 1)
         except OSError:
+            self._ends.discard(writer)
             writer.close()
             return
+        self._ends.add(back)
         for source, sink in ((reader, back), (there, writer)):
             task = self._loop.create_task(self._pour(source, sink))
             self._pipes.add(task)
@@ -106,7 +109,23 @@ class Relay:
                         sink.write(data)
                         await sink.drain()
             finally:
+                self._ends.discard(sink)
                 sink.close()
+
+    async def _end(self) -> None:
+        """Hang up on everybody, on those too who have only just come in."""
+        assert self._server is not None
+        for each in self._server.sockets:
+            self._loop.remove_reader(each.fileno())
+        # A server that is closed while it lets somebody in forgets him.
+        await asyncio.sleep(0.01)
+        self._server.close()
+        for _ in range(2):
+            await self._hang_up()
+            for writer in tuple(self._ends):
+                writer.transport.abort()
+            # Whoever was let in is served by then, and what was broken off closed by the loop.
+            await asyncio.sleep(0.01)
 
     async def _hang_up(self) -> None:
         pipes = tuple(self._pipes)
