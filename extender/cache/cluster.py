@@ -334,10 +334,11 @@ class Cluster:
 
     def on_nodes(self, key: GangKey) -> set[PodUid]:
         """Name the members on a node, and those on the way there who cannot be called back."""
+        # In this order: whoever is shown in between stands in both.
         with self.inflight.still:
-            seen = {pod.uid for pod in self.pods_of(key) if pod.status in SEATED_SET}
-            sent = (e for e in self.inflight.of_gang(key) if e.stage >= Stage.COMMITTING)
-            return seen | {each.pod.uid for each in sent}
+            promises = self.inflight.of_gang(key)
+            sent = {each.pod.uid for each in promises if each.stage >= Stage.COMMITTING}
+        return sent | {pod.uid for pod in self.pods_of(key) if pod.status in SEATED_SET}
 
     def node(self, name: str) -> Node | None:
         """Give a node as last seen."""
