@@ -25,8 +25,10 @@ class Scene:
         self.tenants = Tenants(self.cluster)
         self.witness = Witness(self.cluster, monotonic=lambda: float(next(self._ticks)))
 
+        self.planned: dict[str, Any] = {"gangs": [], "queues": [], "kept": []}
+
     def plan(self) -> dict[str, Any]:
-        return {"gangs": [], "queues": [], "kept": []}
+        return self.planned
 
     def set_policy(self, text: str) -> None: ...
 
@@ -86,3 +88,25 @@ def test_a_gang_that_lost_a_pod_is_seen() -> None:
 
     assert scene.witness.fewest("red", 0.0, 2) == 1
     assert scene.witness.on_nodes("red") == 1
+
+
+@pytest.mark.parametrize(
+    ("kept_for", "admitted", "is_all_kept"),
+    [
+        (["demo/giant"], [], True),
+        ([], [], False),
+        (["demo/s9"], ["s9"], False),
+        (["demo/giant", "demo/s9"], [], False),
+        (["demo/giant"], ["s9"], False),
+    ],
+)
+def test_room_given_to_who_is_on_the_way_is_not_kept_for_giant(
+    kept_for: list[str], admitted: list[str], is_all_kept: bool
+) -> None:
+    scene = Scene()
+    scene.planned["kept"] = [{"for": each} for each in kept_for]
+    scene.planned["gangs"] = [{"name": each, "reason": "Admitted"} for each in admitted]
+
+    telling = Telling(scene, lambda sentence: None)
+
+    assert telling.is_all_kept_for("giant") == is_all_kept

@@ -31,7 +31,7 @@ def _tell(on: Telling) -> None:
     try:
         on.set_policy(impatient(on.in_story(_PATIENCE_S) / 2))
         small.gives_way = True
-        on.wait(lambda: on.plan()["kept"], "room is kept for giant")
+        on.wait(lambda: on.is_all_kept_for("giant"), "room is kept for giant")
         late = small.started()
         on.wait_for_start("giant", SLOTS)
     finally:
@@ -83,9 +83,9 @@ class _Crowd:
         return len(self._sent) - self.started()
 
     def _is_settled(self) -> bool:
-        """Ask whether the room of who ended last was taken, or is kept for somebody."""
+        """Ask whether the room of who ended last was taken, or is kept for giant."""
         is_full = self.running() == _AT_ONCE
-        return is_full or (self.gives_way and bool(self._on.plan()["kept"]))
+        return is_full or (self.gives_way and self._on.is_all_kept_for("giant"))
 
     def _working(self) -> list[str]:
         return [name for name in self._sent if self._has_started(name) and name not in self._ended]

@@ -144,6 +144,17 @@ class Telling:
         """Give what the plan says of a queue."""
         return next((each for each in self.plan()["queues"] if each["name"] == name), {})
 
+    def is_all_kept_for(self, gang: str) -> bool:
+        """Ask whether what is free is kept for *gang* alone, and nobody else is on the way.
+
+        Who was let in before may still take the last of its places, and overtakes nobody.
+        """
+        plan = self.plan()
+        beneficiaries = {each["for"].rpartition("/")[2] for each in plan["kept"]}
+        return beneficiaries == {gang} and not any(
+            each["reason"] == "Admitted" for each in plan["gangs"]
+        )
+
     def claim(self, truth: bool, claimed: str) -> None:
         """Hold the story to what it says."""
         if not truth:
