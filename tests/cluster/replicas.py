@@ -11,6 +11,8 @@ from typing import Any, Self, TypeVar
 
 import urllib3
 
+from tests.faults.proxy import ROUND_S, let_nobody_in
+
 from .components import answers
 from .extender_process import Extender
 from .lookout import Lookout
@@ -115,17 +117,13 @@ class Relay:
     async def _end(self) -> None:
         """Hang up on everybody, on those too who have only just come in."""
         assert self._server is not None
-        for each in self._server.sockets:
-            self._loop.remove_reader(each.fileno())
-        # A server that is closed while it lets somebody in forgets him.
-        await asyncio.sleep(0.01)
-        self._server.close()
+        await let_nobody_in(self._server)
         for _ in range(2):
             await self._hang_up()
             for writer in tuple(self._ends):
                 writer.transport.abort()
             # Whoever was let in is served by then, and what was broken off closed by the loop.
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(ROUND_S)
 
     async def _hang_up(self) -> None:
         pipes = tuple(self._pipes)

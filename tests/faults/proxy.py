@@ -43,6 +43,8 @@ _TOLD = re.compile(rb'^\{"type":"([A-Z]+)"')
 _LIST_ENDS = b'"k8s.io/initial-events-end":"true"'
 _NAME = re.compile(rb'"name":"([^"]+)"')
 _AT_ONCE = struct.pack("ii", 1, 0)
+#: In that time a loop has done what it was about to do.
+ROUND_S = 0.01
 
 
 class Witness(Protocol):
@@ -103,7 +105,16 @@ async def _end_everything() -> None:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     # Connections that were broken off are closed by the loop, in its next round.
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(ROUND_S)
+
+
+async def let_nobody_in(server: asyncio.Server) -> None:
+    """Close *server* so that nobody is forgotten who has only just come in."""
+    for each in server.sockets:
+        asyncio.get_running_loop().remove_reader(each.fileno())
+    # A server that is closed while it lets somebody in forgets him.
+    await asyncio.sleep(ROUND_S)
+    server.close()
 
 
 class Proxy:
@@ -145,8 +156,11 @@ class Proxy:
     async def close(self) -> None:
         """End, and hang up on everybody."""
         if self._server is not None:
-            self._server.close()
-        self.hang_up()
+            await let_nobody_in(self._server)
+        for _ in range(2):
+            self.hang_up()
+            # Whoever was let in is served by then, and what was broken off closed by the loop.
+            await asyncio.sleep(ROUND_S)
 
     def hang_up(self) -> None:
         """Break every connection; only in the thread of the switchboard."""
