@@ -66,11 +66,15 @@ class Calm:
 
     def was(self, at: float) -> bool:
         """Ask whether the host took little around *at*."""
+        return self.taken(at - BEFORE_S, at + AFTER_S) <= LITTLE
+
+    def taken(self, since: float, until: float) -> float:
+        """Say what part of all processors the host took in that time."""
         known = len(self._at)
-        first = max(0, bisect_right(self._at, at - BEFORE_S, hi=known) - 1)
-        last = min(known - 1, bisect_left(self._at, at + AFTER_S, hi=known))
+        first = max(0, bisect_right(self._at, since, hi=known) - 1)
+        last = min(known - 1, bisect_left(self._at, until, hi=known))
         (stolen, passed), (stolen_after, passed_after) = self._seen[first], self._seen[last]
-        return stolen_after - stolen <= LITTLE * (passed_after - passed)
+        return (stolen_after - stolen) / max(1, passed_after - passed)
 
     def _write(self) -> None:
         while not self._ends.wait(_EVERY_S):

@@ -7,11 +7,12 @@ is quiet, and lets the verdict of `tests/faults` read the record; the tests play
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import statistics
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from compileall import compile_dir
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ from tests.faults.witness import HookWitness, name_hook
 from tests.faults.world import World, added
 
 from .api import Object
+from .calm import MUCH, Calm
 from .chaos_administrators import Administrators
 from .chaos_lane import Playing
 from .chaos_machines import Machines, SteppedReplica
@@ -67,6 +69,8 @@ class Run:
     verdict: Verdict
     played: list[Turn] = field(default_factory=list)
     takeovers_s: list[float] = field(default_factory=list)
+    #: What part of all processors the host took between two moments.
+    taken: Callable[[float, float], float] = lambda since, until: 0.0
     #: What did not hold besides the verdict.
     complaints: list[str] = field(default_factory=list)
     #: The check of ours that was taken out, if any.
@@ -81,10 +85,15 @@ class Run:
     def slow(self) -> list[str]:
         """What a busy machine may be the reason for."""
         return [
-            f"{who} was ready again after {took:.1f} s"
-            for who, took in self.verdict.ready_again_s
-            if took > READY_S
+            f"{who} was ready again after {took_s:.1f} s{self.host(at, at + took_s)}"
+            for who, at, took_s in self.verdict.returns
+            if took_s > READY_S
         ]
+
+    def host(self, since: float, until: float) -> str:
+        """Say what the host took of the machine if that is much."""
+        taken = self.taken(since, until)
+        return f", while the host took {taken:.0%} of the processors" if taken > MUCH else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +134,7 @@ def play(rivals: Rivals, record: Record, seed: int, seconds: float) -> Run:
     since = datetime.now(UTC)
     plane = rivals.plane
     rivals.leader()
-    with Observer(plane.api, record, rivals.scheduler_name):
+    with Calm() as machine, Observer(plane.api, record, rivals.scheduler_name):
         tenants, administrators, machines = (Playing(lane.name, record) for lane in LANES)
         lanes = (tenants, administrators, machines)
         actors = (
@@ -154,6 +163,7 @@ def play(rivals: Rivals, record: Record, seed: int, seconds: float) -> Run:
         judge(record, _BOUNDS),
         [turn for playing in lanes for turn in playing.played],
         actors[2].takeovers_s,
+        machine.taken,
         [*actors[2].complaints, *complaints, *strays, *_tracebacks(plane)],
     )
 
@@ -251,18 +261,20 @@ def told(run: Run) -> str:
     """Tell a run so that somebody who was not there can read it."""
     verdict, record = run.verdict, run.record
     kinds = Counter(turn.kind for turn in run.played)
-    again = [took for _, took in verdict.ready_again_s]
+    again = [each.took_s for each in verdict.returns]
     lines = [
         f"seed {run.seed}, {run.seconds:g} s: {len(run.played)} turns; {verdict.figures()}",
         "turns: " + ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())),
         f"the API server was away for {Spans.of(record).total_s:.1f} s",
+        f"the host took {run.taken(-math.inf, math.inf):.0%} of the processors",
         f"ready again after SIGKILL: {_times(again)}",
         f"another leads after the leader's fall: {_times(run.takeovers_s)}",
         "",
         verdict.table(),
     ]
     for breach in verdict.breaches:
-        lines += ["", f"before {breach}:", *_turns_before(record, breach.at)]
+        host = run.host(breach.at - _BEFORE_S, breach.at)
+        lines += ["", f"before {breach}{host}:", *_turns_before(record, breach.at)]
     broken = [*run.broken, *run.slow]
     lines += ["", *(broken or ["all held"])]
     if broken:

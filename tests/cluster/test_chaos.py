@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -73,14 +74,18 @@ def test_a_lane_that_fails_says_why() -> None:
     assert isinstance(lane.error, KeyError)
 
 
-def made_up(*, breaks: bool) -> chaos.Run:
+def nothing(since: float, until: float) -> float:
+    return 0.0
+
+
+def made_up(*, breaks: bool, taken: Callable[[float, float], float] = nothing) -> chaos.Run:
     story = (
         Story().note(Killed(at=0, who="ha-a"), Ready(at=6, who="ha-a")).gang("t", 3, 3).after(20)
     )
     story.record.line("machines: leader frozen")
     story.after(1).bind("t-0", *(() if breaks else ("t-1", "t-2"))).after(20)
     story.record.line("over")
-    return chaos.Run(17, 60, story.record, judge(story.record), [Turn(0, "gang")], [3.0])
+    return chaos.Run(17, 60, story.record, judge(story.record), [Turn(0, "gang")], [3.0], taken)
 
 
 def test_a_run_is_told_with_the_turns_before_a_breach_and_how_to_play_it_again() -> None:
@@ -104,6 +109,16 @@ def test_who_was_slow_to_be_ready_again_is_told_and_breaks_no_promise_about_gang
 
     assert (run.broken, run.slow) == ([], ["ha-a was ready again after 6.0 s"])
     assert "ha-a was ready again after 6.0 s" in chaos.told(run)
+
+
+def test_what_the_host_took_is_told_and_excuses_nothing() -> None:
+    run = made_up(breaks=True, taken=lambda since, until: 0.9 if since < 6 else 0.4)
+    told = chaos.told(run)
+
+    assert "the host took 90% of the processors\n" in told
+    assert "ha-a was ready again after 6.0 s, while the host took 90% of the processors" in told
+    assert ", while the host took 40% of the processors:\n" in told
+    assert len(run.broken) == 1
 
 
 def test_what_a_snapshot_takes_of_a_node_is_added_up() -> None:

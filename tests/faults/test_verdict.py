@@ -427,4 +427,4 @@ def test_a_rule_of_which_nothing_was_noted_is_told_as_not_judged() -> None:
 def test_the_time_from_a_kill_to_readiness_is_measured() -> None:
     story = Story().note(seen.Killed(at=3, who="a"), seen.Ready(at=5.5, who="a"))
 
-    assert judge(story.record).ready_again_s == [("a", 2.5)]
+    assert judge(story.record).returns == [("a", 3, 2.5)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from . import calls, rooms, waits, wholeness
 from .breaches import Bounds, Breach
@@ -19,6 +20,14 @@ RULES = (
     wholeness.RULE, wholeness.BY_US, rooms.TWICE, rooms.FULL, rooms.UNKNOWN, rooms.CLOSED,
     rooms.CEILING, rooms.SHUT, rooms.LEAK, waits.RULE, calls.UNANSWERED, calls.LOST, calls.UNTRUE,
 )  # fmt: skip
+
+
+class Return(NamedTuple):
+    """A program that was killed serves again."""
+
+    who: str
+    killed_at: float
+    took_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +45,8 @@ class Verdict:
     #: The longest that a gang stood in part while it started, and that a hook was not answered.
     longest_partial_s: float = 0.0
     longest_answer_s: float = 0.0
-    #: From SIGKILL until it served again, by program.
-    ready_again_s: Sequence[tuple[str, float]] = field(default_factory=tuple)
+    #: From SIGKILL until it served again.
+    returns: Sequence[Return] = field(default_factory=tuple)
 
     def __bool__(self) -> bool:
         """Whether everything held."""
@@ -84,7 +93,7 @@ def judge(record: Record, bounds: Bounds | None = None) -> Verdict:
         calls_asked=len(record.of(Asked)),
         longest_partial_s=whole.longest_s,
         longest_answer_s=hooks.longest_s,
-        ready_again_s=ready_again(record),
+        returns=returns(record),
     )
 
 
@@ -94,12 +103,13 @@ def _unjudged(record: Record) -> frozenset[str]:
     return frozenset((*hooks, *(() if record.of(Promised) else (rooms.LEAK,))))
 
 
-def ready_again(record: Record) -> list[tuple[str, float]]:
+def returns(record: Record) -> list[Return]:
     """Give how long each took from SIGKILL until it served again."""
     found, since = [], dict[str, float]()
     for moment in record:
         if isinstance(moment, Killed):
             since[moment.who] = moment.at
         elif isinstance(moment, Ready) and moment.who in since:
-            found.append((moment.who, moment.at - since.pop(moment.who)))
+            killed_at = since.pop(moment.who)
+            found.append(Return(moment.who, killed_at, moment.at - killed_at))
     return found

@@ -119,7 +119,7 @@ def play(lane: Lane, tried: Try, keep: Path | None = None) -> Outcome:
         words,
         script.counts(),
         verdict.longest_partial_s,
-        [seconds for _, seconds in verdict.ready_again_s],
+        [each.took_s for each in verdict.returns],
         _share(stolen, taken_by_the_host()),
     )
     if words:
