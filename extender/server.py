@@ -101,8 +101,8 @@ class Application:
     async def stop(self) -> None:
         """Refuse what waits; what is being bound may finish, and people may look meanwhile.
 
-        No binding is under way longer than its call may take: nobody is cut off here. Connections
-        that kube-scheduler keeps are ended last: a call that is on its way on one would be lost.
+        No binding is under way longer than its call may take: nobody is cut off here. The
+        hook port ends last: a call that is on its way to it would be lost.
         """
         if self._parts is None:
             return
@@ -113,7 +113,7 @@ class Application:
         ended = await asyncio.gather(
             runtime.finish(), asyncio.to_thread(pages.stop), return_exceptions=True
         )
-        hooks.end()
+        await hooks.end()
         for each in ended:
             if each is not None:
                 raise each

@@ -62,7 +62,7 @@ class HookPort(BoundedPort):
         await super().listen(listening)
 
     async def drain(self, grace_s: float) -> None:
-        """Take no more connections; who is in hears with his next answer that it was the last."""
+        """Wait for those who asked; who is in hears with his next answer that it was the last."""
         self.pacing.close()
         await super().drain(grace_s)
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import socket
 import ssl
+import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from typing import Any
 
 import pytest
+import uvloop
 
 from extender.web import pacing
 from extender.web.hookport import LIMITS
-from extender.web.hooks import BODY_LIMIT
+from extender.web.hooks import BODY_LIMIT, HookAnswer
 from tests.web.conftest import World, eventually
 
 BOUND = b'{"Error":""}'
@@ -327,8 +330,7 @@ def test_who_has_asked_before_the_door_was_closed_is_answered(world: World, call
         for _ in range(callers):
             wires.append(Wire(world.hook_port))
             wires[-1].send(asked)
-        await world.port.drain(grace_s=5)
-        world.port.end()
+        await world.port.close(grace_s=5)
 
     world.wait_for(ask_and_close())
 
@@ -346,14 +348,62 @@ def test_who_has_connected_before_the_door_was_closed_and_asks_then_is_answered(
 
     async def close_and_ask() -> Wire:
         wire = Wire(world.hook_port)
-        drained = asyncio.ensure_future(world.port.drain(grace_s=5))
+        closed = asyncio.ensure_future(world.port.close(grace_s=5))
         await asyncio.sleep(0)  # it begins
         wire.send(asked)
-        await drained
-        world.port.end()
+        await closed
         return wire
 
     with closing(asyncio.run_coroutine_threadsafe(close_and_ask(), world.loop).result(20)) as wire:
+        assert wire.read(b"}").startswith(b"HTTP/1.1 200 ")
+
+
+def test_who_is_still_led_here_while_we_end_is_answered_and_led_elsewhere(world: World) -> None:
+    world.node("node-0")
+    world.wait_for(world.port.drain(grace_s=5))
+
+    with closing(Wire(world.hook_port)) as late:
+        late.send(request(question(world)))
+        assert b"connection: close" in late.read(b"}")
+        assert late.is_closed()
+
+    world.wait_for(world.port.end())
+    with closing(socket.socket()) as refused:
+        assert refused.connect_ex(("127.0.0.1", world.hook_port)) == errno.ECONNREFUSED
+
+
+def test_what_was_sent_while_the_loop_stood_still_is_answered_before_we_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The loop that serves in earnest wakes who sleeps before it reads once more.
+    with (
+        World(new_loop=uvloop.new_event_loop) as world,
+        closing(Wire(world.hook_port)) as wire,
+        closing(Wire(world.hook_port)) as other,
+    ):
+        world.node("node-0")
+        asked = request(question(world))
+        for each in (wire, other):
+            each.send(asked)
+            each.read(b"}")
+        answer = world.runtime.hooks.answer
+
+        def stand_still(verb: str, body: bytes) -> HookAnswer:
+            monkeypatch.undo()
+            wire.send(asked)
+            time.sleep(0.3)  # longer than any look that is left
+            return answer(verb, body)
+
+        async def end() -> None:
+            await world.port.drain(grace_s=5)
+            monkeypatch.setattr(world.runtime.hooks, "answer", stand_still)
+            ending = asyncio.ensure_future(world.port.end())
+            # The door has closed by then, and the last look has begun.
+            asyncio.get_running_loop().call_later(0.05, other.send, asked)
+            await ending
+
+        world.wait_for(end())
+
         assert wire.read(b"}").startswith(b"HTTP/1.1 200 ")
 
 

@@ -68,6 +68,10 @@ class Door:
         self._listening.listen(backlog)
         self._loop.add_reader(self._listening, self._let_in)
 
+    def show_everybody(self) -> None:
+        """Let in from now on who has connected and says nothing yet."""
+        self._show(after_s=0)
+
     async def close(self) -> None:
         """Let in whom the kernel let in, and nobody after; send away who still shakes hands.
 
@@ -75,7 +79,7 @@ class Door:
         kube-scheduler would not know what became of a bind. One who has connected and is about to
         ask is kept by the kernel, and would be sent away with the door.
         """
-        self._show(after_s=0)
+        self.show_everybody()
         await asyncio.sleep(0 if self._tls else _LAST_CALLERS_S)
         for _ in range(0 if self._tls else HANDSHAKES):
             caller, _address = self._next()

@@ -28,6 +28,8 @@ _TURN_S = 0.002
 _BACKLOG = 4096
 #: So long the loop comes round for what was sent before the door was closed.
 _LAST_LOOK_S = 0.05
+#: And so long it waits for their answers: by then each is refused, at most after a breath.
+_LAST_ANSWERS_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,29 +136,40 @@ class BoundedPort(ABC):
         self._sweep()
 
     async def close(self, grace_s: float) -> None:
-        """Take no more connections, and end those there are when their call is answered."""
+        """Answer who is in or comes in time, and end."""
         await self.drain(grace_s)
-        self.end()
+        await self.end()
 
     async def drain(self, grace_s: float) -> None:
-        """Take no more connections; who is in hears with his next answer that it was the last."""
+        """Wait for those who asked; whoever is in hears with his next answer that it was the last.
+
+        The door stays open: who is still led here is told to go elsewhere, and not cut off.
+        """
         self.is_draining = True
+        if self._door is not None:
+            self._door.show_everybody()
+        await self._answer_all(grace_s)
+
+    async def end(self) -> None:
+        """Take no more connections, and end those there are when their call is answered."""
         if self._door is not None:
             door, self._door = self._door, None
             await door.close()
-            # What they have sent is read when the loop comes round.
-            await asyncio.sleep(_LAST_LOOK_S)
-        end = self.loop.time() + grace_s
-        while any(each.is_asked for each in self.connections) and self.loop.time() < end:
-            await asyncio.sleep(0.01)
-
-    def end(self) -> None:
-        """End the connections that are left."""
+        await asyncio.sleep(_LAST_LOOK_S)
+        # A loop that stood still wakes who sleeps before it reads what was sent meanwhile.
+        for _ in range(2):
+            await asyncio.sleep(0)
+        await self._answer_all(_LAST_ANSWERS_S)
         for timer in (self._sweeper, self._turning):
             if timer is not None:
                 timer.cancel()
         for each in tuple(self.connections):
             each.hang_up()
+
+    async def _answer_all(self, grace_s: float) -> None:
+        end = self.loop.time() + grace_s
+        while any(each.is_asked for each in self.connections) and self.loop.time() < end:
+            await asyncio.sleep(0.01)
 
     # what connections tell
 
