@@ -170,7 +170,7 @@ class Hooks:
     async def drain(self, grace_s: float) -> None:
         self._told.append("calls answered")
 
-    def end(self) -> None:
+    async def end(self) -> None:
         self._told.append("connections ended")
 
 
