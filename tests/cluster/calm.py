@@ -76,6 +76,10 @@ class Calm:
         (stolen, passed), (stolen_after, passed_after) = self._seen[first], self._seen[last]
         return (stolen_after - stolen) / max(1, passed_after - passed)
 
+    def ours_s(self, since: float, until: float) -> float:
+        """Say how long that time would have been if the host had taken nothing."""
+        return (until - since) * (1 - self.taken(since, until))
+
     def _write(self) -> None:
         while not self._ends.wait(_EVERY_S):
             self.look()

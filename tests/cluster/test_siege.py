@@ -219,6 +219,17 @@ def test_a_gang_is_timed_if_the_host_took_little_when_it_came_however_long_it_to
     assert gangs.those(calm.was).came_at == [10.0, 12.0, 33.0]
 
 
+def test_time_that_the_host_took_is_not_ours() -> None:
+    clock = [0.0]
+    calm = Calm(lambda: (_taken_until(clock[0]), int(200 * clock[0])), lambda: clock[0])
+    while clock[0] < 60:
+        calm.look()
+        clock[0] += 0.5
+
+    assert calm.ours_s(5, 15) == pytest.approx(10.0)
+    assert calm.ours_s(20, 30) == pytest.approx(9.0)
+
+
 def _taken_until(at: float) -> int:
     return int(20 * min(10.0, max(0.0, at - 20.0)))
 
