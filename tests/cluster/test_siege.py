@@ -205,14 +205,18 @@ def test_with_patience_a_slow_minute_in_which_the_host_took_much_is_no_try(
     assert len(tried) == tries
 
 
-def test_a_gang_is_timed_if_the_host_took_little_when_it_came_however_long_it_took() -> None:
-    # A second has a hundred moments of two processors; from 20 to 30 the host takes a tenth.
+def a_minute() -> Calm:
+    """A second has a hundred moments of two processors; from 20 to 30 the host takes a tenth."""
     clock = [0.0]
     calm = Calm(lambda: (_taken_until(clock[0]), int(200 * clock[0])), lambda: clock[0])
     while clock[0] < 60:
         calm.look()
         clock[0] += 0.5
+    return calm
 
+
+def test_a_gang_is_timed_if_the_host_took_little_when_it_came_however_long_it_took() -> None:
+    calm = a_minute()
     gangs = Started([0.1, 40.0, 0.1, 0.1, 0.1], 5, 4, [10.0, 12.0, 18.5, 25.0, 33.0])
 
     assert gangs.those(calm.was).seconds == [0.1, 40.0, 0.1]
@@ -220,11 +224,7 @@ def test_a_gang_is_timed_if_the_host_took_little_when_it_came_however_long_it_to
 
 
 def test_time_that_the_host_took_is_not_ours() -> None:
-    clock = [0.0]
-    calm = Calm(lambda: (_taken_until(clock[0]), int(200 * clock[0])), lambda: clock[0])
-    while clock[0] < 60:
-        calm.look()
-        clock[0] += 0.5
+    calm = a_minute()
 
     assert calm.ours_s(5, 15) == pytest.approx(10.0)
     assert calm.ours_s(20, 30) == pytest.approx(9.0)

@@ -372,6 +372,25 @@ def test_who_is_still_led_here_while_we_end_is_answered_and_led_elsewhere(world:
         assert refused.connect_ex(("127.0.0.1", world.hook_port)) == errno.ECONNREFUSED
 
 
+def test_who_begins_to_ask_while_we_wait_for_others_keeps_nobody_from_taking_over(
+    world: World, wire: Wire, lost: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pacing, "_BREATH_S", 0.3)
+    ask_hastily(world, wire, lost)
+
+    async def drain_and_ask() -> Wire:
+        drained = asyncio.ensure_future(world.port.drain(grace_s=3600))
+        await asyncio.sleep(0)  # it begins
+        late = Wire(world.hook_port)
+        late.send(lost[:-1])  # and never says the rest
+        await drained
+        return late
+
+    begun = asyncio.run_coroutine_threadsafe(drain_and_ask(), world.loop)
+    with closing(begun.result(20)):
+        assert b"PodGroupMissing" in wire.read(b"}}")
+
+
 def test_what_was_sent_while_the_loop_stood_still_is_answered_before_we_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -143,7 +143,8 @@ class BoundedPort(ABC):
     async def drain(self, grace_s: float) -> None:
         """Wait for those who asked; whoever is in hears with his next answer that it was the last.
 
-        The door stays open: who is still led here is told to go elsewhere, and not cut off.
+        The door stays open: who is still led here is told to go elsewhere, and not cut off. He is
+        not waited for: somebody waits for our lease.
         """
         self.is_draining = True
         if self._door is not None:
@@ -168,7 +169,8 @@ class BoundedPort(ABC):
 
     async def _answer_all(self, grace_s: float) -> None:
         end = self.loop.time() + grace_s
-        while any(each.is_asked for each in self.connections) and self.loop.time() < end:
+        asked = [each for each in self.connections if each.is_asked]
+        while any(each.is_asked for each in asked) and self.loop.time() < end:
             await asyncio.sleep(0.01)
 
     # what connections tell
