@@ -35,7 +35,7 @@ AUDIT_POLICY_WITH_READS = {**AUDIT_POLICY, "rules": [{"level": "Metadata"}]}
 
 def http_json(method: str, url: str, body: dict[str, Any] | None = None) -> Any:
     """Ask a server of ours without TLS; None while it does not answer with 200."""
-    with urllib3.PoolManager(retries=False, timeout=2) as http:
+    with urllib3.PoolManager(retries=False, timeout=10) as http:
         try:
             response = http.request(method, url, json=body)
         except urllib3.exceptions.HTTPError:

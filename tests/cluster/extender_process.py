@@ -14,6 +14,10 @@ from .processes import Program
 
 REPOSITORY = Path(__file__).parents[2]
 
+#: How long its pages are waited for. Three control planes share the machine of the tests, whose
+#: own host may take it away for seconds; whoever promises an answer sooner is tested for it.
+PATIENCE_S = 30.0
+
 
 class Extender(Program):
     """`gang-extender serve` against one control plane."""
@@ -56,13 +60,21 @@ class Extender(Program):
             *self._arguments,
         ]
 
+    def ask(self, path: str, patience_s: float = PATIENCE_S) -> tuple[int, str]:
+        """Give status and text of a page of its operations port."""
+        with urllib3.PoolManager(retries=False, timeout=patience_s) as http:
+            answer = http.request("GET", f"{self.ops_url}{path}")
+        return answer.status, answer.data.decode()
+
+    def page(self, path: str) -> str:
+        """What its operations port says, whatever the status."""
+        return self.ask(path)[1]
+
     def metric(self, name: str, **labels: str) -> float:
         """Give a sample of its metrics, zero while there is none."""
-        with urllib3.PoolManager(retries=False, timeout=2) as http:
-            text = http.request("GET", f"{self.ops_url}/metrics").data.decode()
         return sum(
             sample.value
-            for family in text_string_to_metric_families(text)
+            for family in text_string_to_metric_families(self.page("/metrics"))
             for sample in family.samples
             if sample.name == name and sample.labels == labels
         )

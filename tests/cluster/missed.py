@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-import urllib3
-
 from extender.errors import ApiError as Refusal
 from extender.kube.act import signs
 from extender.kube.act.status import ApiStatusWriter
@@ -96,11 +94,6 @@ class World:
                 self.plane.api.delete(f"podgroups.{group}/{version}", name, TEAM)
 
 
-def readiness(extender: Extender) -> str:
-    with urllib3.PoolManager(retries=False, timeout=5) as http:
-        return http.request("GET", f"{extender.ops_url}/readyz").data.decode()
-
-
 class Story:
     """A gang that starts, and says so; other stories change what they need."""
 
@@ -112,7 +105,7 @@ class Story:
 
     def told(self, world: World) -> str:
         """What the extender says of itself."""
-        return readiness(world.extender)
+        return world.extender.page("/readyz")
 
     def suffer(self, world: World) -> None:
         """Wait for what comes later, if the effect is missed."""
@@ -311,7 +304,7 @@ class Leads(Story):
         wait_for(lambda: not self._replica.leads, LONG_S, "it leads no more")
 
     def told(self, world: World) -> str:
-        return readiness(self._replica)
+        return self._replica.page("/readyz")
 
     def end(self, world: World, name: str) -> None:
         """Nothing is left behind."""
@@ -347,7 +340,7 @@ class IsLabelled(Story):
         return bool(pod["metadata"].get("labels", {}).get(signs.LABEL) == "true")
 
     def told(self, world: World) -> str:
-        return readiness(self._replica)
+        return self._replica.page("/readyz")
 
     def end(self, world: World, name: str) -> None:
         """Whoever leads puts it on again."""

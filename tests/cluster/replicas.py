@@ -37,14 +37,9 @@ class Replica(Extender):
     def stands_by(self) -> bool:
         """Whether it says that it does not lead."""
         try:
-            return "standby: " in self.ops("/readyz")
+            return "standby: " in self.ask("/readyz", patience_s=2)[1]
         except urllib3.exceptions.HTTPError:
             return False
-
-    def ops(self, path: str) -> str:
-        """What the operations port says, whatever the status."""
-        with urllib3.PoolManager(retries=False, timeout=2) as http:
-            return http.request("GET", f"{self.ops_url}{path}").data.decode()
 
 
 class Relay:

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import urllib3
 import yaml
 
 from extender.plan.policy import policies
@@ -82,8 +81,7 @@ def test_promtool_takes_the_rules_and_every_series(
     shipped.write_text(yaml.safe_dump(rules.shipped()))
     assert f"{len(rules.alerts())} rules found" in promtool("check", "rules", shipped)
 
-    with urllib3.PoolManager(retries=False, timeout=5) as http:
-        scraped = http.request("GET", f"{gang_scheduler.extender.ops_url}/metrics").data.decode()
+    scraped = gang_scheduler.extender.page("/metrics")
     # volcano_queue_… have Volcano's names, which promtool's taste is not ours to apply to.
     ours = "".join(
         line

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import urllib3
 
 from extender.plan.policy.policies import DEFAULT_TEXT
 
@@ -23,9 +23,8 @@ LONG_S = 60
 
 
 def said(extender: Extender, namespace: str, gang: str) -> str:
-    with urllib3.PoolManager(retries=False, timeout=5) as http:
-        reply = http.request("GET", f"{extender.ops_url}/api/v1/gangs/{namespace}/{gang}")
-    return str(reply.json().get("message", "")) if reply.status == 200 else ""
+    status, told = extender.ask(f"/api/v1/gangs/{namespace}/{gang}")
+    return str(json.loads(told).get("message", "")) if status == 200 else ""
 
 
 def test_kept_room_is_for_those_whom_the_kubelet_ends_in_time(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -33,10 +34,6 @@ class Deaf(Extender):
 
     def is_ready(self) -> bool:
         return answers(f"{self.ops_url}/healthz")
-
-    def state(self) -> str:
-        with urllib3.PoolManager(retries=False, timeout=2) as http:
-            return http.request("GET", f"{self.ops_url}/readyz").data.decode()
 
     def bind(self, pod: Object, node: str) -> Object:
         """Ask for a bind as kube-scheduler does."""
@@ -97,9 +94,8 @@ def privileged(namespace: str, pool: Pool) -> list[Object]:
 
 def verdict(extender: Extender, namespace: str, gang: str) -> str:
     """What the plan says of a gang, while room is kept for it."""
-    with urllib3.PoolManager(retries=False, timeout=5) as http:
-        reply = http.request("GET", f"{extender.ops_url}/api/v1/gangs/{namespace}/{gang}")
-    told = reply.json().get("message", "") if reply.status == 200 else ""
+    status, page = extender.ask(f"/api/v1/gangs/{namespace}/{gang}")
+    told = str(json.loads(page).get("message", "")) if status == 200 else ""
     return told if "room is kept for it" in told else ""
 
 
@@ -166,7 +162,7 @@ def test_a_standby_passes_them_on_and_nobody_else(
         f"--lease-namespace={EXTENDER_NAMESPACE}",
     )  # fmt: skip
     with standby:
-        wait_for(lambda: "somebody leads" in standby.state(), LONG_S, "it stands by")
+        wait_for(lambda: "somebody leads" in standby.page("/readyz"), LONG_S, "it stands by")
         with plane.scheduler(plane.scheduler_config(standby, f"--scheduler-name={NAME}")):
             (web,) = create(
                 objects.pod("web", namespace, scheduler=NAME, node_selector=pool.selector)
@@ -193,7 +189,7 @@ def test_an_extender_that_has_never_heard_of_anything_passes_them_on(
     pool = Pool(["n-1"], {})
     unsynced = deaf(plane, "deaf-extender")
     with unsynced:
-        assert "first list not complete" in unsynced.state()
+        assert "first list not complete" in unsynced.page("/readyz")
         with plane.scheduler(plane.scheduler_config(unsynced, f"--scheduler-name={NAME}")):
             (web,) = api.create(objects.pod("web", namespace, scheduler=NAME))
             wait_until_bound(api, *api.create(*privileged(namespace, pool)))

@@ -264,10 +264,10 @@ def test_without_a_look_at_its_schedulers_lease_nobody_leads_beside_it(
         replica(lab, account, "--lease=scheduler", "--lease-name=gang-scheduler") as process,
     ):
         wait_for(
-            lambda: f"may not {right};" in process.ops("/readyz").partition("\n")[0],
+            lambda: f"may not {right};" in process.page("/readyz").partition("\n")[0],
             LONG_S,
             "it says why it does not lead",
-            seeing=lambda: process.ops("/readyz"),
+            seeing=lambda: process.page("/readyz"),
         )
 
 

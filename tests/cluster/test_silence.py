@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-import urllib3
 
 from extender.kube.act.wake import WOKEN
 
@@ -26,11 +25,6 @@ LIVING, MORTAL, NOBODY = "silence-living", "silence-mortal", "silence-nobody"
 OURS = [f"--scheduler-name={name}" for name in (LIVING, MORTAL, NOBODY)]
 UNHEARD = "gang_extender_unheard_pods"
 LAST_HOOK = "gang_extender_last_hook_timestamp_seconds"
-
-
-def page(extender: Extender, path: str) -> str:
-    with urllib3.PoolManager(retries=False, timeout=5) as http:
-        return http.request("GET", f"{extender.ops_url}{path}").data.decode()
 
 
 @dataclass
@@ -75,7 +69,7 @@ class Scene:
 
     def told(self, name: str) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads(
-            page(self.extender, f"/api/v1/gangs/{self.namespace}/{name}")
+            self.extender.page(f"/api/v1/gangs/{self.namespace}/{name}")
         )
         return answer
 
@@ -113,8 +107,8 @@ def test_a_gang_of_a_name_that_no_profile_serves_takes_no_room(scene: Scene) -> 
     assert scene.extender.metric(LAST_HOOK, scheduler=NOBODY) == 0
     assert scene.extender.metric(LAST_HOOK, scheduler=LIVING) > 1e9
     note = f"scheduler {NOBODY}: no kube-scheduler has asked for pods of scheduler name {NOBODY}"
-    assert note in page(scene.extender, "/readyz")
-    assert page(scene.extender, "/readyz").startswith("ok\n")
+    assert note in scene.extender.page("/readyz")
+    assert scene.extender.page("/readyz").startswith("ok\n")
     assert scene.unheard(LIVING) == 0
 
 
@@ -150,7 +144,7 @@ def test_a_kube_scheduler_that_died_is_noticed_and_its_gangs_start_when_it_is_ba
     scene.mortal.kill()
     wait_for(lambda: scene.unheard(MORTAL) >= 1, 60, "the dead scheduler is noticed")
     scene.wait_until_told("train", "SchedulerSilent")
-    assert f"scheduler {MORTAL}: no kube-scheduler has asked" in page(scene.extender, "/readyz")
+    assert f"scheduler {MORTAL}: no kube-scheduler has asked" in scene.extender.page("/readyz")
 
     scene.delete_gang("old")
     scene.create_gang("other", 4, LIVING)
@@ -161,7 +155,7 @@ def test_a_kube_scheduler_that_died_is_noticed_and_its_gangs_start_when_it_is_ba
     scene.mortal.start()
     scene.wait_until_running("train", 4, 15)
     wait_for(lambda: scene.unheard(MORTAL) == 0, 10, "it is heard again")
-    assert MORTAL not in page(scene.extender, "/readyz")
+    assert MORTAL not in scene.extender.page("/readyz")
 
 
 def test_a_kube_scheduler_that_has_nothing_to_ask_in_a_full_cluster_is_not_taken_for_dead(
@@ -244,14 +238,14 @@ def test_a_second_extender_that_nobody_asks_makes_nobody_leave(
             with plane.extender(f"--scheduler-name={LIVING}") as second:
                 note = f"scheduler {LIVING}: kube-scheduler asks another extender"
                 wait_for(
-                    lambda: note in page(second, "/readyz"),
+                    lambda: note in second.page("/readyz"),
                     60,
                     "the second knows that it is the second",
-                    seeing=lambda: page(second, "/readyz"),
+                    seeing=lambda: second.page("/readyz"),
                 )
                 # The one that is asked goes on, and names the other once both have woken a pod.
                 wait_for(
-                    lambda: "another extender (" in page(first, "/readyz"),
+                    lambda: "another extender (" in first.page("/readyz"),
                     120,
                     "the first has met the second",
                 )

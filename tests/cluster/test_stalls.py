@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-import urllib3
 
 from . import objects
 from .control_plane import ControlPlane
@@ -40,20 +39,14 @@ def stalled(plane: ControlPlane) -> Iterator[None]:
         os.kill(plane.apiserver.pid, signal.SIGCONT)
 
 
-def readyz(extender: Extender) -> tuple[int, str]:
-    with urllib3.PoolManager(retries=False, timeout=5) as http:
-        answer = http.request("GET", f"{extender.ops_url}/readyz")
-        return answer.status, answer.data.decode()
-
-
 def is_green(extender: Extender) -> bool:
-    status, text = readyz(extender)
+    status, text = extender.ask("/readyz")
     assert status == 200, text
     return True
 
 
 def names_the_api_server(extender: Extender) -> bool:
-    status, text = readyz(extender)
+    status, text = extender.ask("/readyz")
     assert status == 503, text
     return "API server: no answer for " in text
 
@@ -79,7 +72,7 @@ def test_a_stall_that_outlasts_every_watch_is_forgiven_as_soon(lab: ControlPlane
     with lab.extender() as extender:
         with stalled(lab):
             wait_for(
-                lambda: "API server: no answer for 9" in readyz(extender)[1],
+                lambda: "API server: no answer for 9" in extender.ask("/readyz")[1],
                 130,
                 "every watch has been silent for longer than a bookmark takes",
                 every_s=0.5,
