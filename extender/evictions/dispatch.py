@@ -128,12 +128,11 @@ class Dispatch:
                 victims = safety.find(evictions, snapshot)
                 if len(victims) < len(evictions):
                     continue  # somebody left meanwhile; the next plan knows
-                if safety.has_changed(victims, self._goodbyes, self._leaving()):
-                    continue  # so does it know of these
-                if self._may_go(victims, snapshot):
-                    sets.append(self._order(beneficiary, victims, snapshot))
-                else:
+                if not self._may_go(victims, snapshot):
                     objected = True
+                elif not safety.has_changed(victims, self._goodbyes, self._leaving()):
+                    sets.append(self._order(beneficiary, victims, snapshot))
+                # else it would tear a gang only as that is by now; the next plan knows
             self._say_goodbyes()
         # An outcome may be there at once, and noting it takes the lock again.
         self._ask_again(stayed)

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
-from extender.model.gang import GangKey
-from extender.model.pod import SEATED_SET, Pod, PodUid
+from extender.model.gang import Gang, GangKey
+from extender.model.pod import SEATED_SET, Pod, PodUid, Status
 from extender.model.snapshot import Snapshot
 from extender.timing.pause import Pause
 
@@ -33,6 +33,12 @@ class _Loser:
     victims: set[PodUid]
     ask_at: float
     times: int = 0
+
+
+def _may_come(gang: Gang, victims: Set[PodUid]) -> bool:
+    """Ask whether somebody who was to go with the others is on the way to a node."""
+    binding = gang.by_status.get(Status.BINDING, ())
+    return any(pod.uid in victims for pod in binding)
 
 
 class Remnants:
@@ -62,7 +68,8 @@ class Remnants:
             pods = gang.pods if gang is not None and gang.is_torn else ()
             stayed = [pod for pod in pods if pod.status in SEATED_SET and pod.uid in loser.victims]
             if not stayed:
-                del self._losers[key]
+                if gang is None or not _may_come(gang, loser.victims):
+                    del self._losers[key]
             elif now >= loser.ask_at:
                 loser.times += 1
                 loser.ask_at = now + AGAIN.after(loser.times)

@@ -293,6 +293,24 @@ def test_who_joined_a_gang_before_it_was_made_to_leave_and_unseen_by_the_plan_fo
 
 
 @pytest.mark.parametrize(
+    ("then", "asked"),
+    [(Status.BINDING, ["old-0", "old-1", "late"]), (Status.PENDING, ["old-0", "old-1"])],
+    ids=["on his way", "not bound after all"],
+)
+def test_he_does_so_though_his_binding_was_settled_after_all_others_had_left(
+    then: Status, asked: list[str]
+) -> None:
+    bench = Bench(sent=frozenset({LATE.uid}))
+    bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
+    bench.clock.pass_(AGAIN.first_s)
+    for status in (then, Status.RUNNING):
+        alone = gang("old", [pod("late", status)], min_member=2)
+        bench.carry_out(alone, NEEDY, wanted=[])
+
+    assert bench.evictor.names() == asked
+
+
+@pytest.mark.parametrize(
     ("now", "taken"),
     [
         ([pod("old-0"), pod("old-1"), LATE], []),
@@ -317,6 +335,18 @@ def test_nobody_is_taken_whom_a_gang_cannot_spare_any_more_since_the_plan_was_ma
 
     assert bench.evictor.orders == []
     assert bench.pokes == 0, "the change itself asks for the next plan"
+
+
+def test_a_set_that_would_tear_a_gang_even_as_the_plan_saw_it_is_told_of_and_chosen_otherwise() -> (
+    None
+):
+    """Pods one by one is how kube-batch takes victims, and plugins of others may."""
+    bench = Bench()
+    bench.carry_out(OLD, NEEDY, wanted=evictions(OLD, only=1))
+
+    assert bench.evictor.orders == []
+    assert (bench.pokes, bench.counted("reclaim", "refused")) == (1, 1)
+    assert bench.protected(OLD, NEEDY) == {"old-0"}
 
 
 def test_nor_whom_it_cannot_spare_beside_those_kube_scheduler_may_be_evicting() -> None:
