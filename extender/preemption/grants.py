@@ -128,10 +128,9 @@ class Grants:
         anyone: set[PodUid] = set()
         at_worst = 0
         for grant in tuple(self._grants.values()):
-            if now is not None and self._is_over(grant, self._cluster.pod(grant.pod.uid), now):
-                continue
+            loss = grant.loss if now is None else self._loss(grant, now)
             most = 0
-            for choice in grant.loss.seats.get(gang, ()):
+            for choice in loss.seats.get(gang, ()):
                 leaving = {
                     uid
                     for uid, pod in choice.items()
@@ -141,6 +140,14 @@ class Grants:
                 most = max(most, len(leaving))
             at_worst += most
         return min(at_worst, len(anyone))
+
+    def _loss(self, grant: _Grant, now: float) -> _Loss:
+        """Give what is lost by the choices that are left by now; learns nothing, for any thread."""
+        seen, nodes = self._cluster.pod(grant.pod.uid), grant.nodes
+        if self._is_over(grant, seen, now):
+            return _Loss()
+        named = _chosen(grant.pod, seen, nodes, is_shown=now - grant.at > SHOWN_S)
+        return _worst((nodes[named],)) if named else grant.loss
 
     def taken(self, name: str) -> Resources:
         """Add up what a queue, or the share of a namespace in one, may lose beside the plan."""
@@ -164,13 +171,8 @@ class Grants:
         return now - grant.at > (_LONGEST_S if is_waiting else SHOWN_S)
 
     def _learn(self, grant: _Grant, seen: Pod | None, *, is_shown: bool) -> None:
-        """See which node it is, and who of it has left and counts in the plan no more.
-
-        A nomination that it came with says so only when a newer one would have been shown.
-        """
-        named = seen.nominated if seen is not None else ""
-        is_new = is_shown or named != grant.pod.nominated
-        if len(grant.nodes) > 1 and named in grant.nodes and is_new:
+        """See which node it is, and who of it has left and counts in the plan no more."""
+        if named := _chosen(grant.pod, seen, grant.nodes, is_shown=is_shown):
             grant.nodes = {named: grant.nodes[named]}
             grant.more = _more(grant.pod, grant.queue, grant.nodes)
             grant.loss = _worst(grant.nodes.values())
@@ -192,6 +194,18 @@ class Grants:
         if seen is None:
             return self._cluster.inflight.of(uid) is not None
         return seen.status is not Status.RELEASING
+
+
+def _chosen(
+    asked: Pod, seen: Pod | None, nodes: Mapping[str, Sequence[Displaced]], *, is_shown: bool
+) -> str:
+    """Name the one of several nodes that a pod took, by its nomination; empty when it says none.
+
+    A nomination that it came with says so only when a newer one would have been shown.
+    """
+    named = seen.nominated if seen is not None else ""
+    is_new = is_shown or named != asked.nominated
+    return named if len(nodes) > 1 and named in nodes and is_new else ""
 
 
 def _named(nodes: Mapping[str, Sequence[Displaced]]) -> frozenset[PodUid]:

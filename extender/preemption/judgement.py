@@ -70,8 +70,9 @@ class Preemption:
 
     def may_end(self, gang: GangKey, now: float) -> bool:
         """Ask the same of all of a gang that are on nodes; a part of it must leave it whole."""
-        choices = self._grants.choices(gang, now)
-        return any(not self._goes_on(gang, choice) for choice in choices)
+        standing = self._cluster.on_nodes(gang)
+        # Where nobody stands, nobody is counted on: it starts anew, with all it needs.
+        return any(not standing - choice for choice in self._grants.choices(gang, now) if standing)
 
     def _is_hopeless(self, member: Membership, queue: str) -> bool:
         """Ask whether one freed node is of no use to a pod without a place: filter would refuse it.

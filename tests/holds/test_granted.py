@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import pytest
 
+from extender.cache.changes import Delete, Kind
 from extender.holds.machine.cause import Cause
 from extender.model.gang import GangKey, Membership
 from extender.model.pod import PodUid, Status
+from extender.ports import BindOutcome, BindResult
 from extender.preemption.grants import SHOWN_S
 
 from .doubles import Call
@@ -143,6 +145,44 @@ def test_nor_is_one_completed_whose_standing_members_were_granted_while_its_grou
     assert runs.binder.batches == []
 
 
+def test_nor_does_who_failed_complete_one_in_part_whose_standing_members_were_granted(
+    scene: Scene,
+) -> None:
+    scene.show_group(min_member=3)
+    scene.show(pod("w-2"))
+    scene.give_ticket("w-2")
+    for uid in ("w-0", "w-1", "w-2"):
+        Call(scene.barrier, uid)
+    scene.reader.confirm()
+    for uid in ("w-0", "w-1"):
+        scene.binder.say(uid)
+        scene.show(pod(uid, node="n-1", status=Status.RUNNING))
+    scene.binder.say("w-2", BindOutcome(BindResult.FAILED, "refused"))
+    chosen = {"n-1": ["w-0", "w-1"]}
+    assert scene.gate.preempt(pod("boss", priority=10), BOSS, chosen) == chosen
+
+    assert Call(scene.barrier, "w-2").result(0) == Cause.GANG_GRANTED.text(GANG)
+    assert scene.binder.batches == [["w-0", "w-1", "w-2"]]
+
+
+@pytest.mark.parametrize("nodes", [("n-1",), ("n-1", "n-2")])
+def test_a_gang_of_which_nobody_stands_any_more_starts_over_whatever_was_granted(
+    runs: Scene, nodes: tuple[str, ...]
+) -> None:
+    runs.show(pod("other", node="n-2", status=Status.RUNNING), BOSS)
+    chosen = {"n-1": ["w-0", "w-1"], "n-2": ["other"]}
+    runs.gate.preempt(pod("boss", priority=10), BOSS, {node: chosen[node] for node in nodes})
+    for uid in ("w-0", "w-1"):
+        runs.cluster.apply(Delete(Kind.POD, uid))
+    runs.show(pod("w-3"))
+    runs.give_ticket("w-3")
+    for uid in ("w-2", "w-3"):
+        Call(runs.barrier, uid)
+    runs.reader.confirm()
+
+    assert runs.binder.batches == [["w-2", "w-3"]]
+
+
 def test_one_may_when_it_was_not_evicted_for_so_long_that_it_would_have_been_seen(
     runs: Scene,
 ) -> None:
@@ -188,3 +228,16 @@ def test_what_kube_scheduler_was_granted_counts_before_we_evict_for_as_long_as_i
     assert granted(GANG, None, {PodUid("w-0")}) == 0, "whoever goes for both is gone once"
     runs.clock.turn(SHOWN_S + 0.1)
     assert granted(GANG, None, frozenset()) == 0
+
+
+@pytest.mark.parametrize(("nominated", "leaving"), [("n-1", 1), ("n-2", 0)])
+def test_of_several_nodes_only_the_nominated_one_counts_before_we_evict_though_nobody_asks(
+    runs: Scene, nominated: str, leaving: int
+) -> None:
+    runs.show(pod("w-3", node="n-1", status=Status.RUNNING))
+    runs.show(pod("other", node="n-2", status=Status.RUNNING), BOSS)
+    asks(runs, n_1="w-0", n_2="other")
+    runs.show(pod("boss", nominated=nominated), BOSS)
+    runs.clock.turn(SHOWN_S + 0.1)
+
+    assert runs.cluster.goodbyes.granted(GANG, None, frozenset()) == leaving

@@ -110,6 +110,8 @@ class Calls:
                 # Perhaps nothing of it gets bound, and then it must not start alone.
                 verdict = Wait(verdict.group, verdict.role, follows=True)
             elif assembly.holds or self._facts.seated(gang):
+                if self._facts.may_lose_all(gang):
+                    return Refuse(Cause.GANG_GRANTED, gang)
                 return BindNow(gang, verdict.role)
         if self._table.backoff.lasts(gang, now) and not verdict.follows:
             return Refuse(Cause.BACKING_OFF, gang)

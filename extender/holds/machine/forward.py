@@ -35,7 +35,7 @@ _THERE = UNSEATED_SET | SEATED_SET | {Status.SUCCEEDED}
 
 
 #: Longer than it takes to ask for each of a gang, however often: should nobody ever tell what came
-#: of it, its members must not be refused for ever.
+#: of it, whoever comes after that is judged as if it had stayed.
 _DECIDED_S = 60.0
 
 
