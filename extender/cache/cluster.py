@@ -317,20 +317,29 @@ class Cluster:
 
         Whoever was asked to leave stands for nobody, though he is not seen to leave yet.
         """
+        going = len(self._going(key))
         with self.inflight.still:
             roster = self._pods.roster(key)
-            seen = roster.seated - len(self.goodbyes.among(key, roster.pods)) if roster else 0
+            seen = roster.seated - going if roster else 0
             return seen + self.inflight.bound_in(key)
 
     def seated_in_role(self, key: GangKey, role: str) -> int:
         """Count the members of one role that `seated` counts."""
+        going = sum(pod.role == role for pod in self._going(key))
         with self.inflight.still:
             roster = self._pods.roster(key)
             bound = (each for each in self.inflight.of_gang(key) if each.stage is Stage.BOUND)
-            going = self.goodbyes.among(key, roster.pods) if roster else ()
-            seen = roster.seated_in_role(role) if roster else 0
-            seen -= sum(pod.role == role for pod in going)
+            seen = roster.seated_in_role(role) - going if roster else 0
             return seen + sum(each.pod.role == role for each in bound)
+
+    def _going(self, key: GangKey) -> list[Pod]:
+        """Give who was asked to leave: thousands perhaps, so never while others stand still.
+
+        Whoever is seen to leave before he is counted is then missing twice, for a moment; that way
+        round nobody counts on him.
+        """
+        roster = self._pods.roster(key)
+        return self.goodbyes.among(key, roster.pods) if roster else []
 
     def on_nodes(self, key: GangKey) -> set[PodUid]:
         """Name the members on a node, and those on the way there who cannot be called back."""
@@ -338,7 +347,9 @@ class Cluster:
         with self.inflight.still:
             promises = self.inflight.of_gang(key)
             sent = {each.pod.uid for each in promises if each.stage >= Stage.COMMITTING}
-        return sent | {pod.uid for pod in self.pods_of(key) if pod.status in SEATED_SET}
+        # A pod is shown before its promise ends, and its gang's roster is told after that.
+        shown = (self._pods.get(each.uid) or each for each in self.pods_of(key))
+        return sent | {pod.uid for pod in shown if pod.status in SEATED_SET}
 
     def node(self, name: str) -> Node | None:
         """Give a node as last seen."""

@@ -6,12 +6,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
 from extender.cache.changes import Delete, Kind, Upsert
 from extender.cache.inflight import Stage
-from extender.model.pod import Status
+from extender.model.pod import Pod, Status
 from extender.model.resources import Resources
 
 from .building import GANG, NOW, bare_pod, cluster, group, node, pod, uid
@@ -119,3 +120,38 @@ def test_rows_and_columns_may_grow_under_a_reader() -> None:
         for number in range(300):
             room = Resources({"cpu": 1000, f"resource-{number}": 1})
             made.apply(Upsert(node(f"m{number}", allocatable=room)))
+
+
+def test_a_member_is_on_a_node_from_its_promise_to_its_gangs_roster_without_a_gap(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = cluster(node("n"), group(), pod("w-0"))
+    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 0.0, stage=Stage.BOUND)
+    seen: list[set[str]] = []
+    told = made._pods._enrol
+
+    def look_first(*news: Any) -> None:
+        seen.append(made.on_nodes(GANG))
+        told(*news)
+
+    monkeypatch.setattr(made._pods, "_enrol", look_first)
+    made.apply(Upsert(pod("w-0", on="n", status=Status.BOUND)))
+
+    assert seen == [{uid("w-0")}]
+    assert made.inflight.of(uid("w-0")) is None
+
+
+def test_nobody_stands_still_while_it_is_counted_who_was_asked_to_leave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = cluster(node("n"), group(), pod("w-0", on="n", status=Status.BOUND))
+    made.goodbyes.are_said_to({uid("w-0"): GANG})
+    among = made.goodbyes.among
+
+    def look(*about: Any) -> list[Pod]:
+        assert not made.inflight.still.locked()
+        return among(*about)
+
+    monkeypatch.setattr(made.goodbyes, "among", look)
+
+    assert (made.seated(GANG), made.seated_in_role(GANG, "")) == (0, 0)
