@@ -1,9 +1,12 @@
 """What failed while the host had taken the processors away is played again, and that is told.
 
 A machine that is not ours alone stands still now and then, and the kernel counts what its host
-took. A promise of seconds cannot be held to seconds that were nobody's. So a test that failed
-while more than a tenth of all processors was taken is played again, twice at most; one that fails
-on a machine that had its processors has failed, and so has one that fails each time.
+took. A promise of seconds cannot be held to seconds that were nobody's. So a test of real programs
+that failed while more than a tenth of all processors was taken is played again, twice at most; one
+that fails on a machine that had its processors has failed, and so has one that fails each time.
+
+Nothing else is: no test within one process is timed, and what chaos and the walk over crash points
+find is judged by rules that say themselves which of them time can excuse.
 """
 
 from __future__ import annotations
@@ -21,17 +24,30 @@ _AGAIN = 2
 TAKEN = "taken by the host"
 _COUNTED = Path("/proc/stat").exists()
 
+_HERE = Path(__file__).parent
+_TIMED = (_HERE / "cluster", _HERE / "browser")
+_JUDGED = ("test_chaos.py", "test_crash_points.py")
+
 _begins = pytest.StashKey[tuple[int, int]]()
+
+
+def _is_timed(item: pytest.Item) -> bool:
+    return item.path.name not in _JUDGED and any(map(item.path.is_relative_to, _TIMED))
 
 
 class Host:
     """What the host takes of the processors while a test runs."""
 
-    def __init__(self, taken: Callable[[], tuple[int, int]] = taken_by_the_host) -> None:
+    def __init__(
+        self,
+        taken: Callable[[], tuple[int, int]] = taken_by_the_host,
+        is_timed: Callable[[pytest.Item], bool] = _is_timed,
+    ) -> None:
+        self.is_timed = is_timed
         self._taken = taken if _COUNTED else lambda: (0, 0)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        for item in items:
+        for item in filter(self.is_timed, items):
             is_disturbed = partial(self.is_disturbed, item)
             item.add_marker(pytest.mark.flaky(reruns=_AGAIN, condition=is_disturbed))
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from tests import disturbed
 
 REPOSITORY = Path(__file__).parent.parent
 CONFTEST = """
@@ -23,7 +26,7 @@ def taken():
 
 
 def pytest_configure(config):
-    config.pluginmanager.register(disturbed.Host(taken))
+    config.pluginmanager.register(disturbed.Host(taken, lambda item: True))
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -81,6 +84,23 @@ def test_who_fails_each_time_has_failed_whatever_the_host_took(tmp_path: Path, f
 
     assert code == 1, said
     assert "1 failed, 2 rerun" in said
+
+
+@pytest.mark.parametrize(
+    ("place", "may"),
+    [
+        ("cluster/test_gangs.py", True),
+        ("browser/test_demo_form.py", True),
+        ("cluster/test_chaos.py", False),
+        ("cluster/test_crash_points.py", False),
+        ("holds/test_races.py", False),
+    ],
+)
+def test_only_tests_of_real_programs_are_ever_played_again(place: str, may: bool) -> None:
+    path = Path(__file__).parent / place
+    assert path.exists()
+
+    assert disturbed.Host().is_timed(SimpleNamespace(path=path)) == may
 
 
 def test_who_passes_is_played_once_whatever_the_host_takes(tmp_path: Path) -> None:
