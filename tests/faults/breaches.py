@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from extender.settings import Settings
 
 from .record import API_SERVER, LEADERS_CABLE
 
@@ -19,6 +22,8 @@ class Bounds:
     lag_s: float = 3.0
     #: A hook is answered within this: the longest time that kube-scheduler is told to wait.
     answer_s: float = 60.0
+    #: How long kube-scheduler was told to wait for each hook: who hangs up then had no answer.
+    told_s: Mapping[str, float] = field(default_factory=lambda: told_by(Settings()))
     #: What fits and still waits after so long a quiet waits for ever.
     patience_s: float = 30.0
     #: Who, while away, stops the clock for all; and for how long after.
@@ -26,6 +31,12 @@ class Bounds:
     #: Without whom nobody can make a gang whole, nor send away what is left of it.
     carrying: tuple[str, ...] = (API_SERVER, LEADERS_CABLE)
     settle_s: float = 2.0
+
+
+def told_by(settings: Settings) -> dict[str, float]:
+    """Give how long kube-scheduler waits for each hook by the configuration that we print."""
+    serial = dict.fromkeys(("filter", "prioritize", "preempt"), settings.filter_timeout_s)
+    return {**serial, "bind": settings.bind_timeout_s}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,8 @@ UNTRUE = "bind that was told as failed"
 
 #: A kill is noted about when it happens: calls may still reach who dies, or be seen to end first.
 _DYING_S = 1.0
+#: Of the time that a caller waits, this part at least is seen by who stands between us and him.
+_NEARLY = 0.9
 
 
 @dataclass
@@ -22,6 +24,8 @@ class Calls:
 
     bounds: Bounds
     spans: Spans
+    #: Those in which nobody could answer, or only when it was over.
+    carried: Spans
     breaches: list[Breach] = field(default_factory=list)
     longest_s: float = 0.0
 
@@ -58,9 +62,14 @@ class Calls:
             each.who == (call.to or each.who) and call.at - _DYING_S <= each.at <= until + _DYING_S
             for each in killed
         )
-        if died or (isinstance(end, CutOff) and end.by_caller):
+        if died:
             return
-        if isinstance(end, CutOff):
+        if isinstance(end, CutOff) and end.by_caller:
+            patient_s = self.carried.counted_s(call.at, until)
+            if patient_s > _NEARLY * self.bounds.told_s.get(call.hook, self.bounds.answer_s):
+                words = f"kube-scheduler waited in vain for {patient_s:.1f} s"
+                self._breach(UNANSWERED, call, words)
+        elif isinstance(end, CutOff):
             self._breach(
                 UNANSWERED, call, f"{call.to or 'the extender'} hung up after {waited:.1f} s"
             )

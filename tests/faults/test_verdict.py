@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from . import calls, record as seen, rooms, waits, wholeness
 from .breaches import Bounds
@@ -11,6 +14,7 @@ from .stories import Story
 from .verdict import RULES, judge
 
 QUICK = Bounds(patience_s=10)
+MANIFESTS = Path(__file__).parents[2] / "manifests"
 
 
 # ── a gang in part ────────────────────────────────────────────────────────────────────────
@@ -288,12 +292,44 @@ def test_a_call_that_nobody_answers_is_a_breach() -> None:
     assert story.after(61).broken() == [calls.UNANSWERED]
 
 
-def test_a_call_whose_caller_hung_up_needs_no_answer() -> None:
+@pytest.mark.parametrize(
+    ("hook", "waited_s", "broken"),
+    [
+        ("bind", 30, []),
+        ("bind", 44.9, [calls.UNANSWERED]),
+        ("filter", 1, []),
+        ("filter", 1.95, [calls.UNANSWERED]),
+        ("preempt", 1.95, [calls.UNANSWERED]),
+        ("prioritize", 1.95, [calls.UNANSWERED]),
+    ],
+)
+def test_who_hung_up_needs_no_answer_unless_he_has_waited_as_long_as_he_was_told(
+    hook: str, waited_s: float, broken: list[str]
+) -> None:
     story = Story().pods("p")
-    call = story.ask("p")
+    call = story.ask("p", hook=hook)
 
-    story.after(30).note(seen.CutOff(at=story.at, call=call, by_caller=True))
-    assert story.after(61).broken() == []
+    story.after(waited_s).note(seen.CutOff(at=story.at, call=call, by_caller=True))
+    assert story.after(61).broken() == broken
+
+
+@pytest.mark.parametrize("who", [seen.API_SERVER, LEADERS_CABLE])
+def test_who_waited_in_vain_while_nobody_could_answer_was_not_ours_to_answer(who: str) -> None:
+    story = Story().pods("p")
+    call = story.ask("p", hook="filter")
+    story.away(2, who=who).note(seen.CutOff(at=story.at, call=call, by_caller=True))
+
+    assert story.after(9).broken() == []
+
+
+def test_kube_scheduler_waits_as_long_as_the_configuration_says_that_we_print() -> None:
+    shipped = MANIFESTS / "overlays" / "second-scheduler" / "scheduler-config.yaml"
+    config = yaml.safe_load(shipped.read_text())
+    quick, patient = (float(each["httpTimeout"].rstrip("s")) for each in config["extenders"])
+
+    assert Bounds().told_s == {
+        "filter": quick, "prioritize": quick, "preempt": quick, "bind": patient
+    }  # fmt: skip
 
 
 def test_an_extender_that_hangs_up_has_not_answered_unless_it_was_killed() -> None:

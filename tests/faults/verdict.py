@@ -74,7 +74,11 @@ def judge(record: Record, bounds: Bounds | None = None) -> Verdict:
     bounds = bounds or Bounds()
     spans = Spans.of(record, bounds.excusing, bounds.settle_s)
     carried = Spans.of(record, bounds.carrying, bounds.settle_s)
-    whole, room, hooks = Wholeness(bounds, carried), Rooms(bounds, spans), Calls(bounds, spans)
+    whole, room, hooks = (
+        Wholeness(bounds, carried),
+        Rooms(bounds, spans),
+        Calls(bounds, spans, carried),
+    )
     whole.judge(record)
     world = room.judge(record)
     hooks.judge(record)
