@@ -10,7 +10,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
@@ -62,6 +62,10 @@ def arguments() -> argparse.ArgumentParser:
     wild = commands.add_parser("chaos", help="everything at once, by chance, judged from outside")
     wild.add_argument("--seconds", type=float, default=600, help="before everything is mended")
     wild.add_argument("--seed", type=int, default=None, help="of an earlier run, to play it again")
+    wild.add_argument(
+        "--lanes", nargs="+", choices=chaos.LANE_NAMES, default=chaos.LANE_NAMES,
+        help="only these: without machines nothing is killed, and nothing that leaks is wiped out",
+    )  # fmt: skip
     wild.add_argument("--planted", choices=PLANTS, help="a check of ours to take out")
     wild.add_argument("--record", type=Path, default=Path("build/chaos"), help="folder to keep it")
     return parser
@@ -88,7 +92,7 @@ def main() -> int:
             seed = secrets.randbelow(10**6) if wanted.seed is None else wanted.seed
             if wanted.planted:
                 os.environ[PLANTED] = wanted.planted
-            return run_wild(seed, wanted.seconds, wanted.record)
+            return run_wild(seed, wanted.seconds, wanted.record, wanted.lanes)
         if wanted.command == "siege":
             tried_on = partial(
                 siege.besieged,
@@ -176,7 +180,7 @@ def besiege(
     return int(bool(complaints))
 
 
-def run_wild(seed: int, seconds: float, folder: Path) -> int:
+def run_wild(seed: int, seconds: float, folder: Path, lanes: Collection[str]) -> int:
     """Play the script of a seed, keep its record and logs, and tell it; 1 when something broke."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     ensure(*chaos.PROGRAMS)
@@ -184,7 +188,7 @@ def run_wild(seed: int, seconds: float, folder: Path) -> int:
     kept = folder.resolve() / f"seed-{seed}-{int(time.time())}"
     record = Record()
     with chaos.staged(kept / "cluster", record) as rivals:
-        played = chaos.play(rivals, record, seed, seconds)
+        played = chaos.play(rivals, record, seed, seconds, lanes)
     record.save(kept / "record.jsonl")
     print(f"{chaos.told(played)}\nkept in {kept}")
     return int(bool(played.broken or played.slow))

@@ -1,8 +1,10 @@
 """Everything at once, by chance, on the real thing: what survives is judged from outside.
 
 `python -m tests.cluster chaos` plays a script drawn from a seed (see `chaos_script.py`) on a
-control plane of its own, with two extenders and a lease. Then it mends everything, waits until all
-is quiet, and lets the verdict of `tests/faults` read the record; the tests play half a minute.
+control plane of its own, with two extenders and a lease. Every few minutes all comes to rest, so
+that nobody's waiting and no leak is wiped out by what comes next. In the end it mends everything,
+waits until all is quiet, and lets the verdict of `tests/faults` read the record; the tests play
+half a minute.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import os
 import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from compileall import compile_dir
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -24,7 +26,7 @@ from traceback import format_exception
 from tests.faults.breaches import Bounds
 from tests.faults.observer import Observer
 from tests.faults.proxy import Proxy, Switchboard
-from tests.faults.record import Change, Line, Promised, Record
+from tests.faults.record import RESTED, Change, Line, Promised, Record
 from tests.faults.sightings import amounts
 from tests.faults.spans import Spans
 from tests.faults.stepped_clock import PLANTED
@@ -38,7 +40,7 @@ from .calm import MUCH, Calm
 from .chaos_administrators import Administrators
 from .chaos_lane import Playing
 from .chaos_machines import Machines, SteppedReplica
-from .chaos_script import LANES, NAMESPACES, NODES, Turn
+from .chaos_script import LANES, NAMESPACES, NODES, Turn, rounds
 from .chaos_tenants import Gang, Tenants
 from .components import http_json
 from .control_plane import API_SERVER, SCHEDULER, ControlPlane
@@ -53,10 +55,14 @@ READY_S = 5.0
 #: How long the end may take, and how long nothing may have happened by then.
 _END_S = 180.0
 _QUIET_S = 5.0
+#: After so long all comes to rest once.
+_ROUND_S = 240.0
 _BOUNDS = Bounds(patience_s=30.0)
 #: Nobody's turn before a breach is older than this when it is told.
 _BEFORE_S = 10.0
+LANE_NAMES = tuple(lane.name for lane in LANES)
 _LAST = Gang(NAMESPACES[0], "last", 3, 3, 1, "default", "", 3600.0)
+_LAST_KEY = f"{_LAST.namespace}/{_LAST.name}"
 
 
 @dataclass
@@ -75,6 +81,7 @@ class Run:
     complaints: list[str] = field(default_factory=list)
     #: The check of ours that was taken out, if any.
     planted: str = field(default_factory=lambda: os.environ.get(PLANTED, ""))
+    lanes: Collection[str] = LANE_NAMES
 
     @property
     def broken(self) -> list[str]:
@@ -129,8 +136,15 @@ def staged(folder: Path, record: Record) -> Iterator[Rivals]:
             yield rivals
 
 
-def play(rivals: Rivals, record: Record, seed: int, seconds: float) -> Run:
-    """Play the script of *seed*, calm everything down, and judge."""
+def play(
+    rivals: Rivals,
+    record: Record,
+    seed: int,
+    seconds: float,
+    wanted: Collection[str] = LANE_NAMES,
+    each_s: float = _ROUND_S,
+) -> Run:
+    """Play the script of *seed* in the *wanted* lanes, calm everything down, and judge."""
     since = datetime.now(UTC)
     plane = rivals.plane
     rivals.leader()
@@ -142,11 +156,18 @@ def play(rivals: Rivals, record: Record, seed: int, seconds: float) -> Run:
             Administrators(plane.api, plane.etcd, administrators.later),
             Machines(rivals, record),
         )
-        acts = (each.acts for each in actors)
-        for lane, playing, each in zip(LANES, lanes, acts, strict=True):
-            playing.start(lane.script(seed, seconds), each, seconds)
-        for playing in lanes:
-            playing.join()
+        scripts = (lane.script(seed, seconds) if lane.name in wanted else [] for lane in LANES)
+        parts = zip(*(rounds(script, seconds, each_s) for script in scripts), strict=True)
+        for number, part in enumerate(parts):
+            if number:
+                _rest(rivals, record, *actors[1:])
+            left_s = min(each_s, seconds - number * each_s)
+            for turns, playing, actor in zip(part, lanes, actors, strict=True):
+                playing.start(turns, actor.acts, left_s)
+            for playing in lanes:
+                playing.join()
+            if any(playing.error for playing in lanes):
+                break
         record.line("calm")
         complaints = list(_calm(rivals, record, *actors))
     # What was recorded is worth its verdict, even if a lane was not played to its end.
@@ -165,7 +186,21 @@ def play(rivals: Rivals, record: Record, seed: int, seconds: float) -> Run:
         actors[2].takeovers_s,
         machine.taken,
         [*actors[2].complaints, *complaints, *strays, *_tracebacks(plane)],
+        lanes=wanted,
     )
+
+
+def _rest(
+    rivals: Rivals, record: Record, administrators: Administrators, machines: Machines
+) -> None:
+    """Mend everything, and let all come to rest."""
+    record.line("rest")
+    machines.calm()
+    wait_for(administrators.calm, 60, "nodes and queues are as they were")
+    _let_everybody_end(record)
+    leader = rivals.leader()
+    _see_promises(leader.pod, leader.extender.ops_url, record)
+    record.line(RESTED)
 
 
 def _calm(
@@ -179,9 +214,8 @@ def _calm(
     machines.calm()
     wait_for(administrators.calm, 60, "nodes and queues are as they were")
     tenants.start_last(_LAST)
-    last = f"{_LAST.namespace}/{_LAST.name}"
     try:
-        wait_for(lambda: _standing(record, last) == _LAST.size, 60, "the last gang starts")
+        wait_for(lambda: _standing(record, _LAST_KEY) == _LAST.size, 60, "the last gang starts")
     except AssertionError as why:
         yield str(why)
     leader = rivals.leader()
@@ -195,15 +229,23 @@ def _calm(
 
 
 def _let_everybody_end(record: Record) -> None:
-    """Wait until nobody waits who could start, and nothing has happened for a while."""
+    """Wait until nobody waits who could start, nor runs who will end, and for a while after that.
+
+    What an extender counts can be held against what there is only while that stays as it is.
+    """
 
     def is_quiet() -> bool:
         latest = max((change.at for change in record.of(Change)), default=0.0)
         idle_s = record.now() - latest
-        return idle_s > (_QUIET_S if not waiting(_world(record)) else _BOUNDS.patience_s)
+        return idle_s > (_BOUNDS.patience_s if _is_moving(_world(record)) else _QUIET_S)
 
     with suppress(AssertionError):
         wait_for(is_quiet, _END_S, "all is quiet", every_s=1.0)
+
+
+def _is_moving(world: World) -> bool:
+    runs = any(pod.stands and pod.made.gang != _LAST_KEY for pod in world.pods.values())
+    return runs or bool(waiting(world))
 
 
 def _see_promises(who: str, ops_url: str, record: Record) -> None:
@@ -265,6 +307,7 @@ def told(run: Run) -> str:
     lines = [
         f"seed {run.seed}, {run.seconds:g} s: {len(run.played)} turns; {verdict.figures()}",
         "turns: " + ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())),
+        f"all came to rest {_rests(record)} times before the end",
         f"the API server was away for {Spans.of(record).total_s:.1f} s",
         f"the host took {run.taken(-math.inf, math.inf):.0%} of the processors",
         f"ready again after SIGKILL: {_times(again)}",
@@ -281,8 +324,13 @@ def told(run: Run) -> str:
         lines.append(
             f"again: python -m tests.cluster chaos --seconds {run.seconds:g} --seed {run.seed}"
             + (f" --planted {run.planted}" if run.planted else "")
+            + (f" --lanes {' '.join(run.lanes)}" if len(run.lanes) < len(LANES) else "")
         )
     return "\n".join(lines)
+
+
+def _rests(record: Record) -> int:
+    return sum(line.text == RESTED for line in record.of(Line))
 
 
 def _times(seconds: list[float]) -> str:

@@ -7,8 +7,9 @@ on whatever a run has become.
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -58,6 +59,16 @@ class Lane:
                 chance.shuffle(bag)
             kind = bag.pop()
             turns.append(Turn(pause, kind, self.kinds[kind][1](chance, numbers)))
+
+
+def rounds(turns: Sequence[Turn], seconds: float, each_s: float) -> list[list[Turn]]:
+    """Divide what is played in so many seconds into rounds of *each_s*."""
+    made: list[list[Turn]] = [[] for _ in range(max(1, math.ceil(seconds / each_s)))]
+    at = 0.0
+    for turn in turns:
+        at += turn.after_s
+        made[min(int(at / each_s), len(made) - 1)].append(turn)
+    return made
 
 
 def _nothing(chance: random.Random, numbers: Iterator[int]) -> Facts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from tests.faults.verdict import judge
 from . import chaos
 from .api import ApiError
 from .chaos_lane import Playing
-from .chaos_script import LANES, Lane, Turn
+from .chaos_script import LANES, Lane, Turn, rounds
 
 SEED = 17
 SECONDS = 30.0
@@ -26,11 +27,12 @@ def test_nothing_breaks_in_half_a_minute_of_chaos(
 ) -> None:
     record = Record()
     with chaos.staged(tmp_path / "cluster", record) as rivals:
-        run = chaos.play(rivals, record, SEED, SECONDS)
+        run = chaos.play(rivals, record, SEED, SECONDS, each_s=SECONDS / 2)
 
     record.save(tmp_path / "record.jsonl")
     assert run.broken == [], chaos.told(run)
     assert run.verdict.gangs_started > 5, chaos.told(run)
+    assert "all came to rest 1 times before the end" in chaos.told(run)
 
 
 @pytest.mark.parametrize("lane", LANES, ids=lambda lane: lane.name)
@@ -43,6 +45,23 @@ def test_a_seed_gives_the_same_turns_again_and_another_seed_others(lane: Lane) -
 @pytest.mark.parametrize("lane", LANES, ids=lambda lane: lane.name)
 def test_ten_minutes_have_every_kind_of_turn(lane: Lane) -> None:
     assert {turn.kind for turn in lane.script(1, 600)} == set(lane.kinds)
+
+
+def test_all_turns_of_a_script_are_in_one_round_or_another_each_in_its_time() -> None:
+    script = LANES[0].script(1, 100)
+    parts = rounds(script, 100, 40)
+
+    assert [turn for part in parts for turn in part] == script
+    assert [round(sum(turn.after_s for turn in part)) for part in parts] == [40, 40, 20]
+    assert rounds([], 100, 40) == [[], [], []]
+    assert rounds(script, 100, 400) == [script]
+
+
+def test_lanes_that_were_not_all_are_named_where_a_run_is_played_again() -> None:
+    run = replace(made_up(breaks=True), lanes=("tenants", "administrators"))
+
+    assert "--seed 17 --lanes tenants administrators" in chaos.told(run)
+    assert "--lanes" not in chaos.told(made_up(breaks=True))
 
 
 def test_a_lane_plays_its_turns_in_order_and_tells_what_could_not_be_done() -> None:

@@ -28,6 +28,9 @@ Amounts = Mapping[str, int]
 API_SERVER = "kube-apiserver"
 #: The way from the extender that leads to the API server.
 LEADERS_CABLE = "the leader's cable"
+#: A line that says: all has come to rest, so whoever waits now waits for ever, and what is missing
+#: has leaked, whatever becomes of it later.
+RESTED = "all has come to rest"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from .breaches import Bounds, Breach
-from .record import Amounts, BindingAnswered, PodBound, Promised, Record
+from .record import RESTED, Amounts, BindingAnswered, Line, PodBound, Promised, Record
 from .spans import Spans
 from .world import Pod, World
 
@@ -129,7 +129,12 @@ class Rooms:
                 self._breach(TWICE, whose, f"two bindings succeeded: {nodes}", answers[-1].at)
 
     def _judge_leaks(self, record: Record, world: World) -> None:
-        last = {promised.who: promised for promised in record.of(Promised)}
+        last: dict[str, Promised] = {}
+        for moment in record:
+            if isinstance(moment, Promised):
+                last[moment.who] = moment
+            elif isinstance(moment, Line) and moment.text == RESTED:
+                last.clear()  # what was said then was judged then
         for who, promised in last.items():
             for node in sorted({*promised.taken, *_standing_nodes(world)}):
                 real = world.taken_on(node)

@@ -9,7 +9,7 @@ import yaml
 
 from . import calls, record as seen, rooms, waits, wholeness
 from .breaches import Bounds
-from .record import LEADERS_CABLE
+from .record import LEADERS_CABLE, RESTED
 from .stories import Story
 from .verdict import RULES, judge
 
@@ -436,6 +436,36 @@ def test_a_single_pod_that_fits_waits_for_ever_too() -> None:
 )  # fmt: skip
 def test_who_has_a_reason_to_wait_may(story: Story) -> None:
     assert story.after(60).broken(QUICK) == []
+
+
+def test_who_waited_when_all_had_come_to_rest_waited_for_ever_whatever_came_later() -> None:
+    story = Story().gang("t", 3, 3).after(20)
+    story.record.line(RESTED)
+
+    assert story.bind("t-0", "t-1", "t-2").after(9).broken(QUICK) == [waits.RULE]
+
+
+def test_who_waited_for_less_than_that_did_not() -> None:
+    story = Story().gang("t", 3, 3).after(5)
+    story.record.line(RESTED)
+
+    assert story.bind("t-0", "t-1", "t-2").after(9).broken(QUICK) == []
+
+
+def test_what_was_promised_when_all_had_come_to_rest_is_not_held_against_what_came_later() -> None:
+    story = Story().pods("a").bind("a").after(9)
+    story.note(seen.Promised(at=9, who="a", taken={"n1": {"cpu": 1000}})).record.line(RESTED)
+
+    assert story.end("a", how="Succeeded").after(9).broken() == []
+
+
+def test_what_had_leaked_when_all_had_come_to_rest_is_not_made_good_later() -> None:
+    story = Story().pods("a").bind("a")
+    for cpu in (3000, 1000):
+        story.after(9).note(seen.Promised(at=story.at, who="a", taken={"n1": {"cpu": cpu}}))
+        story.record.line(RESTED)
+
+    assert story.broken() == [rooms.LEAK]
 
 
 # ── the whole of it ───────────────────────────────────────────────────────────────────────

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from . import calls, rooms, waits, wholeness
 from .breaches import Bounds, Breach
 from .calls import Calls
-from .record import Asked, Killed, Promised, Ready, Record
+from .record import RESTED, Asked, Killed, Line, Moment, Promised, Ready, Record
 from .rooms import Rooms
 from .spans import Spans
 from .wholeness import Wholeness
@@ -87,6 +87,7 @@ def judge(record: Record, bounds: Bounds | None = None) -> Verdict:
         *room.breaches,
         *hooks.breaches,
         *waits.judge(record, world, bounds, spans),
+        *(each for rest in _rests(record) for each in _judge_rest(rest, bounds, spans)),
     ]
     return Verdict(
         breaches=sorted(found, key=lambda breach: breach.at),
@@ -99,6 +100,22 @@ def judge(record: Record, bounds: Bounds | None = None) -> Verdict:
         longest_answer_s=hooks.longest_s,
         returns=returns(record),
     )
+
+
+def _rests(record: Record) -> Iterator[Record]:
+    """Give what had been noted each time that all came to rest."""
+    noted: list[Moment] = []
+    for moment in record:
+        if isinstance(moment, Line) and moment.text == RESTED:
+            yield Record([*noted, Line(at=moment.at, text="so far")])
+        noted.append(moment)
+
+
+def _judge_rest(record: Record, bounds: Bounds, spans: Spans) -> Iterator[Breach]:
+    room = Rooms(bounds, spans)
+    world = room.judge(record)
+    yield from (each for each in room.breaches if each.rule == rooms.LEAK)
+    yield from waits.judge(record, world, bounds, spans)
 
 
 def _unjudged(record: Record) -> frozenset[str]:
