@@ -71,8 +71,9 @@ REASONS = {
         TOO_LARGE: Flaw(
             "it has pods, PodGroups or PodDisruptionBudgets with more of something than anybody"
             " needs; one is named",
-            "such a gang does not start (`PodGroupMissing`) unless it is only labels; what runs"
-            " counts in full, and of the rest only so much is read",
+            "such a gang does not start (`PodGroupMissing`, `QueueNotFound`, `NotEnoughMembers`)"
+            " unless it is only labels; what runs counts in full, and of the rest only so much is"
+            " read",
         ),
         TOO_MANY_BUDGETS: Flaw(
             "one pod of it may be covered by more PodDisruptionBudgets than anybody looks at",

@@ -49,6 +49,8 @@ MOST_RESOURCES = 64
 _LONGEST_RESOURCE = 317
 #: Of a PodGroup.
 MOST_ROLES = 256
+#: All pods of the largest cluster that Kubernetes supports. More may be asked for, and is named.
+MOST_MEMBERS = 150_000
 #: So much of a text counts as one value.
 _WORD = 64
 
@@ -98,6 +100,16 @@ def brief(sentence: object) -> str:
     """Give a complaint, or the beginning of one that quotes at length what was written."""
     text = str(sentence)
     return text if len(text) <= _LONGEST_SENTENCE else f"{text[:_LONGEST_SENTENCE]}…"
+
+
+def excess_of_members(least: int | None) -> str:
+    """Say that a gang asks for more members than there can be pods (a phrase)."""
+    return f"a minimum of {least:,} members" if least and least > MOST_MEMBERS else ""
+
+
+def excess_of_text(what: str, text: str) -> str:
+    """Say that a name is longer than any can be (a phrase)."""
+    return f"{what} of {len(text):,} characters" if len(text) > LONGEST_NAME else ""
 
 
 def words(text: str | None) -> int:

@@ -14,7 +14,15 @@ from typing import Any
 import msgspec
 
 from extender.errors import BadQuantity
-from extender.kube.decode.bounds import MOST_ROLES, brief, excess_of_names, short, some
+from extender.kube.decode.bounds import (
+    MOST_ROLES,
+    brief,
+    excess_of_members,
+    excess_of_names,
+    excess_of_text,
+    short,
+    some,
+)
 from extender.kube.decode.codec import OddMeta
 from extender.kube.decode.membership import NO_GANG
 from extender.kube.decode.pods import DURATION, unreadable
@@ -164,7 +172,16 @@ def _as_written(raw: RawGroup, dialect: str) -> PodGroup:
         dialect=dialect,
         problem=problem and f"PodGroup {meta.namespace or 'default'}/{meta.name}: {problem}",
         remark=_remark(spec, meta),
-        excess=excess,
+        excess=excess or _senseless(spec),
+    )
+
+
+def _senseless(spec: RawGroupSpec) -> str:
+    """Say what is read as it is, and yet more than makes sense."""
+    return (
+        excess_of_members(spec.min_member)
+        or excess_of_text("a queue name", spec.queue or "")
+        or excess_of_text("a priority class name", spec.priority_class_name or "")
     )
 
 

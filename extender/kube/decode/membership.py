@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from extender.kube.decode.bounds import LONGEST_NAME, short
+from extender.kube.decode.bounds import LONGEST_NAME, excess_of_members, excess_of_text, short
 from extender.kube.decode.raw import Labels, RawMarks, RawOwner, RawPod
 from extender.model.gang import SHADOW, GangKey, Membership
 
@@ -63,7 +63,8 @@ def membership_of(pod: RawPod) -> Membership:
         size[: _LONGEST_SIZE + 1] if size else "",
         short(queue),
         False,
-        bool(group) and len(name) > LONGEST_NAME,
+        (group or "") and excess_of_text("a gang name", name),
+        excess_of_text("a queue name", queue),
     )
 
 
@@ -95,11 +96,12 @@ def _membership(
     size: str,
     queue: str,
     native: bool,
-    is_cut: bool = False,
+    cut_name: str = "",
+    cut_queue: str = "",
 ) -> Membership:
     """Make the membership that all pods of one gang share."""
     min_member, problem = _read_size(size)
-    if is_cut:
+    if cut_name:
         problem = f"the name of its gang has over {LONGEST_NAME} characters; write a shorter one"
     return Membership(
         key=GangKey(f"{namespace or 'default'}/{name}"),
@@ -108,6 +110,7 @@ def _membership(
         native=native,
         queue=queue,
         problem=problem,
+        excess=cut_name or cut_queue or excess_of_members(min_member),
     )
 
 

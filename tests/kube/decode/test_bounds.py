@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from extender.cache.changes import SeenPod, Upsert
-from extender.kube.decode import dialects, objects, pods, watched
+from extender.kube.decode import bounds, dialects, objects, pods, watched
 from extender.kube.decode.shapes import Shapes
 from extender.model.dialect import VOLCANO
 from extender.model.gang import Membership, PodGroup
@@ -183,6 +183,38 @@ def test_all_pods_that_are_too_large_in_the_same_way_share_one_membership() -> N
 
     assert one[1] is other[1]
     assert one[0].shape is other[0].shape
+
+
+@pytest.mark.parametrize(
+    ("said", "excess"),
+    [
+        ({"minMember": 1_000_000_000}, "a minimum of 1,000,000,000 members"),
+        ({"queue": "q" * 254}, "a queue name of 254 characters"),
+        ({"priorityClassName": "p" * 300}, "a priority class name of 300 characters"),
+        ({"minMember": bounds.MOST_MEMBERS, "queue": "q" * 253}, ""),
+    ],
+)
+def test_a_group_that_asks_for_what_cannot_be_is_read_and_named(
+    said: dict[str, Any], excess: str
+) -> None:
+    written = make.group("train", 2)
+    written["spec"] |= said
+    read = dialects.to_group(msgspec.convert(written, dialects.RawGroup), VOLCANO)
+
+    assert (read.excess, read.problem) == (excess, "")
+
+
+@pytest.mark.parametrize(
+    ("marks", "excess"),
+    [
+        ({"gang-extender.io/min-member": "999999999"}, "a minimum of 999,999,999 members"),
+        ({"scheduling.volcano.sh/queue-name": "q" * 254}, "a queue name of 254 characters"),
+        ({"gang-extender.io/gang": "g" * 254}, "a gang name of 254 characters"),
+        ({"gang-extender.io/gang": "g" * 253, "gang-extender.io/min-member": "4"}, ""),
+    ],
+)
+def test_so_is_a_pod_that_does(marks: dict[str, str], excess: str) -> None:
+    assert read(make.pod("p", annotations=marks))[1].excess == excess
 
 
 def test_a_group_with_too_many_roles_or_resources_is_invalid_and_says_why() -> None:
