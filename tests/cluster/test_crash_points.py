@@ -6,18 +6,22 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.faults.faults import Fault, Point, faults_of
-from tests.faults.planted import PLANTS
 from tests.faults.proxy import Switchboard
-from tests.faults.record import Asked, CutOff, Record
+from tests.faults.record import Asked, CutOff, Promised, Record
+from tests.faults.verdict import RULES
 
 from .crash import walk
-from .crash.lane import BIND_TIMEOUT_S, Lane
-from .crash.planting import WHERE, tries_of, unseen
+from .crash.excuses import GIVEN_UP, NO_END, NOT_JUDGED, TIMED, WRONG_END, are_all_of_time
+from .crash.lane import BIND_TIMEOUT_S, Lane, Rolling
+from .crash.planting import WHERE, seen_as, tries_of, unseen
+from .crash.plants import PLANTS
 from .crash.scenes import SCENES, Scene
+from .crash.stage import Stage, WrongEnd
 from .crash.table import figures, table
 from .crash.walk import Lanes, Outcome, Try, choose, given_up, points_of, say
 
@@ -26,7 +30,9 @@ GANG = Scene("gang", lambda stage: None)
 SAMPLE = 40
 SECONDS = 60
 LANES = 2
-PLANT = "unknown-is-failed"
+#: One of those that chaos knows too, and one of the walk alone.
+SOME_PLANTS = ["unknown-is-failed", "no-ceiling"]
+IN_PART = "gang in part: crash/train: in part for 6.0 s"
 BESIDE_OTHERS_S = 10.0
 
 
@@ -103,8 +109,8 @@ def test_a_restart_is_told_apart_from_one_that_was_disturbed_besides() -> None:
     ("taken", "words", "disturbed"),
     [
         ([0.6, 0.0], [], 1),
-        ([0.6, 0.6, 0.6, 0.0], ["partial gang"], 2),
-        ([0.2, 0.0], ["partial gang"], 0),
+        ([0.6, 0.6, 0.6, 0.0], [IN_PART], 2),
+        ([0.2, 0.0], [IN_PART], 0),
     ],
     ids=["played again", "not for ever", "not if the machine was ours"],
 )
@@ -115,16 +121,109 @@ def test_what_broke_while_the_host_took_too_much_is_played_again_and_told(
 
     def play(*_: object) -> Outcome:
         share = next(shares)
-        return Outcome(Try(GANG), True, 1.0, ["partial gang"] if share else [], taken=share)
+        return Outcome(Try(GANG), True, 1.0, [IN_PART] if share else [], taken=share)
 
     monkeypatch.setattr(walk, "play", play)
     with Switchboard() as board:
         outcome = walk.play_calmly(Lane(Path(), board), Try(GANG))
 
     assert outcome.breaches == words
-    assert outcome.disturbed == ["the host took 60%: partial gang"] * disturbed
+    assert outcome.disturbed == [f"the host took 60%: {IN_PART}"] * disturbed
     told = figures([outcome])
     assert ("1 broke while the host took more than 25% of" in told) == bool(disturbed)
+
+
+def test_what_no_lack_of_time_explains_is_told_at_once_though_the_host_took_everything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = [IN_PART, "room leaked: crash-1: gang-extender counts more or less than there is"]
+    plays = iter([Outcome(Try(GANG), True, 1.0, words, taken=0.9)])
+    monkeypatch.setattr(walk, "play", lambda *_: next(plays))
+    with Switchboard() as board:
+        outcome = walk.play_calmly(Lane(Path(), board), Try(GANG))
+
+    assert (outcome.breaches, outcome.disturbed) == (words, [])
+
+
+def test_only_promises_of_seconds_are_excused() -> None:
+    excused = {
+        "gang in part",
+        "gang torn by the scheduler",
+        "waits for ever",
+        "hold without an answer",
+    }
+
+    assert {rule for rule in RULES if are_all_of_time([f"{rule}: train: late"])} == excused
+    assert TIMED - excused == {NO_END, GIVEN_UP}
+    assert not are_all_of_time([f"{WRONG_END}: 4 of train bound"])
+    assert not are_all_of_time([f"{NOT_JUDGED}: room leaked"])
+
+
+class Empty:
+    """A lane on which nothing happens."""
+
+    def __init__(self) -> None:
+        self.record = Rolling()
+
+    def begin(self, _: str) -> None:
+        self.record.begin()
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
+
+
+def test_a_scene_of_which_a_rule_has_nothing_to_judge_is_a_breach() -> None:
+    lane: Any = Empty()
+    asked = Asked(at=0.0, call=1, hook="filter")
+    leaks = Promised(at=0.0, who="gang-extender", taken={})
+
+    def noting(*moments: Any) -> list[str]:
+        return walk.play(lane, Try(Scene("made up", lambda _: lane.record.note(*moments)))).breaches
+
+    assert noting(leaks) == [
+        "not judged: bind that was lost",
+        "not judged: bind that was told as failed",
+        "not judged: hold without an answer",
+    ]
+    assert noting(asked) == ["not judged: room leaked"]
+    assert noting(asked, leaks) == []
+
+
+def test_who_started_and_must_not_is_told_apart_from_who_came_too_late() -> None:
+    lane: Any = Empty()
+
+    def breaches(why: Exception) -> list[str]:
+        def ends(_: Stage) -> None:
+            raise why
+
+        return walk.play(lane, Try(Scene("made up", ends))).breaches
+
+    assert breaches(AssertionError("not within 60 s")) == ["no proper end: not within 60 s"]
+    assert breaches(WrongEnd("4 of train bound")) == ["wrong end: 4 of train bound"]
+
+
+def test_what_the_extender_counts_as_taken_is_asked_again_and_an_error_if_never_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = iter([None, {"crash-0": {"cpu": 1000}}, {}])
+
+    def taken(_: Lane) -> Any:
+        answer = next(answers, None)
+        assert answer is not None, "the snapshot does not answer"
+        return answer
+
+    monkeypatch.setattr(Lane, "holds_nothing", True)
+    monkeypatch.setattr(Lane, "taken", taken)
+    with Switchboard() as board:
+        lane = Lane(Path(), board)
+        lane.wait_until_quiet(5)
+        assert [each.taken for each in lane.record.of(Promised)] == [{}]
+
+        lane.begin("another page")
+        with pytest.raises(AssertionError, match="the snapshot does not answer"):
+            lane.wait_until_quiet(0)
+
+    assert lane.record.of(Promised) == []
 
 
 def test_a_bind_that_kube_scheduler_gave_up_was_not_answered() -> None:
@@ -147,6 +246,14 @@ def test_every_plant_has_a_spot_where_it_must_show() -> None:
     seen, missed = (Outcome(each, True, 1.0, words) for each, words in zip(
         tries_of(["one-short", "never-given-back"]), (["in part"], []), strict=True))  # fmt: skip
     assert unseen([seen, missed], ["one-short", "never-given-back"]) == ["never-given-back"]
+    assert [seen_as(each) for each in (seen, missed)] == ["in part", "NOT SEEN"]
+
+
+def test_a_plant_is_told_with_each_rule_that_it_breaks() -> None:
+    over = [f"queue over its ceiling: crash-limited: cpu {number} of 4" for number in (5, 6)]
+    outcome = Outcome(Try(GANG), True, 1.0, ["no proper end: 2 are bound, too", *over])
+
+    assert seen_as(outcome) == "no proper end, queue over its ceiling"
 
 
 @pytest.fixture(scope="module")
@@ -180,5 +287,14 @@ def test_a_sample_of_all_crash_points_breaks_no_promise(
     assert sum(each.was_met for each in outcomes) > len(outcomes) // 2 > 0
 
 
+def test_members_are_held_when_their_queue_is_closed_or_their_node_cordoned(lanes: Lanes) -> None:
+    scenes = [each for each in SCENES if each.name in ("closed", "cordoned")]
+    outcomes = lanes.run([Try(scene) for scene in scenes], say)
+
+    assert [words for each in outcomes for words in each.breaches] == []
+    # Of four members somebody was sent back, and came again.
+    assert all(each.calls["hook-bind"] > 4 for each in outcomes)
+
+
 def test_a_check_that_is_taken_out_is_seen_by_the_walk(lanes: Lanes) -> None:
-    assert unseen(lanes.run(tries_of([PLANT]), say), [PLANT]) == []
+    assert unseen(lanes.run(tries_of(SOME_PLANTS), say), SOME_PLANTS) == []

@@ -44,6 +44,31 @@ def never_given_back() -> None:
     _replace(Inflight, "drop_unsettled", lambda *_: False)
 
 
+def no_ceiling() -> None:
+    """A queue is read as if it had no capability."""
+    from extender.model.queue import Queue
+
+    write = Queue.__init__
+
+    def read_wrongly(self: Any, **facts: Any) -> None:
+        write(self, **{name: fact for name, fact in facts.items() if name != "capability"})
+
+    _replace(Queue, "__init__", read_wrongly)
+
+
+def hold_forgotten() -> None:
+    """A bind that was held is never answered."""
+    from extender.holds.barrier import Barrier
+
+    answer = Barrier._answer
+
+    def forget(self: Any, order: Any) -> None:
+        if order.waited_s < _HELD_S:
+            answer(self, order)
+
+    _replace(Barrier, "_answer", forget)
+
+
 def quick_ears() -> None:
     """No plant, but a shorter span: a watch that is silent is given up after seconds."""
     from extender.kube.watch.follow import Watches
@@ -53,6 +78,8 @@ def quick_ears() -> None:
     defaults["silence_s"] = QUICK_EARS_S
 
 
+#: Whoever was answered sooner did not wait for anybody: less than the walk's grace for who arrives.
+_HELD_S = 0.5
 QUICK_EARS = "quick-ears"
 QUICK_EARS_S = 8.0
 
@@ -60,6 +87,8 @@ PLANTS: dict[str, Callable[[], None]] = {
     "unknown-is-failed": unknown_is_failed,
     "one-short": one_short,
     "never-given-back": never_given_back,
+    "no-ceiling": no_ceiling,
+    "hold-forgotten": hold_forgotten,
 }
 
 

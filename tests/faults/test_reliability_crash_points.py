@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.cluster.crash.plants import PLANTS
 from tests.cluster.crash.scenes import SCENES
+from tests.faults.planted import PLANTS
 
 from .planted import QUICK_EARS_S
 

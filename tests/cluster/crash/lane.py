@@ -10,6 +10,7 @@ import threading
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -36,7 +37,7 @@ from tests.faults.sightings import amounts
 from tests.faults.witness import EXTENDER, BindingWitness, HookWitness, name_call, name_hook
 
 from .. import objects
-from ..api import ApiError
+from ..api import ApiError, Object
 from ..control_plane import ControlPlane
 from ..observer import BindObserver
 from ..processes import NeverReady
@@ -44,9 +45,14 @@ from ..waiting import wait_for
 from .forked import ForkedExtender
 
 SCHEDULER = "crash-scheduler"
-NAMESPACE = "crash"
+#: Of a namespace whose gang came in part none is held for up to two minutes before all of it is
+#: there; so each scene has the next one, and by the time they begin again that is over.
+NAMESPACES = tuple(f"tenant-{index}" for index in range(40))
 URGENT = "crash-urgent"
 QUEUES = ("crash-a", "crash-b")
+#: A queue that may have half of all room.
+LIMITED = "crash-limited"
+CEILING = 4
 #: All the room there is: what a leak takes away is missed by the next scene.
 NODES = tuple(f"crash-{index}" for index in range(4))
 CPUS = 8
@@ -103,6 +109,8 @@ class Lane:
         self._was_killed = threading.Event()
         self._killing = threading.Lock()
         self._ends = threading.Event()
+        self._namespaces = cycle(NAMESPACES)
+        self.namespace = next(self._namespaces)
         self.record = Rolling()
 
     def __enter__(self) -> Self:
@@ -132,15 +140,16 @@ class Lane:
         self.plane.install()
         self.api = self.plane.api
         self.api.create(
-            objects.namespace(NAMESPACE),
+            *map(objects.namespace, NAMESPACES),
             objects.priority_class(URGENT, 1000),
             *map(objects.queue, QUEUES),
+            objects.queue(LIMITED, capability={"cpu": str(CEILING)}),
             *(objects.node(name, cpu=str(CPUS // len(NODES))) for name in NODES),
         )
         self.plane.wait_until_nodes_are_ready(list(NODES))
         self._open_proxies()
         running.enter_context(Observer(self.api, self.record, SCHEDULER))
-        self.binds = running.enter_context(BindObserver(self.api, NAMESPACE))
+        self.binds = running.enter_context(BindObserver(self.api))
         self.extender = ForkedExtender(
             "gang-extender", self.plane.logs, kubeconfig=self._kubeconfig(), arguments=FLAGS
         )
@@ -238,7 +247,8 @@ class Lane:
     # One point
 
     def begin(self, what: str) -> None:
-        """Begin a page of the record."""
+        """Begin a page of the record, in another namespace."""
+        self.namespace = next(self._namespaces)
         self.record.begin()
         self.record.line(what)
 
@@ -254,7 +264,7 @@ class Lane:
     def clean(self) -> None:
         """Take everything away, and wait until all have seen it."""
         for resource in ("pods", objects.POD_GROUPS):
-            self.api.delete_all(resource, NAMESPACE, grace_seconds=0)
+            self.api.delete_all(resource, self.namespace, grace_seconds=0)
         wait_for(lambda: not self._alive(), _QUIET_S, "all pods are seen to be gone")
 
     @property
@@ -266,36 +276,56 @@ class Lane:
             return False  # killed while it was asked
 
     def wait_until_quiet(self, seconds: float = _QUIET_S) -> None:
-        """Wait until the extender is up, holds nothing and counts nothing as taken; note it."""
+        """Wait until the extender is up, holds nothing and counts nothing as taken; note it.
+
+        Nobody can judge what it never says: then this is no quiet, but an error.
+        """
+        told: list[dict[str, dict[str, int]]] = []
 
         def is_quiet() -> bool:
-            return self.holds_nothing and self.taken() == {}
+            if not self.holds_nothing:
+                return False
+            told.append(self.taken())
+            return not told[-1]
 
         wait_for(lambda: self.holds_nothing, 90, "the extender is ready and holds nothing")
-        with suppress(AssertionError):
-            wait_for(is_quiet, seconds, "nothing is taken", every_s=0.05)
-        taken = self.taken()
-        if taken is not None:
-            self.record.note(Promised(at=self.record.now(), who=EXTENDER, taken=taken))
+        try:
+            wait_for(is_quiet, seconds, "it says what it counts as taken", every_s=0.05)
+        except AssertionError:
+            if not told:
+                raise
+        self.record.note(Promised(at=self.record.now(), who=EXTENDER, taken=told[-1]))
 
-    def taken(self) -> dict[str, dict[str, int]] | None:
-        """Ask the extender what it counts as taken on each node, in thousandths; None: no answer.
+    def taken(self) -> dict[str, dict[str, int]]:
+        """Ask the extender what it counts as taken on each node, in thousandths.
 
         What stands on a node in its snapshot is there, or promised room there.
         """
-        try:
-            with urllib3.PoolManager(retries=False, timeout=5) as http:
-                said = http.request("GET", f"{self.extender.ops_url}/api/v1/snapshot").json()
-        except (urllib3.exceptions.HTTPError, OSError, ValueError):
-            return None
         taken: dict[str, dict[str, int]] = {}
-        for thing in said.get("items", ()):
+        for thing in self._snapshot():
             node = thing["kind"] == "Pod" and thing["spec"].get("nodeName")
             for container in thing["spec"]["containers"] if node else ():
                 on_node = taken.setdefault(node, {})
                 for name, amount in amounts(container["resources"]["requests"]).items():
                     on_node[name] = on_node.get(name, 0) + amount
         return taken
+
+    def planned_with(self, kind: str, name: str) -> Object:
+        """Ask the extender what it knows of an object with which it plans."""
+        named = (each for each in self._snapshot() if each["metadata"]["name"] == name)
+        found = next((each for each in named if each["kind"] == kind), None)
+        assert found is not None, f"there is no {kind} {name} in the snapshot"
+        return found
+
+    def _snapshot(self) -> list[Object]:
+        """Give what its last plan saw; whoever waits for something asks again."""
+        try:
+            with urllib3.PoolManager(retries=False, timeout=5) as http:
+                answer = http.request("GET", f"{self.extender.ops_url}/api/v1/snapshot")
+            assert answer.status == 200, f"the snapshot is answered with {answer.status}"
+            return list(answer.json()["items"])
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as why:
+            raise AssertionError(f"the snapshot does not answer: {why}") from why
 
     def _alive(self) -> set[str]:
         """The pods that the observer has not seen end."""

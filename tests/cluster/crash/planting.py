@@ -28,6 +28,8 @@ WHERE: dict[str, tuple[Spot, ...]] = {
     "unknown-is-failed": (Spot("gang", Point("bind", 2, Fault.LOST)),),
     "one-short": (Spot("missing"),),
     "never-given-back": (Spot("missing"),),
+    "no-ceiling": (Spot("ceiling"),),
+    "hold-forgotten": (Spot("missing"),),
 }
 
 
@@ -43,8 +45,14 @@ def walk_planted(folder: Path, plants: Sequence[str], keep: Path | None = None) 
     print("\n| taken out | at | seen as |\n|---|---|---|")
     for each in outcomes:
         where = f"{each.tried.scene.name}: {each.tried.point or 'no fault'}"
-        print(f"| {each.tried.plant} | {where} | {(each.breaches or ['NOT SEEN'])[0]} |")
+        print(f"| {each.tried.plant} | {where} | {seen_as(each)} |")
     return int(bool(unseen(outcomes, plants)))
+
+
+def seen_as(outcome: Outcome) -> str:
+    """Name what broke, each rule once."""
+    rules = dict.fromkeys(words.partition(": ")[0] for words in outcome.breaches)
+    return ", ".join(rules) or "NOT SEEN"
 
 
 def unseen(outcomes: Sequence[Outcome], plants: Sequence[str]) -> list[str]:

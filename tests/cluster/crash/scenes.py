@@ -4,115 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from tests.faults.faults import Fault, Script
+from tests.faults.faults import Fault
 from tests.faults.record import Killed
 
 from .. import objects
 from ..waiting import wait_for
-from .lane import CPUS, NAMESPACE, QUEUES, SCHEDULER, URGENT, Lane
+from .lane import CEILING, CPUS, LIMITED, QUEUES, SCHEDULER, URGENT
+from .stage import Stage
 
-#: How long a scene may wait for anything, after whatever fault.
-PATIENCE_S = 60.0
 #: Two seconds, and an eviction that is not answered for fifteen.
 TAKEN_BACK_S = 25.0
-OWNER = {
-    "apiVersion": "batch/v1",
-    "kind": "Job",
-    "name": "train",
-    "uid": "0b8f3c1e-0000-4000-8000-000000000017",
-    "controller": True,
-}
-
-
-@dataclass
-class Stage:
-    """One lane for one scene; names begin with *prefix*, so that no two scenes share any."""
-
-    lane: Lane
-    prefix: str
-    script: Script
-    patience_s: float = PATIENCE_S
-
-    def name(self, gang: str) -> str:
-        return f"{self.prefix}-{gang}"
-
-    def group(self, gang: str, minimum: int, **spec: Any) -> None:
-        self.lane.api.create(objects.pod_group(self.name(gang), NAMESPACE, minimum, **spec))
-
-    def add(self, gang: str, *indexes: int, owned: bool = False, **pod: Any) -> None:
-        """Create members of a gang that has a PodGroup."""
-        name, facts = self.name(gang), {"scheduler": SCHEDULER, **pod}
-        for index in indexes:
-            made = objects.pod(f"{name}-{index}", NAMESPACE, gang=name, **facts)
-            if owned:
-                made["metadata"]["ownerReferences"] = [OWNER]
-            self.lane.api.create(made)
-
-    def gang(self, gang: str, size: int, *, minimum: int | None = None, **more: Any) -> None:
-        """Create a gang with all its members; *more* is queue, priority or owners."""
-        priority = more.get("priority")
-        group = {"queue": more.get("queue")}
-        if priority:
-            group["priorityClassName"] = priority
-        self.group(gang, minimum or size, **group)
-        pod = {"priority": priority} if priority else {}
-        self.add(gang, *range(size), **pod)
-
-    def delete(self, gang: str, *indexes: int) -> None:
-        for index in indexes:
-            self.lane.api.delete("pods", f"{self.name(gang)}-{index}", NAMESPACE, grace_seconds=0)
-
-    def bound(self, gang: str) -> int:
-        """Count the members that were ever seen on a node."""
-        return len(self.lane.binds.of(f"{self.name(gang)}-"))
-
-    def ended(self, gang: str) -> int:
-        """Count those that have left their node."""
-        prefix = f"{self.name(gang)}-"
-        return sum(name.startswith(prefix) for name in self.lane.binds.ended)
-
-    def wait_until_bound(self, gang: str, count: int) -> None:
-        wait_for(
-            lambda: self.bound(gang) >= count,
-            self.patience_s,
-            f"{count} of {gang} are bound",
-            seeing=lambda: self.bound(gang),
-        )
-
-    def wait_until_ended(self, gang: str, count: int) -> None:
-        wait_for(
-            lambda: self.ended(gang) >= count,
-            self.patience_s,
-            f"{count} of {gang} have left",
-            seeing=lambda: self.ended(gang),
-        )
-
-    def wait_until_phase(self, gang: str, *phases: str) -> None:
-        """Wait until its PodGroup says so."""
-
-        def phase() -> str:
-            found = self.lane.api.get(objects.POD_GROUPS, self.name(gang), NAMESPACE)
-            return str(found.get("status", {}).get("phase", ""))
-
-        wait_for(
-            lambda: phase() in phases,
-            self.patience_s,
-            f"{gang} is {phases}",
-            seeing=phase,
-            every_s=0.1,
-        )
-
-    def wait_until_asked(self, site: str, count: int, seconds: float = 10) -> None:
-        """Wait for so many calls; a fault may be that they do not come."""
-        try:
-            wait_for(lambda: self.script.counts().get(site, 0) >= count, seconds, site)
-        except AssertionError:
-            return
-
-    def wait_until_none_is_held(self) -> None:
-        wait_for(lambda: self.lane.holds_nothing, self.patience_s, "nothing is held", every_s=0.05)
 
 
 def _gang(stage: Stage) -> None:
@@ -133,7 +35,7 @@ def _surplus(stage: Stage) -> None:
 def _lone(stage: Stage) -> None:
     stage.lane.api.create(
         *(
-            objects.pod(f"{stage.name('lone')}-{index}", NAMESPACE, scheduler=SCHEDULER)
+            objects.pod(f"{stage.name('lone')}-{index}", stage.lane.namespace, scheduler=SCHEDULER)
             for index in range(4)
         )
     )
@@ -143,13 +45,31 @@ def _lone(stage: Stage) -> None:
 def _compete(stage: Stage) -> None:
     stage.gang("left", 5)
     stage.gang("right", 5)
-    wait_for(
-        lambda: 5 in (stage.bound("left"), stage.bound("right")), stage.patience_s, "one is whole"
-    )
-    first, second = ("left", "right") if stage.bound("left") == 5 else ("right", "left")
+    first, second = _wait_until_one_is_whole(stage, 5)
     assert stage.bound(second) == 0, f"{stage.bound(second)} of the other are bound, too"
     stage.delete(first, *range(5))
     stage.wait_until_bound(second, 5)
+
+
+def _ceiling(stage: Stage) -> None:
+    """There is room for both, and their queue may have no more than one of them."""
+    stage.gang("left", CEILING, queue=LIMITED)
+    stage.gang("right", CEILING, queue=LIMITED)
+    first, second = _wait_until_one_is_whole(stage, CEILING)
+    too_many = stage.look_for_starts(second)
+    assert too_many == 0, f"{too_many} of the other are bound, too"
+    stage.delete(first, *range(CEILING))
+    stage.wait_until_bound(second, CEILING)
+
+
+def _wait_until_one_is_whole(stage: Stage, size: int) -> tuple[str, str]:
+    """Name that of left and right which is whole, and the other."""
+    wait_for(
+        lambda: size in (stage.bound("left"), stage.bound("right")),
+        stage.patience_s,
+        "one is whole",
+    )
+    return ("left", "right") if stage.bound("left") == size else ("right", "left")
 
 
 def _missing(stage: Stage) -> None:
@@ -157,7 +77,7 @@ def _missing(stage: Stage) -> None:
     stage.add("train", 0, 1, 2)
     stage.wait_until_asked("hook-bind", 3, 3)
     stage.wait_until_none_is_held()
-    assert stage.bound("train") == 0, "bound before the last member came"
+    stage.nobody_of("train", "before the last member came")
     stage.add("train", 3)
     stage.wait_until_bound("train", 4)
 
@@ -185,7 +105,32 @@ def _abandoned(stage: Stage) -> None:
     stage.wait_until_asked("hook-bind", 3, 2)
     stage.delete("train", 0, 1, 2)
     stage.wait_until_none_is_held()
-    assert stage.bound("train") == 0, "bound although the gang never was whole"
+    stage.nobody_of("train", "although the gang never was whole")
+
+
+def _closed(stage: Stage) -> None:
+    """Its queue is closed while a gang waits for its last member."""
+    queue = QUEUES[0]
+    stage.group("train", 4, queue=queue)
+    stage.add("train", 0, 1, 2)
+    stage.wait_until_asked("hook-bind", 3, 2)
+    with stage.closed(queue):
+        stage.add("train", 3)
+        stage.look_for_starts("train")
+        stage.nobody_of("train", "while the queue was closed")
+    stage.wait_until_bound("train", 4)
+
+
+def _cordoned(stage: Stage) -> None:
+    """A node is cordoned while members of a gang are held for it."""
+    stage.group("train", 4)
+    stage.add("train", 0, 1, 2)
+    stage.wait_until_asked("hook-bind", 3, 2)
+    node = stage.node_of_a_hold()
+    with stage.cordoned(node):
+        stage.add("train", 3)
+        stage.wait_until_bound("train", 4)
+        stage.nobody_on(node, "train", "while it was cordoned")
 
 
 def _reclaim(stage: Stage) -> None:
@@ -239,7 +184,7 @@ def _told(stage: Stage) -> None:
     stage.wait_until_bound("train", 4)
     stage.wait_until_phase("train", "Running")
     stage.wait_until_phase("huge", "Pending", "Inqueue")
-    assert stage.bound("huge") == 0, "bound although there is no room for it"
+    stage.nobody_of("huge", "although there is no room for it")
 
 
 def _restart(stage: Stage) -> None:
@@ -268,10 +213,13 @@ SCENES = (
     Scene("surplus", _surplus),
     Scene("lone", _lone),
     Scene("compete", _compete),
+    Scene("ceiling", _ceiling),
     Scene("missing", _missing),
     Scene("late", _late),
     Scene("replaced", _replaced),
     Scene("abandoned", _abandoned),
+    Scene("closed", _closed),
+    Scene("cordoned", _cordoned),
     Scene("reclaim", _reclaim),
     Scene("preempt", _preempt),
     Scene("told", _told),
