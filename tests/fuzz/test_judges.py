@@ -16,6 +16,7 @@ from extender import policyfile
 from extender.cache.cluster import Cluster
 from extender.cli.foreseen import replay
 from extender.cli.printed import terminal
+from extender.doctor.looking.eyes import Eyes
 from extender.errors import BadQuantity, MalformedCall
 from extender.kube.decode.codec import Codec
 from extender.model import quantity
@@ -25,7 +26,8 @@ from extender.recording.layout import BEGINNING, parcel
 from extender.sim import scenario
 from extender.web import hookport, wire
 from extender.web.hooks import Hooks
-from extender.web.http import writing
+from extender.web.http import connection, writing
+from extender.web.http.callers import Callers
 from extender.web.http.connection import BoundedConnection
 from extender.web.http.port import BoundedPort
 from extender.whatif import objects
@@ -134,6 +136,18 @@ def an_error_that_is_no_json(patch: Patch) -> bytes:
     return watch_out(b"/nowhere")
 
 
+def a_call_that_only_we_take(patch: Patch) -> bytes:
+    # Without a look at Host, of which there has to be one.
+    patch.setattr(Callers, "judge", lambda self, headers, reached: None)
+    return watch_out(b"/filter").replace(b"Host: localhost\r\n", b"")
+
+
+def a_coding_that_only_we_read(patch: Patch) -> bytes:
+    patch.setitem(connection._CODINGS, "1.1", ([], [b"gzip, chunked"]))
+    chunks = b'Transfer-Encoding: gzip, chunked\r\n\r\n7\r\n{"a":1}\r\n0\r\n\r\n'
+    return watch_out(b"/filter").partition(b"Content-Length")[0] + chunks
+
+
 def watch_out(path: bytes) -> bytes:
     return (
         b"POST " + path + b" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -171,6 +185,11 @@ def a_command_that_steers(patch: Patch) -> bytes:
 def a_command_that_raises(patch: Patch) -> bytes:
     patch.setattr("extender.cli.live.answers.is_said", raising(TypeError("x")))
     return gangs([])
+
+
+def a_doctor_who_raises_at_a_cluster(patch: Patch) -> bytes:
+    patch.setattr(Eyes, "text", raising(LookupError("x")))
+    return b'{"command": "doctor of"}'
 
 
 def gangs(found: list[Any]) -> bytes:
@@ -249,6 +268,8 @@ FAULTS = {
         a_caller_whose_end_nobody_hears: "held for somebody who has left",
         a_connection_that_is_never_forgotten: "still counted",
         an_error_that_is_no_json: "ProtocolError is raised",
+        a_call_that_only_we_take: "another reader does not see",
+        a_coding_that_only_we_read: "another reader does not see",
     },
     "page-port": {
         a_page_that_steers: "steers the terminal by U+009B",
@@ -262,6 +283,7 @@ FAULTS = {
     "terminal": {
         a_command_that_steers: "steers the terminal by U+009B",
         a_command_that_raises: "TypeError is raised",
+        a_doctor_who_raises_at_a_cluster: "LookupError is raised",
     },
     "scenario": {
         a_scenario_that_raises: "ZeroDivisionError is raised",

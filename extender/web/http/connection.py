@@ -30,6 +30,10 @@ _EACH_TRAILER = 128
 _MOST_CHUNKS = 1024
 _MOST_CALLS = 8
 
+#: What a call may be coded as, by its version. The parser takes more, but readers differ on where a
+#: call ends that says more: Go sees no chunks in HTTP/1.0, and refuses other versions and codings.
+_CODINGS: dict[str, tuple[list[bytes], ...]] = {"1.1": ([], [b"chunked"]), "1.0": ([],)}
+
 _CLOSE = b"connection: close\r\n"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _PHRASES = {each.value: each.phrase.encode() for each in HTTPStatus}
@@ -73,6 +77,8 @@ class BoundedConnection(asyncio.Protocol, ABC):
         self._chunks = self._begun = 0
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
+        #: What the body is coded as, from the first coding to the last.
+        self._codings: list[bytes] = []
         self._body: bytes | bytearray = b""
         self._size = 0
         self._refusal: Refusal | None = None
@@ -208,6 +214,7 @@ class BoundedConnection(asyncio.Protocol, ABC):
         self._url = self._body = b""
         self._refusal = None
         self._headers.clear()
+        self._codings.clear()
 
     def on_url(self, url: bytes) -> None:
         """Keep a piece of the path."""
@@ -220,8 +227,11 @@ class BoundedConnection(asyncio.Protocol, ABC):
             if len(self._headers) > _MOST_HEADERS:
                 self._refuse_head()
                 raise _Over
-            if len(name) == 6 and name.lower() == b"expect":
+            size = len(name)
+            if size == 6 and name.lower() == b"expect":
                 self._expects = True
+            elif size == 17 and name.lower() == b"transfer-encoding":
+                self._codings.append(value.strip().lower())
             return
         self._trailed += len(name) + len(value) + _EACH_TRAILER
         if self._trailed > self._limits.head:
@@ -234,6 +244,11 @@ class BoundedConnection(asyncio.Protocol, ABC):
         # Nearly always the whole call is shorter than its head might be.
         if self._came + self._now > self._limits.head and self._is_head_long():
             self._refuse_head()
+            raise _Over
+        if self._codings not in _CODINGS.get(self._parser.get_http_version(), ()):
+            self._turn_away(
+                Refusal(400, "not_http", "HTTP/1.1 is spoken here, and no coding but chunked")
+            )
             raise _Over
         if self._parser.should_upgrade() and self._has_body():
             # The parser takes the body for the other protocol; who wants none has no body.
