@@ -1,4 +1,4 @@
-"""What docs/reliability.md names is there: every rule, every turn, every command."""
+"""What docs/reliability.md names is there: every rule, every turn, every command, every test."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tests.cluster.chaos import READY_S
 from tests.cluster.chaos_script import LANES
 from tests.faults.breaches import Bounds
 from tests.faults.verdict import RULES
+from tests.written import TESTS, named
 
 PAGE = (Path(__file__).parents[1] / "docs" / "reliability.md").read_text()
 COMMANDS = sorted(set(re.findall(r"`python -m tests\.cluster ([^`]+)`", PAGE)))
@@ -34,6 +35,20 @@ def test_the_page_names_every_turn_of_every_lane() -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_of_the_page_can_be_typed(command: str) -> None:
     arguments().parse_args(shlex.split(command))
+
+
+def test_every_test_that_the_page_names_exists() -> None:
+    assert len(named(PAGE)) > 20
+    assert named(PAGE) - TESTS == set()
+
+
+@pytest.mark.parametrize("head", ["| what broke | why |", "| point | what broke |"])
+def test_whatever_broke_has_a_test(head: str) -> None:
+    _, *rows = PAGE.partition(head)[2].partition("\n\n")[0].splitlines()[1:]
+
+    assert len(rows) > 5
+    for row in rows:
+        assert named(row) or "`tests/" in row, row
 
 
 def test_the_times_of_the_page_are_those_that_are_judged() -> None:

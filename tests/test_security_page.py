@@ -12,6 +12,7 @@ import yaml
 from extender.cli.saved import objects
 from extender.web.dump import dump
 from tests.web.conftest import World
+from tests.written import TESTS, named
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "security.md").read_text()
@@ -24,8 +25,6 @@ ACTORS = (
     "A stolen client certificate",
     "A compromised node",
 )
-WRITTEN = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
-TESTS = set(re.findall(r"^(?:async )?def (test_\w+)", WRITTEN, re.MULTILINE))
 
 POD = """
 apiVersion: v1
@@ -86,17 +85,14 @@ def test_what_an_actor_tries_is_stopped_by_something_that_a_test_shows(actor: st
     tried = rows(section(actor), "[^|]*tries to")
 
     for attempt, stopped, shown in tried:
-        named = re.findall(r"`(test_\w+)`", shown)
         assert attempt
-        assert bool(named) is not stopped.startswith("**nothing**"), attempt
-        assert set(named) <= TESTS, attempt
+        assert bool(named(shown)) is not stopped.startswith("**nothing**"), attempt
+        assert named(shown) <= TESTS, attempt
 
 
 def test_every_test_that_the_page_names_exists() -> None:
-    named = set(re.findall(r"`(test_\w+)`", PAGE))
-
-    assert len(named) > 60
-    assert named - TESTS == set()
+    assert len(named(PAGE)) > 60
+    assert named(PAGE) - TESTS == set()
 
 
 def test_every_actor_of_the_overview_has_a_section() -> None:

@@ -6,38 +6,92 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 #: One attack on a port; it may be called again and again.
-Attack: TypeAlias = Callable[[int, threading.Event], None]
+Attack: TypeAlias = Callable[["Target", threading.Event], None]
 
 _CHUNK = b"a" * 65536
 _BIND = b'{"PodName":"p","PodNamespace":"kube-system","PodUID":"u","Node":"no-such-node"}'
 
 
-def endless_headers(port: int, stop: threading.Event) -> None:
-    with _connected(port) as line:
+class _Line(socket.socket):
+    """A connection that counts what goes over it."""
+
+    done: Done
+
+    def sendall(self, data: bytes, flags: int = 0) -> None:  # type: ignore[override]
+        rest = memoryview(data)
+        while rest:
+            sent = self.send(rest, flags)
+            self.done.add(sent=sent)
+            rest = rest[sent:]
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        heard = super().recv(size, flags)
+        self.done.add(heard=len(heard), ended=not heard)
+        return heard
+
+
+@dataclass
+class Done:
+    """What attackers did so far, by their own account."""
+
+    connections: int = 0
+    #: Bytes that were taken from them, and bytes that they were answered.
+    sent: int = 0
+    heard: int = 0
+    #: How often whoever is attacked was the one to end it.
+    ended: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def add(self, **more: int) -> None:
+        with self._lock:
+            for what, count in more.items():
+                setattr(self, what, getattr(self, what) + count)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A port that is attacked."""
+
+    port: int
+    done: Done = field(default_factory=Done)
+
+    @contextmanager
+    def connected(self) -> Iterator[socket.socket]:
+        with _Line() as line:
+            line.done = self.done
+            line.settimeout(10)
+            line.connect(("127.0.0.1", self.port))
+            self.done.add(connections=1)
+            yield line
+
+
+def endless_headers(target: Target, stop: threading.Event) -> None:
+    with target.connected() as line:
         line.sendall(b"GET /healthz HTTP/1.1\r\nX-Long: ")
         while not stop.is_set():
             line.sendall(_CHUNK)
 
 
-def endless_path(port: int, stop: threading.Event) -> None:
-    with _connected(port) as line:
+def endless_path(target: Target, stop: threading.Event) -> None:
+    with target.connected() as line:
         line.sendall(b"GET /")
         while not stop.is_set():
             line.sendall(_CHUNK)
 
 
-def many_headers(port: int, stop: threading.Event) -> None:
-    with _connected(port) as line:
+def many_headers(target: Target, stop: threading.Event) -> None:
+    with target.connected() as line:
         line.sendall(b"GET /healthz HTTP/1.1\r\n")
         while not stop.is_set():
             line.sendall(b"a:b\r\n" * 10_000)
 
 
-def endless_body(port: int, stop: threading.Event) -> None:
-    with _connected(port) as line:
+def endless_body(target: Target, stop: threading.Event) -> None:
+    with target.connected() as line:
         line.sendall(
             b"POST /filter HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Transfer-Encoding: chunked\r\n\r\n"
@@ -46,10 +100,10 @@ def endless_body(port: int, stop: threading.Event) -> None:
             line.sendall(b"1\r\n \r\n" * 10_000)
 
 
-def large_bodies_never_finished(port: int, stop: threading.Event) -> None:
+def large_bodies_never_finished(target: Target, stop: threading.Event) -> None:
     with ExitStack() as lines:
         for _ in range(40):
-            line = lines.enter_context(_connected(port))
+            line = lines.enter_context(target.connected())
             line.sendall(
                 b"POST /filter HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                 b"Content-Length: 4000000\r\n\r\n"
@@ -59,9 +113,9 @@ def large_bodies_never_finished(port: int, stop: threading.Event) -> None:
         stop.wait(0.2)
 
 
-def drips(port: int, stop: threading.Event) -> None:
+def drips(target: Target, stop: threading.Event) -> None:
     with ExitStack() as lines:
-        slow = [lines.enter_context(_connected(port)) for _ in range(100)]
+        slow = [lines.enter_context(target.connected()) for _ in range(100)]
         for each in slow:
             each.sendall(b"GET /healthz HTTP/1.1\r\nX-Slow: ")
         while not stop.wait(0.1):
@@ -69,16 +123,16 @@ def drips(port: int, stop: threading.Event) -> None:
                 each.sendall(b"a")
 
 
-def a_crowd(port: int, stop: threading.Event) -> None:
+def a_crowd(target: Target, stop: threading.Event) -> None:
     with ExitStack() as lines:
         for _ in range(800):
             if not stop.is_set():
-                lines.enter_context(_connected(port))
+                lines.enter_context(target.connected())
         stop.wait(0.2)
 
 
-def snapshots(port: int, stop: threading.Event) -> None:
-    with _connected(port) as line:
+def snapshots(target: Target, stop: threading.Event) -> None:
+    with target.connected() as line:
         while not stop.is_set():
             line.sendall(b"GET /api/v1/snapshot HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             while line.recv(1 << 20) and not stop.is_set():
@@ -86,30 +140,30 @@ def snapshots(port: int, stop: threading.Event) -> None:
             return
 
 
-def snapshots_nobody_reads(port: int, stop: threading.Event) -> None:
+def snapshots_nobody_reads(target: Target, stop: threading.Event) -> None:
     with ExitStack() as lines:
         for _ in range(50):
-            line = lines.enter_context(_connected(port))
+            line = lines.enter_context(target.connected())
             line.sendall(b"GET /api/v1/snapshot HTTP/1.1\r\nHost: x\r\n\r\n")
         stop.wait(1)
 
 
-def probes_without_pause(port: int, stop: threading.Event) -> None:
-    with _connected(port) as line:
+def probes_without_pause(target: Target, stop: threading.Event) -> None:
+    with target.connected() as line:
         while not stop.is_set():
             line.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
             line.recv(65536)
 
 
-def pipelined(port: int, stop: threading.Event) -> None:
+def pipelined(target: Target, stop: threading.Event) -> None:
     """A filter sent right behind a bind, before that is answered."""
     while not stop.is_set():
-        with _connected(port) as line:
+        with target.connected() as line:
             line.sendall(_call("bind", _BIND) + _call("filter", b"{}"))
             _hear(line)
 
 
-def browser_binds(port: int, stop: threading.Event) -> None:
+def browser_binds(target: Target, stop: threading.Event) -> None:
     """What a page could make somebody's browser send: no JSON, an Origin, a foreign name."""
     while not stop.is_set():
         for headers in (
@@ -118,15 +172,15 @@ def browser_binds(port: int, stop: threading.Event) -> None:
             b"Host: localhost\r\nContent-Type: text/plain\r\n",
             b"Host: localhost\r\nContent-Type: application/json\r\n",
         ):
-            with _connected(port) as line:
+            with target.connected() as line:
                 line.sendall(_call("bind", _BIND, headers))
                 _hear(line)
 
 
-def upgrades(port: int, stop: threading.Event) -> None:
+def upgrades(target: Target, stop: threading.Event) -> None:
     while not stop.is_set():
         for wanted in (b"h2c", b"websocket", b"TLS/1.0"):
-            with _connected(port) as line:
+            with target.connected() as line:
                 line.sendall(
                     b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: "
                     + wanted
@@ -136,41 +190,37 @@ def upgrades(port: int, stop: threading.Event) -> None:
                 _hear(line)
 
 
-def half_closed(port: int, stop: threading.Event) -> None:
+def half_closed(target: Target, stop: threading.Event) -> None:
     """Peers that say they have said all, in the middle of it or after it."""
     while not stop.is_set():
         for sent in (_call("bind", _BIND), _call("bind", _BIND)[:-9], b"GET /readyz HTTP/1.1\r\n"):
-            with _connected(port) as line:
+            with target.connected() as line:
                 line.sendall(sent)
                 line.shutdown(socket.SHUT_WR)
                 _hear(line)
 
 
 @contextmanager
-def under(attack: Attack, port: int, times: int = 4) -> Iterator[None]:
+def under(attack: Attack, port: int, times: int = 4) -> Iterator[Done]:
     """Let so many do the same while the block runs, each anew whenever it is put out."""
-    stop = threading.Event()
+    target, stop = Target(port), threading.Event()
 
     def go_on() -> None:
         while not stop.is_set():
-            with suppress(OSError):
-                attack(port, stop)
+            try:
+                attack(target, stop)
+            except OSError:
+                target.done.add(ended=1)
 
     crowd = [threading.Thread(target=go_on, daemon=True) for _ in range(times)]
     for each in crowd:
         each.start()
     try:
-        yield
+        yield target.done
     finally:
         stop.set()
         for each in crowd:
             each.join()
-
-
-@contextmanager
-def _connected(port: int) -> Iterator[socket.socket]:
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as line:
-        yield line
 
 
 def _call(

@@ -25,10 +25,15 @@ from .observer import WHOLE_S, BindObserver
 
 NAMESPACE = "slow"
 NODES, GANGS, SIZE = 10, 20, 8
+PODS = GANGS * SIZE
+#: So many pods are left for the slow time, or it came too late and nothing was tried.
+LEFT = PODS // 2
 STALL_S = 10.0
 #: A tenth: it runs for 10 ms of every 100.
 RUNS_S, STANDS_S = 0.01, 0.09
 CREEPS_S = 40.0
+#: A shorter time is over before a gang is told from the next.
+CREEPS_AT_LEAST_S = 3.0
 LONG_S = 120.0
 
 
@@ -70,19 +75,24 @@ def stand_still(plane: ControlPlane, seconds: float) -> None:
 
 
 @contextmanager
-def creeping(plane: ControlPlane, seconds: float) -> Iterator[None]:
-    """Give the API server a tenth of its pace for so long, or until the block is left."""
+def creeping(plane: ControlPlane, seconds: float) -> Iterator[list[float]]:
+    """Give the API server a tenth of its pace for so long, or until the block is left.
+
+    The moments at which it went on each time are given, to be read when the block was left.
+    """
     over = threading.Event()
+    went_on: list[float] = []
 
     def creep() -> None:
         until = time.monotonic() + seconds
         while time.monotonic() < until and not over.wait(RUNS_S):
             stand_still(plane, STANDS_S)
+            went_on.append(time.monotonic())
 
     thread = threading.Thread(target=creep, name="creeping", daemon=True)
     thread.start()
     try:
-        yield
+        yield went_on
     finally:
         over.set()
         thread.join()
@@ -105,22 +115,35 @@ def judge(extender: Extender, binds: BindObserver, machine: Calm, well_since: fl
     assert failed == 0, "kube-scheduler was told that a bind failed"
 
 
+def must_be_left(binds: BindObserver) -> None:
+    """Object if too few wait when it begins, for then nothing is tried."""
+    before = len(binds.binds)
+    print(f"{before} of {PODS} were bound before")
+    assert before <= PODS - LEFT
+
+
 def test_a_stall_of_ten_seconds_while_gangs_are_bound_tears_none_of_them(
     plane: ControlPlane,
 ) -> None:
     with binding(plane) as (extender, binds, machine):
-        before = len(binds.binds)
         stand_still(plane, STALL_S)
         well_since = time.monotonic()
-        binds.wait_for(GANGS * SIZE, LONG_S)
-        print(f"{before} of {GANGS * SIZE} were bound when it stood still")
+        # Asked only now: whoever listens has heard by now all that was told before.
+        must_be_left(binds)
+        binds.wait_for(PODS, LONG_S)
 
         judge(extender, binds, machine, well_since)
 
 
 def test_at_a_tenth_of_its_pace_the_api_server_binds_gang_after_gang(plane: ControlPlane) -> None:
     with binding(plane) as (extender, binds, machine):
-        with creeping(plane, CREEPS_S):
-            binds.wait_for(GANGS * SIZE, LONG_S)
+        with creeping(plane, CREEPS_S) as went_on:
+            must_be_left(binds)
+            binds.wait_for(PODS, LONG_S)
+        crept_s = went_on[-1] - went_on[0]
+        during = sum(went_on[0] < bind.at < went_on[-1] for bind in binds.binds)
+        print(f"{during} of {PODS} were bound while it crept, for {crept_s:.1f} s")
+        assert crept_s > CREEPS_AT_LEAST_S
+        assert during >= LEFT
 
         judge(extender, binds, machine, well_since=0.0)
