@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 import traceback
@@ -15,10 +16,11 @@ from tests.fuzz.bounds import Ears, bounded, resident
 from tests.fuzz.edge import CORPUS, Edge, Objection
 from tests.fuzz.mutations import mutated
 
-#: After so many inputs whatever is remembered is as large as it gets.
+#: After so many inputs, or half of them if there are fewer, nothing is new any more.
 _WARM = 500
-#: What may be remembered of strangers' inputs beyond that.
-_GROWTH = 128 << 20
+#: What may be remembered beyond that, of strangers' inputs: some in any case, as much of each as
+#: most are long, and never more than whatever is bounded holds when it is full.
+_GROWTH, _OF_EACH, _MOST_GROWTH = 16 << 20, 1 << 16, 128 << 20
 #: Cuts that are tried to make a find small.
 _TRIES = 400
 _PATIENCE_S = 30.0
@@ -51,6 +53,8 @@ class Ran:
     count: int = 0
     size: int = 0
     seconds: float = 0.0
+    #: How much memory more is in use than when it was warm; None where it never was.
+    grown: int | None = None
     finds: list[Find] = field(default_factory=list)
 
 
@@ -110,7 +114,7 @@ def run(
     The same objection is told once. An edge that gets slower or larger by trying is a find too.
     """
     ran, began, kinds = Ran(edge.name), time.monotonic(), set[str]()
-    warm = 0
+    warm_at, warm = 0, 0
     with Ears() as ears:
         for data in inputs(edge, seed):
             if ran.count == count or (seconds and time.monotonic() - began > seconds):
@@ -123,14 +127,28 @@ def run(
                 small = Find(edge.name, smaller(edge, data, objection, ears), objection)
                 ran.finds.append(small)
                 told(small)
-            if ran.count == _WARM:
-                warm = resident()
-    if warm and resident() - warm > _GROWTH:
-        grown = Find(edge.name, b"", f"memory grows: {resident() - warm >> 20} MB more")
-        ran.finds.append(grown)
-        told(grown)
+            spent = time.monotonic() - began
+            if not warm_at and _is_warm(ran.count, count, spent, seconds):
+                warm_at, warm = ran.count, resident()
+    if 0 < warm_at < ran.count:
+        ran.grown = resident() - warm
+        if ran.grown > most_growth(ran.count - warm_at):
+            grown = Find(edge.name, b"", f"memory grows: {ran.grown >> 20} MB more")
+            ran.finds.append(grown)
+            told(grown)
     ran.seconds = time.monotonic() - began
     return ran
+
+
+def _is_warm(tried: int, count: int | None, spent: float, seconds: float | None) -> bool:
+    """Ask whether enough was tried for growth to be judged by the rest, which may be short."""
+    is_half = 2 * tried >= (count or math.inf) or 2 * spent >= (seconds or math.inf)
+    return tried >= _WARM or is_half
+
+
+def most_growth(tried: int) -> int:
+    """Give how much more memory may be in use when so many were tried since it was warm."""
+    return min(_GROWTH + tried * _OF_EACH, _MOST_GROWTH)
 
 
 def smaller(edge: Edge, data: bytes, objection: str, ears: Ears) -> bytes:

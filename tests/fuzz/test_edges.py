@@ -18,6 +18,7 @@ def test_whatever_comes_nothing_that_must_hold_is_broken(name: str) -> None:
         ran = run(edge, SEED, count=edge.count)
 
     assert ran.count == edge.count
+    assert ran.grown is not None
     assert [(find.objection, find.data[:300]) for find in ran.finds] == []
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from extender.cache.changes import Upsert
 from extender.cache.cluster import Cluster
 from extender.cli.live.spoken import is_said
 from extender.cli.main import main
@@ -23,6 +24,7 @@ from extender.plan.policy import policies
 from extender.settings import Settings
 from extender.timing.clock import SystemClock
 from extender.web import wire
+from extender.web.dump import dump
 from extender.web.http.writing import pieces
 from tests.fuzz.edge import must_be_text
 from tests.fuzz.edges.hook_port import HookStreams
@@ -94,6 +96,42 @@ def test_a_pod_of_the_first_or_last_year_is_read(moment: str) -> None:
     read, _ = pods.to_pod(pods.pod(json.dumps(thing).encode()), schedulers=frozenset())
 
     assert read.name == "x"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pod-that-began-before-the-first-year",
+        "pod-that-began-in-the-last-second",
+        "pod-that-leaves-in-the-last-second",
+    ],
+)
+def test_a_moment_that_cannot_be_written_does_not_cost_the_page_of_all_that_was_seen(
+    name: str,
+) -> None:
+    cluster = Cluster.of(Settings(), SystemClock())
+    read = PODS.line(kept(f"watch/{name}.events"))
+    assert isinstance(read.change, Upsert)
+    cluster.apply(read.change)
+
+    written = [each for each in dump(cluster.snapshot(1.8e9))["items"] if each["kind"] == "Pod"]
+    assert [each["metadata"]["name"] for each in written] == ["x"]
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
+def test_nothing_is_counted_from_the_first_or_last_year(moment: str) -> None:
+    thing = {
+        "metadata": {"name": "x", "creationTimestamp": moment, "deletionTimestamp": moment},
+        "spec": {"nodeName": "n1"},
+        "status": {
+            "phase": "Succeeded",
+            "startTime": moment,
+            "containerStatuses": [{"state": {"terminated": {"finishedAt": moment}}}],
+        },
+    }
+    read, _ = pods.to_pod(pods.pod(json.dumps(thing).encode()), schedulers=frozenset())
+
+    assert (read.created, read.leaves_by, read.began, read.ended) == (0.0, 0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("name", ["nested-too-deeply", "resource-that-is-not-utf8"])

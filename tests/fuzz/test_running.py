@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 
@@ -87,13 +88,58 @@ def test_a_find_becomes_an_entry_of_the_corpus_and_is_tried_from_then_on(
     assert Picky().kept == [path]
 
 
-def test_growth_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = iter([0, 1 << 40, 1 << 40])
-    monkeypatch.setattr(running, "resident", lambda: next(sizes, 1 << 40))
-    monkeypatch.setattr(running, "_WARM", 2)
-    sizes = iter([1, 1 << 40, 1 << 40])
+class Keeping(Picky):
+    """Never gives back what it was told, nor what that cost."""
 
-    assert run(Picky(), 3, count=4).finds[-1].objection.startswith("memory grows")
+    def __init__(self, each: int) -> None:
+        self._each = each
+        self._kept: list[bytes] = []
+
+    def judge(self, data: bytes) -> None:
+        self._kept.append(b"x" * self._each)
+
+
+@pytest.mark.parametrize(
+    ("count", "each"), [(min(new(name).count for name in EDGES), 1 << 20), (1200, 1 << 18)]
+)
+def test_memory_that_grows_is_told_however_short_the_run_is(count: int, each: int) -> None:
+    # What was given back before must not hide it.
+    bytes_of_others = [b"x" * each for _ in range(200)]
+    del bytes_of_others
+    told: list[Find] = []
+    ran = run(Keeping(each), 3, count=count, told=told.append)
+
+    assert ran.grown is not None
+    assert [find.kind for find in ran.finds] == ["memory grows"]
+    assert told == ran.finds
+
+
+def test_memory_that_grows_is_told_when_the_time_was_too_short_to_warm_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A second for each look at the clock, however busy the machine is.
+    monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=count().__next__))
+    ran = run(Keeping(2 << 20), 3, seconds=100)
+
+    assert ran.count < running._WARM
+    assert [find.kind for find in ran.finds] == ["memory grows"]
+
+
+def test_what_was_remembered_while_it_warmed_up_is_no_growth() -> None:
+    class Full(Keeping):
+        def judge(self, data: bytes) -> None:
+            if len(self._kept) < 60:
+                super().judge(data)
+
+    ran = run(Full(1 << 20), 3, count=120)
+
+    assert ran.grown is not None
+    assert ran.finds == []
+
+
+def test_no_more_is_remembered_of_many_inputs_than_is_bounded() -> None:
+    assert running.most_growth(10) < running.most_growth(100) < 32 << 20
+    assert running.most_growth(10**4) == running.most_growth(10**6) == 128 << 20
 
 
 def test_the_command_tells_what_it_did_and_ends_well_when_nothing_was_found(

@@ -16,11 +16,13 @@ Quantities: TypeAlias = dict[str, str | int | float]
 Labels: TypeAlias = dict[str, str]
 
 
+#: A moment of another year is none: what is counted from it would be in no year at all, and could
+#: not be written.
+_YEARS = range(1000, 9000)
+
+
 def _seconds(moment: datetime | None) -> float:
-    try:
-        return moment.timestamp() if moment else 0.0
-    except (ValueError, OverflowError):  # without a zone, in the first or in the last year
-        return 0.0
+    return moment.timestamp() if moment and moment.year in _YEARS else 0.0
 
 
 class RawOwner(msgspec.Struct, frozen=True, gc=False):

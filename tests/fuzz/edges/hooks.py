@@ -12,6 +12,7 @@ from extender.holds.machine.messages import CallId
 from extender.web.hooks import NO_CALL, VERBS
 from tests.fuzz.edge import Edge, must, must_be_sentence, must_be_text
 from tests.fuzz.mutations import changed, written
+from tests.fuzz.objects import OBJECTS, Object
 from tests.web.conftest import World
 
 _WIRE = Path(__file__).parents[2] / "wire"
@@ -47,7 +48,9 @@ class HookBodies(Edge):
         self._world.__exit__(*error)
 
     def real(self) -> list[bytes]:
-        return [self._recorded(each) for each in sorted(_WIRE.glob("*.call.json"))]
+        recorded = [self._recorded(each) for each in sorted(_WIRE.glob("*.call.json"))]
+        # What is read of pods is more than those have that were recorded.
+        return [*recorded, *map(_filter, OBJECTS["pods"])]
 
     def _recorded(self, file: Path) -> bytes:
         document = json.loads(file.read_text())
@@ -134,6 +137,10 @@ class HookBodies(Edge):
             return work()
 
         return asyncio.run_coroutine_threadsafe(done(), self._world.loop).result(60)
+
+
+def _filter(pod: Object) -> bytes:
+    return b"filter\n" + json.dumps({"Pod": pod, "NodeNames": _NODES}).encode()
 
 
 def _must_be_error(error: str) -> None:

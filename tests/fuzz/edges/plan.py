@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 from extender.cli.main import main
 from tests.fuzz.edge import Edge, must, must_be_sentence, must_be_text
 from tests.fuzz.edges.policy import SIGNS
-from tests.fuzz.edges.watch import OBJECTS
 from tests.fuzz.mutations import EVIL, changed, respelt, written
+from tests.fuzz.objects import OBJECTS, Object
 
 _EXAMPLES = Path(__file__).parents[3] / "manifests" / "examples"
 _VERSIONS = {
@@ -31,11 +31,12 @@ _VERSIONS = {
 }
 
 
-def saved() -> list[dict[str, Any]]:
-    """Give one object of each kind, as kubectl writes them."""
+def saved() -> list[Object]:
+    """Give objects of each kind, as kubectl writes them."""
     return [
-        {"apiVersion": version, "kind": kind, **copy.deepcopy(OBJECTS[plural])}
+        {"apiVersion": version, "kind": kind, **copy.deepcopy(each)}
         for plural, (version, kind) in _VERSIONS.items()
+        for each in OBJECTS[plural]
     ]
 
 

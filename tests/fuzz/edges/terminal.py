@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
-import socket
 import tempfile
-import threading
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Any, Self
@@ -20,6 +18,9 @@ from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.reporting.journal import Journal
 from extender.web.ops import Ops
+from tests.doctor.paper_cluster import HOME, REVIEWS, paper_cluster
+from tests.doctor.scenes import SHOWN
+from tests.fuzz.answering import Answering
 from tests.fuzz.edge import Edge, must, must_be_text
 from tests.fuzz.edges.plan import must_end_well, run
 from tests.fuzz.mutations import EVIL, TEXTS, changed, written
@@ -40,6 +41,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "whose": ("gangs", "-A", "--ops-url", "{text}"),
     "doctor": ("doctor", "--offline", "--scheduler-config", "{file}", "-o", "{way}"),
     "doctor there": ("doctor", "--offline", "-o", "{way}", "--ops-url", "{url}"),
+    "doctor of": ("doctor", "--kubeconfig", "{cluster}", "--ops-url", "{url}", "-o", "{way}"),
     "pair": ("pair", "--scheduler-config", "{file}", "--directory", "{folder}"),
     "plan": ("plan", "-f", "{text}"),
     "plan by": ("plan", "-f", _WHAT_IF, "--config", "{file}"),
@@ -66,7 +68,9 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 }
 _WAYS = ("table", "wide", "json", "yaml")
 #: Says what it could not look at on lines of its own, and what it found besides.
-_TALKATIVE = ("doctor", "doctor there")
+_TALKATIVE = ("doctor", "doctor there", "doctor of")
+#: What is deployed in the clusters of which it says so.
+_OVERLAYS = ("second-scheduler", "default-scheduler")
 
 
 class Terminals(Edge):
@@ -83,12 +87,18 @@ class Terminals(Edge):
 
     def __enter__(self) -> Self:
         self._folder = tempfile.TemporaryDirectory()
-        self._server = _Answering()
+        self._server, self._api_server = Answering(), Answering()
         self._documents = _documents()
+        self._clusters = [paper_cluster(each).held for each in _OVERLAYS]
+        self._kubeconfig = Path(self._folder.name) / "kubeconfig"
+        self._kubeconfig.write_text(json.dumps(_kubeconfig(self._api_server.url)))
+        # Whoever first asks a cluster loads much that is no growth.
+        self.judge(json.dumps(self._input("doctor of", "", "", "table")).encode())
         return self
 
     def __exit__(self, *error: object) -> None:
         self._server.close()
+        self._api_server.close()
         self._folder.cleanup()
 
     def real(self) -> list[bytes]:
@@ -104,7 +114,9 @@ class Terminals(Edge):
         return {"command": command, "way": way, "text": text, "file": file, "told": told}
 
     def made(self, chance: Random) -> bytes:
-        command = chance.choice([*COMMANDS, "top", "gangs", "queues", "explain", "doctor"])
+        command = chance.choice(
+            [*COMMANDS, "top", "gangs", "queues", "explain", "doctor", "doctor of"]
+        )
         text = chance.choice((EVIL, f"a/{EVIL}", f"pod/{EVIL}", *TEXTS))
         made = self._input(command, text, _SHIPPED.read_text(), chance.choice(_WAYS))
         if chance.random() < 0.7:
@@ -121,6 +133,8 @@ class Terminals(Edge):
         # No argument has a zero in it, nor half of a character.
         text = str(given["text"]).replace("\0", "").encode(errors="replace").decode()
         self._server.told = json.dumps(given["told"]).encode()
+        if command == "doctor of":
+            self._api_server.by_path = self._cluster(text, Random(data))
         file = Path(self._folder.name) / "file.yaml"
         file.write_bytes(str(given["file"]).encode(errors="replace"))
         words = [
@@ -128,6 +142,7 @@ class Terminals(Edge):
             .replace("{url}", self._server.url)
             .replace("{folder}", str(Path(self._folder.name) / "made"))
             .replace("{file}", str(file))
+            .replace("{cluster}", str(self._kubeconfig))
             .replace("{text}", text)
             for each in COMMANDS[command]
         ]
@@ -136,6 +151,21 @@ class Terminals(Edge):
             must_be_told(result)
         else:
             must_end_well(result, (0, 1, 2))
+
+    def _cluster(self, text: str, chance: Random) -> dict[str, bytes]:
+        """Give what an API server says of what strangers wrote: it knows the shape, not the words.
+
+        Other shapes than it lets in are no input: whoever names a cluster trusts its API server.
+        """
+        part = chance.choice((0.0, 0.02, 0.2))
+        held = {REVIEWS: {"status": {"allowed": True}}, **chance.choice(self._clusters)}
+        told = {path: _worded(each, text, part, chance) for path, each in held.items()}
+        # Whatever is in a secret, an API server keeps it as base64.
+        words = text.encode()
+        shown = base64.b64encode(chance.choice((SHOWN, SHOWN + words, words))).decode()
+        data = {"tls.crt": shown, "ca.crt": shown}
+        told[f"{HOME}/secrets/gang-extender-tls"] = {"kind": "Secret", "data": data}
+        return {path: json.dumps(each).encode() for path, each in told.items()}
 
     def _variables(self) -> dict[str, str | None]:
         ours = {name: None for name in os.environ if name.startswith("GANG_EXTENDER_")}
@@ -149,41 +179,6 @@ def must_be_told(result: Any) -> None:
     must(result.exit_code in (0, 1, 2), f"the exit code is {result.exit_code}")
     must_be_text(result.stdout, "what is printed")
     must_be_text(result.stderr, "what is told")
-
-
-class _Answering:
-    """An extender that says whatever it was told to say, to every question."""
-
-    def __init__(self) -> None:
-        self.told = b"{}"
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        # Closing alone wakes nobody who waits in accept.
-        self._listening.shutdown(socket.SHUT_RDWR)
-        self._thread.join()
-        self._listening.close()
-
-    def _run(self) -> None:
-        while True:
-            try:
-                caller, _ = self._listening.accept()
-            except OSError:
-                return
-            with closing(caller):
-                self._answer(caller)
-
-    def _answer(self, caller: socket.socket) -> None:
-        try:
-            while not caller.recv(65536).endswith(b"\r\n\r\n"):
-                pass
-            head = f"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {len(self.told)}"
-            caller.sendall(head.encode() + b"\r\n\r\n" + self.told)
-        except OSError:  # it did not want to hear all of it
-            pass
 
 
 def _read(data: bytes) -> dict[str, Any]:
@@ -210,6 +205,27 @@ def _documents() -> dict[str, Any]:
     seen = asked.get("/api/v1/snapshot").json
     # Whoever asks about a live cluster asks for both, and is told both at once each time.
     return {"plan live": {**plan, **seen}, "plan": plan, "explain": asked.get(path).json}
+
+
+def _kubeconfig(url: str) -> dict[str, Any]:
+    return {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {}}],
+    }
+
+
+def _worded(thing: Any, text: str, part: float, chance: Random) -> Any:
+    """Put *text* behind some of the texts of a document, moments left out."""
+    if isinstance(thing, dict):
+        return {
+            key: each if key == "renewTime" else _worded(each, text, part, chance)
+            for key, each in thing.items()
+        }
+    if isinstance(thing, list):
+        return [_worded(each, text, part, chance) for each in thing]
+    return thing + text if isinstance(thing, str) and chance.random() < part else thing
 
 
 def _evil(thing: Any, chance: Random) -> Any:

@@ -24,105 +24,13 @@ from extender.web import api
 from extender.web.dump import dump
 from tests.fuzz.edge import Edge, must
 from tests.fuzz.mutations import TEXTS, changed, written
+from tests.fuzz.objects import OBJECTS, Object
 
 _WIRE = Path(__file__).parents[2] / "wire"
 _SCHEDULERS = frozenset({"gang-scheduler", "default-scheduler"})
 _TYPES = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR", "", "added", "NEW")
 _INITIAL_END = "k8s.io/initial-events-end"
 _MOMENT = 1.8e9
-
-
-def _meta(name: str, **more: Any) -> dict[str, Any]:
-    return {
-        "name": name,
-        "namespace": "a",
-        "uid": f"uid-{name}",
-        "resourceVersion": "7",
-        "creationTimestamp": "2026-01-01T00:00:00Z",
-        "labels": {"app": "x"},
-        **more,
-    }
-
-
-_AMOUNTS = {"cpu": "2", "memory": "1Gi", "example.com/card": "1"}
-#: One of each kind, with every field that is read.
-OBJECTS: dict[str, dict[str, Any]] = {
-    "nodes": {
-        "metadata": _meta("n1", namespace=""),
-        "spec": {"unschedulable": False,
-                 "taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]},
-        "status": {"allocatable": {**_AMOUNTS, "pods": "110", "ephemeral-storage": "10Gi"},
-                   "conditions": [{"type": "Ready", "status": "True"}]},
-    },
-    "pods": {
-        "metadata": _meta("p1", annotations={
-            "scheduling.k8s.io/group-name": "train", "gang-extender.io/min-member": "2",
-            "scheduling.volcano.sh/queue-name": "q1", "volcano.sh/task-spec": "worker",
-            "volcano.sh/task-priority": "5", "gang-extender.io/woken": "x by y",
-            "gang-extender.io/started-in": "q1", "volcano.sh/preemptable": "true"},
-            ownerReferences=[{"kind": "Job", "name": "j", "uid": "u", "controller": True}]),
-        "spec": {
-            "schedulerName": "gang-scheduler", "nodeName": "n1", "priority": 5,
-            "priorityClassName": "high", "preemptionPolicy": "Never", "overhead": {"cpu": "1m"},
-            "containers": [{"name": "c", "restartPolicy": None,
-                            "resources": {"requests": _AMOUNTS, "limits": _AMOUNTS},
-                            "ports": [{"hostPort": 80, "protocol": "TCP", "hostIP": "10.0.0.1"}]}],
-            "initContainers": [{"name": "i", "restartPolicy": "Always",
-                                "resources": {"requests": {"cpu": "1"}}}],
-            "nodeSelector": {"zone": "z"}, "resources": {"requests": {"cpu": "1"}},
-            "affinity": {"nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-                    {"matchExpressions": [{"key": "n", "operator": "Gt", "values": ["5"]}],
-                     "matchFields": [{"key": "metadata.name", "operator": "In",
-                                      "values": ["n1"]}]}]},
-                "preferredDuringSchedulingIgnoredDuringExecution": [
-                    {"weight": 1, "preference": {"matchExpressions": [
-                        {"key": "zone", "operator": "NotIn", "values": ["z"]}]}}]}},
-            "tolerations": [{"key": "k", "operator": "Equal", "value": "v", "effect": "NoExecute"}],
-            "schedulingGates": [], "schedulingGroup": None,
-            "workloadRef": {"name": "w", "podGroup": "g"}},
-        "status": {
-            "phase": "Running", "nominatedNodeName": "n1", "resize": "Infeasible",
-            "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
-                            "message": "no"}],
-            "containerStatuses": [{"name": "c", "allocatedResources": {"cpu": "3"},
-                                   "resources": {"requests": {"cpu": "4"}}}],
-            "allocatedResources": {"cpu": "1"}, "resources": {"requests": {"cpu": "1"}}},
-    },
-    "namespaces": {"metadata": _meta("a", namespace="", annotations={
-        "scheduling.volcano.sh/queue-name": "q1", "gang-extender.io/queues": "q1, q2",
-        "gang-extender.io/priority-classes": "high",
-        "gang-extender.io/at-most": "{q1: {cpu: 8}}",
-        "gang-extender.io/at-least": "{q1: {cpu: 1}}"})},
-    "priorityclasses": {"metadata": _meta("high", namespace=""), "value": 1000,
-                        "globalDefault": False, "preemptionPolicy": "PreemptLowerPriority"},
-    "poddisruptionbudgets": {
-        "metadata": _meta("b"),
-        "spec": {"minAvailable": "50%", "selector": {"matchLabels": {"app": "x"},
-                 "matchExpressions": [{"key": "t", "operator": "Exists", "values": None}]}},
-        "status": {"disruptionsAllowed": 1, "disruptedPods": {"p9": "2026-01-01T00:00:00Z"}}},
-    "resourcequotas": {
-        "metadata": _meta("r"),
-        "spec": {"hard": {"volcano.sh/namespace.weight": "3"}, "scopes": ["BestEffort"],
-                 "scopeSelector": {"matchExpressions": []}},
-        "status": {"hard": {"requests.cpu": "9", "pods": "5"}, "used": {"requests.cpu": "1"}}},
-    "podgroups": {
-        "metadata": _meta("train", annotations={"sla-waiting-time": "1h",
-                                                "volcano.sh/revocable-zone": "z"}),
-        "spec": {"minMember": 2, "minTaskMember": {"worker": 1}, "queue": "q1",
-                 "minResources": {**_AMOUNTS, "requests.cpu": "1", "limits.cpu": "2"},
-                 "priorityClassName": "high", "networkTopology": {"mode": "soft"},
-                 "subGroupPolicy": []},
-        "status": {"phase": "Inqueue"}},
-    "queues": {
-        "metadata": _meta("q1", namespace="", annotations={
-            "gang-extender.io/lend-guarantee": "true", "volcano.sh/hierarchy": "root/a",
-            "volcano.sh/hierarchy-weights": "1/2"}),
-        "spec": {"weight": 2, "capability": _AMOUNTS, "deserved": {"cpu": "1"}, "parent": "root",
-                 "guarantee": {"resource": {"cpu": "1"}, "lend": True}, "reclaimable": True,
-                 "priority": 1, "dequeueStrategy": "fifo", "affinity": {}, "type": "x"},
-        "status": {"state": "Open"}},
-}  # fmt: skip
 
 
 class WatchEvents(Edge):
@@ -150,23 +58,28 @@ class WatchEvents(Edge):
             b"nodes\n" + _event("ADDED", nodes["items"][0]),
         ]
         for name in self._names:
-            thing = OBJECTS[name.partition(".")[0]]
-            stream = [*(_event(each, thing) for each in _TYPES[:3]), _bookmark(), _error()]
-            page = {"metadata": {"resourceVersion": "9"}, "items": [thing, thing]}
-            messages.append(name.encode() + b"\n" + b"".join(stream))
+            things = _of(name)
+            for thing in things:
+                stream = [*(_event(each, thing) for each in _TYPES[:3]), _bookmark(), _error()]
+                messages.append(name.encode() + b"\n" + b"".join(stream))
+            page = {"metadata": {"resourceVersion": "9"}, "items": [*things, *things]}
             messages.append(b"page " + name.encode() + b"\n" + json.dumps(page).encode())
         return messages
 
     def made(self, chance: Random) -> bytes:
         name = chance.choice(self._names)
-        thing = OBJECTS[name.partition(".")[0]]
+        things = _of(name)
         if chance.random() < 0.15:
-            page = {"metadata": {"resourceVersion": "9", "continue": ""}, "items": [thing] * 3}
+            items = [chance.choice(things) for _ in range(3)]
+            page = {"metadata": {"resourceVersion": "9", "continue": ""}, "items": items}
             document = changed(page, chance, chance.randrange(1, 4))
             return b"page " + name.encode() + b"\n" + written(document, chance)
         events = []
         for _ in range(chance.choice((1, 1, 2, 5))):
-            event = {"type": chance.choice(_TYPES[:3] * 3 + _TYPES), "object": thing}
+            event = {
+                "type": chance.choice(_TYPES[:3] * 3 + _TYPES),
+                "object": chance.choice(things),
+            }
             events.append(written(changed(event, chance, chance.randrange(1, 4)), chance))
         return name.encode() + b"\n" + b"\n".join((*events, _bookmark()))
 
@@ -200,6 +113,11 @@ class WatchEvents(Edge):
         _must_go_on(cluster, resource, progress)
 
 
+def _of(name: str) -> tuple[Object, ...]:
+    """Give the objects of a resource, which may name its dialect too."""
+    return OBJECTS[name.partition(".")[0]]
+
+
 def _event(kind: str, thing: Any) -> bytes:
     return json.dumps({"type": kind, "object": thing}).encode() + b"\n"
 
@@ -226,14 +144,14 @@ def _cuts(stream: bytes) -> Iterator[list[bytes]]:
 
 
 def _cluster(known: dict[str, Resource]) -> Cluster:
-    """Give a mirror that has one of everything."""
+    """Give a mirror that has something of everything."""
     cluster = Cluster.of(Settings(), SystemClock())
     for name in ("nodes", "namespaces", "queues.scheduling.volcano.sh", "pods",
                  "podgroups.scheduling.volcano.sh"):  # fmt: skip
-        codec = known[name].codec
-        line = codec.line(_event("ADDED", OBJECTS[name.partition(".")[0]]))
-        if line.change is not None:
-            cluster.apply(line.change)
+        for thing in _of(name):
+            line = known[name].codec.line(_event("ADDED", thing))
+            if line.change is not None:
+                cluster.apply(line.change)
     return cluster
 
 
@@ -244,8 +162,9 @@ def _must_go_on(cluster: Cluster, resource: Resource, progress: Progress) -> Non
     findings = api.findings(audit(snapshot))
     for document in (api.plan(plan, snapshot), findings, dump(snapshot)):
         msgspec.json.encode(document)
-    good = {**OBJECTS[resource.name.partition(".")[0]]}
-    good["metadata"] = {**good["metadata"], "name": "next", "uid": "uid-next"}
+    ordinary = _of(resource.name)[0]
+    named = {**ordinary["metadata"], "name": "next", "uid": "uid-next"}
+    good = {**ordinary, "metadata": named}
     progress.start_over()
     progress.next_request(9)
     heard = progress.line(_event("ADDED", good))
