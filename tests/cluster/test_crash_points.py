@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.faults.faults import Fault, Point, faults_of
+from tests.faults.planted import PLANTS
 from tests.faults.proxy import Switchboard
 from tests.faults.record import Asked, CutOff, Promised, Record
 from tests.faults.verdict import RULES
@@ -19,7 +20,6 @@ from .crash import walk
 from .crash.excuses import GIVEN_UP, NO_END, NOT_JUDGED, TIMED, WRONG_END, are_all_of_time
 from .crash.lane import BIND_TIMEOUT_S, Lane, Rolling
 from .crash.planting import WHERE, seen_as, tries_of, unseen
-from .crash.plants import PLANTS
 from .crash.scenes import SCENES, Scene
 from .crash.stage import Stage, WrongEnd
 from .crash.table import figures, table
