@@ -53,6 +53,8 @@ POD_ADDRESS = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"
 SCHEDULER_PORT = 10259
 HOOKS = Settings().listen
 
+LONGEST_RUN = "24h"
+
 
 class Ports(dict[int, int]):
     """Where each port of a pod lies on this machine; chosen when it is first asked for."""
@@ -140,6 +142,7 @@ class AppliedPod:
         self.ports = Ports()
         self.user = f"system:serviceaccount:{self._namespace}:{self._account}"
         self.containers: list[Container] = []
+        self.token = ""
 
     def __enter__(self) -> Self:
         self.mount()
@@ -212,10 +215,13 @@ class AppliedPod:
         return next(each for each in self.containers if each.container == name)
 
     def _log_in(self) -> None:
-        bound = ("--bound-object-kind=Pod", f"--bound-object-name={self.name}")
-        token = self._plane.kubectl("create", "token", self._account, "-n", self._namespace, *bound)
+        # No kubelet renews it here, and a siege lasts longer than the usual hour.
+        lasts = f"--duration={LONGEST_RUN}"
+        bound = ("--bound-object-kind=Pod", f"--bound-object-name={self.name}", lasts)
+        told = self._plane.kubectl("create", "token", self._account, "-n", self._namespace, *bound)
+        self.token = told.strip()
         server = self._plane.apiserver
-        user = User(self.user, token=token.strip())
+        user = User(self.user, token=self.token)
         write_kubeconfig(self._kubeconfig, user, server.url, server.certificate)
 
     def _write_config(self, name: str, folder: Path) -> None:

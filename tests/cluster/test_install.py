@@ -6,6 +6,8 @@ name, and neither can a probe. So this cluster has nothing but what README's com
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -66,6 +68,14 @@ def test_two_pairs_are_ready_on_two_nodes(installed: Installation) -> None:
     about = [installed.plane.api.get("pods", each.name, EXTENDER_NAMESPACE) for each in pairs]
 
     assert len({objects.node_of(each) for each in about}) == 2
+
+
+def test_a_pod_may_ask_for_longer_than_any_run_of_ours(installed: Installation) -> None:
+    for pair in installed.pods():
+        claims = pair.token.split(".")[1]
+        said = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
+
+        assert said["exp"] - said["iat"] == 24 * 3600
 
 
 def test_every_applied_probe_is_green_in_both_pairs(installed: Installation) -> None:
