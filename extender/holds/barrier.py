@@ -279,7 +279,7 @@ class Barrier:
         due = self._book.due
         if due is not None and (self._rings_at is None or due < self._rings_at):
             self._rings_at = due
-            self._timer.call_later(max(0.0, due - self._now()), self._ring)
+            self._timer.call_later(max(0.0, due - self._now()), partial(self._ring, due))
         if self._empty and not self._book.holds and self._book.closed:
             while self._empty:
                 self._empty.pop().set_result(None)
@@ -297,7 +297,9 @@ class Barrier:
         except Exception:
             log.exception("barrier failed")
 
-    def _ring(self) -> None:
+    def _ring(self, due: float) -> None:
+        if due != self._rings_at:
+            return  # an earlier one was set meanwhile: this one would begin a second row of rings
         self._rings_at = None
         self._tell(Tick())
 

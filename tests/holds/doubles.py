@@ -37,6 +37,10 @@ class TurnedClock:
     def is_called_soon(self) -> bool:
         return any(when <= self.time for when, _, _ in self._calls)
 
+    @property
+    def waiting(self) -> int:
+        return len(self._calls)
+
     def turn(self, seconds: float = 0.0) -> None:
         until = self.time + seconds
         while self._calls and self._calls[0][0] <= until:

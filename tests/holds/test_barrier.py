@@ -520,3 +520,19 @@ def test_it_knows_how_many_wait():
     scene.bind("w-1")
 
     assert scene.barrier.holds == 2
+
+
+def test_one_ring_waits_however_many_gangs_lose_a_member_while_another_waits():
+    """Doubt comes sooner than the deadline: the ring it overtook must not call for another."""
+    scene = Scene(0)
+    for number in range(60):
+        gang = GangKey(f"team/g-{number}")
+        scene.world.add_group(2, gang)
+        scene.world.add_pod(f"w-{number}", gang)
+        leaving = scene.world.add_pod(f"x-{number}", gang)
+        scene.bind(f"w-{number}")
+        scene.world.remove_pod(leaving)
+        scene.barrier.pod_changed(leaving, None)
+        scene.clock.turn(10)
+
+    assert scene.clock.waiting < 10
