@@ -138,9 +138,8 @@ class Gate:
     def _judge(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
         if _passes_through(pod, member):
             return self._let_through(pod, member, offered)
-        if member.problem:
-            # Of a pod without a gang, too: what cannot be read, or is too large, does not start.
-            return self._refuse_all(pod, offered, Reason.POD_GROUP_MISSING)
+        if barred := self._barred(pod, member):
+            return self._refuse_all(pod, offered, barred)
         group = None
         if member.named:
             place = self._ledger.place_of(pod.uid) or self._arrivals.claim(pod, member.key)
@@ -164,6 +163,14 @@ class Gate:
                 return _steered(node)
         reason = self._turn_away(pod, member.key, group.min_member, queue)
         return self._refuse_all(pod, offered, reason)
+
+    def _barred(self, pod: Pod, member: Membership) -> Reason | None:
+        """Say why a pod cannot start whatever else is so, None when it can."""
+        if self._ledger.answers.is_gone(pod.uid):
+            # kube-scheduler will hear of it; room for it, or a place in its gang, would be in vain.
+            return Reason.NOT_ENOUGH_MEMBERS
+        # Of a pod without a gang, too: what cannot be read, or is too large, does not start.
+        return Reason.POD_GROUP_MISSING if member.problem else None
 
     def _stands(self, key: GangKey, group: PodGroup) -> bool:
         """Ask whether a gang has all that it needs on nodes, each role too, as bind asks it."""

@@ -36,6 +36,8 @@ class Answers:
         self._may_come: dict[PodUid, None] = {}
         #: Numbers answers and wake-ups, so that of two the later one is known.
         self.moments = count(1)
+        #: Whom the watch has shown for the last time; kube-scheduler may not have heard of it yet.
+        self._gone: dict[PodUid, None] = {}
         #: The moment at which each was refused last.
         self._refused: dict[PodUid, int] = {}
 
@@ -73,10 +75,20 @@ class Answers:
 
     def seen(self, uid: PodUid, pod: Pod | None) -> None:
         """Hear what the watch says of a pod: it knows better now, also that it is gone."""
+        if pod is not None:
+            self._gone.pop(uid, None)
+        else:
+            self._gone[uid] = None
+            if len(self._gone) > self._remembered:
+                _forget_some(self._gone)
         self._passed.pop(uid, None)
         if pod is None or pod.node:
             self._refused.pop(uid, None)
             self._may_come.pop(uid, None)
+
+    def is_gone(self, uid: PodUid) -> bool:
+        """Ask whether the watch has shown that a pod is there no longer; perhaps only we know."""
+        return uid in self._gone
 
 
 def _forget_some(remembered: dict[PodUid, Any]) -> None:

@@ -318,7 +318,7 @@ def test_a_seated_member_seen_by_the_watch_is_a_success_at_once(scene):
     assert Call(scene.barrier, "w-0").result(0) == ""
 
 
-def test_a_member_our_watch_has_not_shown_yet_is_held_and_bound_like_any_other() -> None:
+def test_a_member_our_watch_has_not_shown_yet_is_held_and_bound_as_soon_as_it_is_shown() -> None:
     scene = Scene()
     scene.show_group(2)
     scene.show(pod("p-1"))
@@ -328,12 +328,33 @@ def test_a_member_our_watch_has_not_shown_yet_is_held_and_bound_like_any_other()
         scene.ledger.answers.passed(each, MEMBER)
     scene.show(pod("p-1"))  # and the watch shows one of them again
     waiting = [Call(scene.barrier, uid) for uid in ("p-1", "p-2")]
+    scene.clock.turn()
+    assert not scene.reader.reads
 
+    scene.show(late)
+    scene.clock.turn()
     scene.reader.confirm()
     for uid in ("p-1", "p-2"):
         scene.binder.say(uid)
 
     assert [each.result(0) for each in waiting] == ["", ""]
+
+
+def test_whoever_the_watch_has_not_shown_is_never_one_of_those_who_make_a_gang_whole() -> None:
+    """Beside enough others it is held, too; it comes after them, if it comes."""
+    scene = Scene()
+    scene.show_group(2)
+    unshown = pod("p-0")
+    for each in (unshown, pod("p-1"), pod("p-2")):
+        scene.cluster.inflight.reserve(each, GANG, "n-1", 0.0)
+        scene.ledger.answers.passed(each, MEMBER)
+    scene.show(pod("p-1"))
+    scene.show(pod("p-2"))
+    for uid in ("p-0", "p-1", "p-2"):
+        Call(scene.barrier, uid)
+    scene.reader.confirm()
+
+    assert scene.binder.batches == [["p-1", "p-2"]]
 
 
 class _ShowsItself(Answers):

@@ -834,3 +834,27 @@ def test_nobody_who_asks_first_of_a_successor_takes_what_such_a_gang_lacks(
 
     assert len(world.running("torn")) == 3
     assert not world.running("other")
+
+
+@pytest.mark.parametrize("when", ["before it passed", "after it passed"])
+def test_a_member_that_only_kube_scheduler_takes_to_be_there_makes_no_gang_whole(
+    make_world: MakeWorld, when: str
+) -> None:
+    """It was deleted, and our watch is the quicker: its binding would find nobody."""
+    world = make_world(n1=4, n2=4)
+    world.create_gang("g", 2, cpu=1)
+    world.scheduler_hears()
+    world.extender_hears()
+    if when == "after it passed":
+        world.schedule_pod("g-0")
+    world.delete_pod("g-0")
+    world.extender_hears()
+
+    if when == "before it passed":
+        world.schedule_pod("g-0")
+        assert world.answers[-1] == ("g-0", ())
+    world.schedule_pod("g-1")
+    world.send_binds()
+    world.pass_by(60)
+
+    assert not world.running("g")

@@ -78,12 +78,19 @@ class Gathering:
             return
         if len(assembly.holds) + self._facts.seated(group.key) < group.min_member:
             return  # nearly always: one arrival of many
-        if not quorum.is_reached(group, assembly.holds.values(), quorum.seats(group, self._facts)):
+        if not quorum.is_reached(group, self._shown(assembly), quorum.seats(group, self._facts)):
             return
         self._table.turn(assembly, AssemblyState.VERIFYING)
         assembly.epoch = next(self._epochs)
         assembly.seen = self._facts.group(group.key)
         yield Verify(group.key, assembly.epoch, group)
+
+    def _shown(self, assembly: Assembly) -> list[Hold]:
+        """Give those who wait and whom the watch has shown: the others may be gone already.
+
+        kube-scheduler asks for whoever was deleted until it hears of that itself.
+        """
+        return [each for each in assembly.holds.values() if self._facts.pod(each.uid) is not None]
 
     def _that_asked(self, answer: Verified | VerifyFailed) -> Assembly | None:
         """Give the assembly that waits for *answer*, None when its epoch has passed."""
@@ -113,11 +120,11 @@ class Gathering:
         # from both counts instead of standing in both.
         demands = [(each, quorum.seats(each, self._facts)) for each in (group, known) if each]
         yield from self._judge_members(assembly, now)
-        holds = assembly.holds.values()
-        if not holds:
+        shown = self._shown(assembly)
+        if not assembly.holds:
             self._table.turn(assembly, AssemblyState.DISSOLVED)
-        elif all(quorum.is_reached(each, holds, seated) for each, seated in demands):
-            yield from self._commit(assembly, demands, now)
+        elif all(quorum.is_reached(each, shown, seated) for each, seated in demands):
+            yield from self._commit(assembly, demands, shown, now)
         else:
             self._table.turn(assembly, AssemblyState.ASSEMBLING)
             yield from self.time_passed(assembly, now)
@@ -131,7 +138,11 @@ class Gathering:
             yield from self._table.let_go(hold, Cause.NODE_FULL, now)
 
     def _commit(
-        self, assembly: Assembly, demands: Sequence[quorum.Demand], now: float
+        self,
+        assembly: Assembly,
+        demands: Sequence[quorum.Demand],
+        holds: Sequence[Hold],
+        now: float,
     ) -> Iterator[Instruction]:
         if any(self._is_too_large(group, seated.total, now) for group, seated in demands):
             yield from self._table.end(assembly, Cause.TOO_LARGE, now)
@@ -142,7 +153,6 @@ class Gathering:
         self._table.turn(assembly, AssemblyState.COMMITTING)
         assembly.seated_before = demands[0][1]
         # The others follow once it stands (`forward`): nobody may start whose gang is refused.
-        holds = assembly.holds.values()
         needed = quorum.needed(demands, holds) or tuple(holds)
         yield from self._table.commit(needed, assembly.give_up)
 
