@@ -181,6 +181,7 @@ class Cycle:
         now = self._clock.monotonic()
         if now - self._stood_by_at >= TICK_S:
             self._stood_by_at = now
+            self._cluster.tidy()
             self._meanwhile()
 
     def _settle_memory(self) -> None:

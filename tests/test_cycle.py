@@ -247,3 +247,16 @@ def test_asking_for_a_pass_brings_one_though_nothing_changed() -> None:
     assert world.cycle.is_due()
     world.turn()
     assert not world.cycle.is_due()
+
+
+def test_while_nothing_may_be_planned_what_came_and_went_is_forgotten() -> None:
+    world = World()
+    world.cycle._readiness = lambda: ["standby: another leads"]
+    tidied = threading.Event()
+    world.cluster.tidy = tidied.set  # type: ignore[method-assign]
+    world.cycle.start()
+    try:
+        world.see(pod("p1"))
+        assert tidied.wait(20)
+    finally:
+        world.cycle.stop()

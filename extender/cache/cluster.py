@@ -269,6 +269,18 @@ class Cluster:
                 },
             )
 
+    def tidy(self) -> None:
+        """Let go of what is kept for the next snapshot alone, while nobody asks for one."""
+        with self._lock:
+            changes = self.inflight.changes()
+            self._gangs.touch(changes.touched)
+            self._rooms.promise(changes.steps)
+            self._gangs.tidy(self._is_there)
+
+    def _is_there(self, key: GangKey) -> bool:
+        has_promises = bool(self.inflight.of_gang(key))
+        return has_promises or self._pods.roster(key) is not None or key in self._groups
+
     def pod(self, uid: PodUid) -> Pod | None:
         """Give a pod as last seen."""
         return self._pods.get(uid)
@@ -328,9 +340,8 @@ class Cluster:
         going = sum(pod.role == role for pod in self._going(key))
         with self.inflight.still:
             roster = self._pods.roster(key)
-            bound = (each for each in self.inflight.of_gang(key) if each.stage is Stage.BOUND)
             seen = roster.seated_in_role(role) - going if roster else 0
-            return seen + sum(each.pod.role == role for each in bound)
+            return seen + self.inflight.bound_in_role(key, role)
 
     def _going(self, key: GangKey) -> list[Pod]:
         """Give who was asked to leave: thousands perhaps, so never while others stand still.

@@ -12,6 +12,8 @@ from extender.model.gang import Gang, GangKey, PodGroup
 from extender.model.pod import ALLOCATED_SET, FINISHED_SET, Pod, PodUid, Status
 from extender.model.reason import Problem, Reason
 
+_MOST_STALE = 1_000
+
 
 class Gangs:
     """The last published mapping and what has to be rebuilt before the next one."""
@@ -19,6 +21,8 @@ class Gangs:
     def __init__(self) -> None:
         self._published: dict[GangKey, Gang] = {}
         self._stale: set[GangKey] = set()
+        #: How many may be stale before those are looked for of whom nothing is left.
+        self._most_stale = _MOST_STALE
 
     def touch(self, keys: Iterable[GangKey]) -> None:
         """Have these rebuilt."""
@@ -37,6 +41,13 @@ class Gangs:
     def stale(self) -> set[GangKey]:
         """Name the gangs that will be rebuilt."""
         return self._stale
+
+    def tidy(self, is_there: Callable[[GangKey], bool]) -> None:
+        """Forget who came and went since the last answer; a standby gives none for days."""
+        if len(self._stale) <= self._most_stale:
+            return
+        self._stale = {key for key in self._stale if key in self._published or is_there(key)}
+        self._most_stale = max(_MOST_STALE, 2 * len(self._stale))
 
     def publish(self, build: Callable[[GangKey], Gang | None]) -> Mapping[GangKey, Gang]:
         """Give all gangs, sorted by key; what did not change is shared with the last answer."""

@@ -25,11 +25,13 @@ import threading
 from collections.abc import Callable, Iterable, KeysView, Mapping
 from enum import IntEnum
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from extender.model.gang import GangKey
 from extender.model.pod import Pod, PodUid, Shape, Status
 from extender.model.resources import NOTHING, Resources
+
+_Key = TypeVar("_Key")
 
 #: In place of a node: kube-scheduler is still choosing one.
 SOMEWHERE = ""
@@ -142,7 +144,9 @@ class Inflight:
         self._by_node: dict[str, dict[PodUid, Promise]] = {}
         self._promised = Tally()
         self._committed = Tally()
+        #: How many are bound and not yet seen, by gang, and by gang and role.
         self._bound: dict[GangKey, int] = {}
+        self._bound_roles: dict[tuple[GangKey, str], int] = {}
         #: By queue and namespace, what was promised since the last turn.
         self._spent: dict[tuple[str, str], Resources] = {}
         self._backoff: dict[GangKey, float] = {}
@@ -191,6 +195,10 @@ class Inflight:
     def bound_in(self, key: GangKey) -> int:
         """Count the members of a gang that are bound and not yet seen so."""
         return self._bound.get(key, 0)
+
+    def bound_in_role(self, key: GangKey, role: str) -> int:
+        """Count those of one role whom `bound_in` counts."""
+        return self._bound_roles.get((key, role), 0)
 
     def reserve(
         self,
@@ -386,6 +394,13 @@ class Inflight:
             backoff = {key: until - now for key, until in self._backoff.items()}
             return Turn(touched, steps, promises, backoff)
 
+    def changes(self) -> Turn:
+        """Give what changed and no more: what was spent since the last turn counts still."""
+        with self.still:
+            touched, self._touched = self._touched, set()
+            steps, self._steps = self._steps, []
+            return Turn(touched, steps, {}, {})
+
     def _needs_a_place(self, uid: PodUid) -> bool:
         seen = self._seen(uid)
         return seen is None or (not seen.node and seen.status is Status.PENDING)
@@ -407,7 +422,8 @@ class Inflight:
             self._by_node.setdefault(new.node, {})[new.uid] = new
             self._touched.add(new.gang)
         if new.stage is Stage.BOUND:
-            self._bound[new.gang] = self._bound.get(new.gang, 0) + 1
+            _step(self._bound, new.gang, 1)
+            _step(self._bound_roles, (new.gang, new.pod.role), 1)
 
     def _drop(self, uid: PodUid) -> Promise | None:
         old = self._by_uid.pop(uid, None)
@@ -435,9 +451,15 @@ class Inflight:
             del self._by_node[old.node]
         self._touched.add(old.gang)
         if old.stage is Stage.BOUND:
-            self._bound[old.gang] -= 1
-            if not self._bound[old.gang]:
-                del self._bound[old.gang]
+            _step(self._bound, old.gang, -1)
+            _step(self._bound_roles, (old.gang, old.pod.role), -1)
+
+
+def _step(counts: dict[_Key, int], key: _Key, by: int) -> None:
+    """Count up or down; what comes to nothing is forgotten."""
+    counts[key] = counts.get(key, 0) + by
+    if not counts[key]:
+        del counts[key]
 
 
 class Tally:

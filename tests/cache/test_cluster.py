@@ -387,6 +387,25 @@ def test_seats_are_counted_by_role() -> None:
     assert made.seated_in_role(GANG, "nobody") == 0
 
 
+def test_seats_are_counted_by_role_without_a_look_at_every_promise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Filter asks for each role of a gang, of which thousands may be on their way."""
+    made = cluster(group(), pod("w-0", role="worker", on="n"))
+    inflight = made.inflight
+    for name in ("w-1", "w-2", "w-3"):
+        inflight.reserve(bare_pod(name, role="worker"), GANG, "n", 0.0, stage=Stage.COMMITTING)
+    inflight.advance(uid("w-1"), Stage.BOUND)
+    inflight.advance(uid("w-2"), Stage.BOUND)
+    inflight.release(uid("w-2"))
+    monkeypatch.setattr(inflight, "of_gang", None)
+
+    assert made.seated_in_role(GANG, "worker") == 2
+    inflight.release(uid("w-1"))
+    assert made.seated_in_role(GANG, "worker") == 1
+    assert not inflight._bound_roles
+
+
 def test_room_is_what_kube_scheduler_counts_as_free() -> None:
     made = cluster(node("n", cpu=8), lone("x", on="n"))
     for name, stage in (("t", Stage.TICKETED), ("p", Stage.PASSED), ("h", Stage.HELD)):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from extender.cache.budget_gangs import BudgetGangs
 from extender.cache.changes import Delete, Kind, Upsert
+from extender.model.gang import GangKey
 from extender.model.pod import Requirement, Status
 from extender.model.snapshot import DisruptionBudget, ResourceQuota
 
-from .building import GANG, bare_pod, cluster, group, node, pod, uid
+from .building import GANG, NOW, bare_pod, cluster, group, lone, node, pod, uid
 
 
 def test_a_node_that_went_before_its_pods_is_forgotten_with_the_last_of_them() -> None:
@@ -48,3 +49,32 @@ def test_roles_that_a_gang_has_no_more_are_forgotten() -> None:
     assert roster is not None
     assert (roster._by_role, roster._started) == ({"role-4": 1}, {"q4": 1})
     assert roster.started_in == "q4"
+
+
+def test_whoever_came_and_went_on_a_standby_is_forgotten_there() -> None:
+    """It asks for no snapshot, which forgets them where plans are made."""
+    made = cluster(node("n"), group(), pod("w-0"))
+    for number in range(3_000):
+        made.apply(Upsert(lone(f"p-{number}")))
+        if number % 2:
+            made.inflight.reserve(bare_pod(f"p-{number}"), GangKey(f"a/p-{number}"), "n", 0.0)
+            made.inflight.release(uid(f"p-{number}"))
+        made.apply(Delete(Kind.POD, uid(f"p-{number}")))
+        made.tidy()
+
+    assert len(made._gangs.stale) <= 1_001
+    assert not made.inflight._steps
+    assert not made.inflight._touched
+    assert set(made.snapshot(NOW).gangs) == {GANG}
+
+
+def test_a_standby_that_tidies_up_keeps_whoever_is_there() -> None:
+    made = cluster(node("n"), group(), pod("w-0"))
+    made.inflight.reserve(bare_pod("w-1"), GANG, "n", 0.0)
+    for number in range(1_500):
+        made.apply(Upsert(lone(f"p-{number}")))
+    made.tidy()
+
+    snapshot = made.snapshot(NOW)
+    assert len(snapshot.gangs) == 1_501
+    assert {pod.name for pod in snapshot.gangs[GANG].pods} == {"w-0", "w-1"}
