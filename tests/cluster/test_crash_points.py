@@ -13,11 +13,13 @@ import pytest
 from tests.faults.faults import Fault, Point, faults_of
 from tests.faults.planted import PLANTS
 from tests.faults.proxy import Switchboard
-from tests.faults.record import Asked, CutOff, Promised, Record
-from tests.faults.verdict import RULES
+from tests.faults.record import Asked, CutOff, Killed, Promised, Ready, Record
+from tests.faults.verdict import RULES, returns
+from tests.faults.witness import EXTENDER
 
 from .crash import walk
-from .crash.excuses import GIVEN_UP, NO_END, NOT_JUDGED, TIMED, WRONG_END, are_all_of_time
+from .crash.excuses import GIVEN_UP, NO_END, NOT_JUDGED, SLOW, TIMED, WRONG_END, are_all_of_time
+from .crash.forked import ForkedExtender
 from .crash.lane import BIND_TIMEOUT_S, Lane, Rolling
 from .crash.planting import WHERE, seen_as, tries_of, unseen
 from .crash.scenes import SCENES, Scene
@@ -34,6 +36,7 @@ LANES = 2
 SOME_PLANTS = ["unknown-is-failed", "no-ceiling"]
 IN_PART = "gang in part: crash/train: in part for 6.0 s"
 BESIDE_OTHERS_S = 10.0
+READY_BESIDE_OTHERS_S = 30.0
 
 
 def probed(**calls: int) -> Outcome:
@@ -154,7 +157,7 @@ def test_only_promises_of_seconds_are_excused() -> None:
     }
 
     assert {rule for rule in RULES if are_all_of_time([f"{rule}: train: late"])} == excused
-    assert TIMED - excused == {NO_END, GIVEN_UP}
+    assert TIMED - excused == {NO_END, GIVEN_UP, SLOW}
     assert not are_all_of_time([f"{WRONG_END}: 4 of train bound"])
     assert not are_all_of_time([f"{NOT_JUDGED}: room leaked"])
 
@@ -164,9 +167,13 @@ class Empty:
 
     def __init__(self) -> None:
         self.record = Rolling()
+        self.log: list[str] = []
 
     def begin(self, _: str) -> None:
         self.record.begin()
+
+    def tracebacks(self, _: object) -> list[str]:
+        return self.log
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_: None
@@ -187,6 +194,89 @@ def test_a_scene_of_which_a_rule_has_nothing_to_judge_is_a_breach() -> None:
     ]
     assert noting(asked) == ["not judged: room leaked"]
     assert noting(asked, leaks) == []
+
+
+ENOUGH = (Asked(at=0.0, call=1, hook="filter"), Promised(at=0.0, who="gang-extender", taken={}))
+
+
+@pytest.mark.parametrize(
+    ("fault", "took_s", "words"),
+    [
+        (Fault.KILL_BEFORE, 5.5, ["slow to be ready again: gang-extender after 5.5 s"]),
+        (Fault.KILL_AFTER, 4.9, []),
+        (Fault.TIMEOUT, 20.7, []),
+        (None, 5.5, ["slow to be ready again: gang-extender after 5.5 s"]),
+    ],
+    ids=["killed", "soon", "and a list is never answered", "killed by the scene"],
+)
+def test_who_is_killed_and_nothing_else_must_soon_be_ready_again(
+    fault: Fault | None, took_s: float, words: list[str]
+) -> None:
+    lane: Any = Empty()
+    returned = (Killed(at=1.0, who=EXTENDER), Ready(at=1.0 + took_s, who=EXTENDER))
+    scene = Scene("made up", lambda _: lane.record.note(*ENOUGH, *returned))
+
+    point = Point("list-pods", 1, fault) if fault else None
+    assert walk.play(lane, Try(scene, point)).breaches == words
+
+
+def test_a_traceback_is_told_and_never_excused() -> None:
+    lane: Any = Empty()
+    lane.log.append("Traceback (most recent call last):")
+    told = walk.play(lane, Try(Scene("made up", lambda _: lane.record.note(*ENOUGH)))).breaches
+
+    assert told == ["traceback: Traceback (most recent call last):"]
+    assert not are_all_of_time(told)
+
+
+def test_a_traceback_of_an_earlier_play_is_not_told_again(tmp_path: Path) -> None:
+    with Switchboard() as board:
+        lane = Lane(tmp_path, board)
+    lane.extender = ForkedExtender("gang-extender", tmp_path, kubeconfig=tmp_path)
+    log, line = lane.extender.log_file, "worker: Traceback (most recent call last):"
+    assert lane.written() == 0
+    log.write_text(f"{line}\n  File\n")
+
+    assert lane.tracebacks(0) == [line]
+    before = lane.written()
+    assert lane.tracebacks(before) == []
+    log.write_text(f"{log.read_text()}all is well\n{line}\n")
+    assert lane.tracebacks(before) == [line]
+
+
+class Dying:
+    """An extender that takes a while to be gone, and is ready soon after."""
+
+    pid, ports = -1, (1,)
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+
+    def kill(self) -> None:
+        time.sleep(0.05)
+
+    def start(self) -> None:
+        lane: Any = self._lane
+        lane._ends.set()
+        lane._was_killed.set()
+
+
+def test_readiness_is_timed_from_the_kill_and_not_from_when_it_was_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def die(*_: object) -> None:
+        time.sleep(0.05)
+
+    monkeypatch.setattr("os.killpg", die)
+    with Switchboard() as board:
+        lane: Any = Lane(Path(), board)
+    lane.extender = Dying(lane)
+    lane.kill()
+    lane._keep()
+
+    notes = lane.record.of(Killed)
+    assert len(notes) == 3
+    assert [each.killed_at for each in returns(lane.record)] == [notes[0].at]
 
 
 def test_who_started_and_must_not_is_told_apart_from_who_came_too_late() -> None:
@@ -244,9 +334,30 @@ def test_every_plant_has_a_spot_where_it_must_show() -> None:
     assert set(WHERE) == set(PLANTS)
     assert {each.plant for each in tries_of(list(WHERE))} == set(PLANTS)
     seen, missed = (Outcome(each, True, 1.0, words) for each, words in zip(
-        tries_of(["one-short", "never-given-back"]), (["in part"], []), strict=True))  # fmt: skip
+        tries_of(["one-short", "never-given-back"]), ([IN_PART], []), strict=True))  # fmt: skip
     assert unseen([seen, missed], ["one-short", "never-given-back"]) == ["never-given-back"]
-    assert [seen_as(each) for each in (seen, missed)] == ["in part", "NOT SEEN"]
+    assert [seen_as(each) for each in (seen, missed)] == ["gang in part", "NOT SEEN"]
+
+
+@pytest.mark.parametrize("plant", WHERE)
+def test_a_plant_is_not_seen_by_what_else_may_break(plant: str) -> None:
+    (tried,) = tries_of([plant])
+    shows = next(iter(WHERE[plant][0].shows))
+
+    for words, missed in ([f"{NO_END}: not within 25 s"], [plant]), ([f"{shows}: of train"], []):
+        assert unseen([Outcome(tried, True, 1.0, words)], [plant]) == missed
+
+
+def test_what_a_plant_has_leaked_is_judged_though_its_scene_has_no_end() -> None:
+    lane: Any = Empty()
+    leaked = Promised(at=0.0, who=EXTENDER, taken={"crash-0": {"cpu": 1000}})
+    lane.wait_until_quiet = lambda: lane.record.note(leaked)
+
+    def ends(_: Stage) -> None:
+        raise AssertionError("not within 25 s")
+
+    told = walk.play(lane, Try(Scene("made up", ends), plant="never-given-back")).breaches
+    assert [words.partition(": ")[0] for words in told] == [NO_END, "room leaked"]
 
 
 def test_a_plant_is_told_with_each_rule_that_it_breaks() -> None:
@@ -269,7 +380,8 @@ def test_a_sample_of_all_crash_points_breaks_no_promise(
 ) -> None:
     # Other tests run beside it, each with a control plane: whoever was killed is back later than
     # where the walk has the machine to itself and judges by what we promise.
-    monkeypatch.setattr(walk, "BOUNDS", replace(walk.BOUNDS, whole_s=BESIDE_OTHERS_S))
+    patient = replace(walk.BOUNDS, whole_s=BESIDE_OTHERS_S, ready_s=READY_BESIDE_OTHERS_S)
+    monkeypatch.setattr(walk, "BOUNDS", patient)
     quick = [each for each in SCENES if each.name in ("gang", "late", "preempt")]
     clean = lanes.run([Try(scene) for scene in quick], say)
     # What takes its time is left to the whole walk.

@@ -24,6 +24,8 @@ class Bounds:
     answer_s: float = 60.0
     #: How long kube-scheduler was told to wait for each hook: who hangs up then had no answer.
     told_s: Mapping[str, float] = field(default_factory=lambda: told_by(Settings()))
+    #: Whoever was ended with SIGKILL serves again within this.
+    ready_s: float = 5.0
     #: What fits and still waits after so long a quiet waits for ever.
     patience_s: float = 30.0
     #: Who, while away, stops the clock for all; and for how long after.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .breaches import Bounds, Breach
@@ -14,8 +16,26 @@ UNTRUE = "bind that was told as failed"
 
 #: A kill is noted about when it happens: calls may still reach who dies, or be seen to end first.
 _DYING_S = 1.0
+#: Who is bound by a call is seen on the node no later than so long after its end.
+_SEEN_S = 1.0
 #: Of the time that a caller waits, this part at least is seen by who stands between us and him.
 _NEARLY = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A bind, and the time in which somebody waited for what it does."""
+
+    node: str
+    since: float
+    until: float
+
+    @classmethod
+    def of(cls, call: Asked, end: Moment | None) -> _Open:
+        return cls(call.node, call.at, end.at if end else math.inf)
+
+    def may_have_bound(self, bound: PodBound) -> bool:
+        return self.node == bound.node and self.since <= bound.at <= self.until + _SEEN_S
 
 
 @dataclass
@@ -49,7 +69,8 @@ class Calls:
                 others = [each for each in binds[call.uid] if each is not call]
                 if end.error and gone.get(call.uid, end.at) < end.at:
                     continue  # told of somebody who is not there: nobody is tried elsewhere
-                self._judge_truth(call, end, bound.get(call.uid), others, ended_at)
+                may_be_theirs = (_Open.of(each, ends.get(each.call)) for each in others)
+                self._judge_truth(call, end, bound.get(call.uid), may_be_theirs, ended_at)
 
     def _judge_end(
         self, call: Asked, end: Moment | None, killed: list[Killed], record_ends: float
@@ -82,7 +103,7 @@ class Calls:
         call: Asked,
         end: Answered,
         bound: PodBound | None,
-        others: list[Asked],
+        others: Iterable[_Open],
         record_ends: float,
     ) -> None:
         is_there = bound is not None and bound.node == call.node
@@ -91,9 +112,9 @@ class Calls:
             self._breach(LOST, call, f"told as bound to {call.node}, seen {_where(bound)}")
         if said_yes or bound is None or not is_there:
             return
-        # Where several asked for it in the same time, another call may have bound it.
-        is_ours = call.at <= bound.at <= end.at + 1.0
-        beside = any(abs(each.at - call.at) < self.bounds.answer_s for each in others)
+        is_ours = _Open.of(call, end).may_have_bound(bound)
+        # Where several waited for that node then, another of them may have bound it.
+        beside = any(each.may_have_bound(bound) for each in others)
         is_excused = self.spans.counted_s(call.at, end.at) < end.at - call.at
         if is_ours and not beside and not is_excused:
             self._breach(UNTRUE, call, f"bound to {call.node}, told: {end.error or end.status}")

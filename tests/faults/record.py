@@ -195,6 +195,8 @@ class Killed(Moment):
     """A program was ended with SIGKILL."""
 
     who: str
+    #: Whether this is the kill that was noted last, still at work: who dies may take a while.
+    still: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

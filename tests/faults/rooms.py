@@ -120,13 +120,23 @@ class Rooms:
     def _judge_bindings(self, record: Record, world: World) -> None:
         done: dict[str, list[BindingAnswered]] = defaultdict(list)
         for answer in record.of(BindingAnswered):
+            first = next(iter(done[answer.uid]), None)
             if answer.status < 300:
                 done[answer.uid].append(answer)
+            elif first is not None and self._must_know(first, answer):
+                # The API server refuses it; that it does so is no merit of ours.
+                words = f"on {first.node}, and asked for on {answer.node}: {answer.status}"
+                self._breach(TWICE, _whose(answer.uid, world), words, answer.at)
         for uid, answers in done.items():
             if len(answers) > 1:
-                whose = world.pods[uid].name if uid in world.pods else uid
                 nodes = ", ".join(answer.node for answer in answers)
-                self._breach(TWICE, whose, f"two bindings succeeded: {nodes}", answers[-1].at)
+                words = f"two bindings succeeded: {nodes}"
+                self._breach(TWICE, _whose(uid, world), words, answers[-1].at)
+
+    def _must_know(self, first: BindingAnswered, later: BindingAnswered) -> bool:
+        """Whether whoever asks for another node has had the time to hear of the first."""
+        heard_at = self.spans.back_from(later.at, self.bounds.lag_s)
+        return first.node != later.node and first.at < heard_at
 
     def _judge_leaks(self, record: Record, world: World) -> None:
         last: dict[str, Promised] = {}
@@ -151,6 +161,10 @@ class Rooms:
 
     def _breach(self, rule: str, whose: str, words: str, at: float) -> None:
         self.breaches.append(Breach(rule=rule, whose=whose, words=words, at=at))
+
+
+def _whose(uid: str, world: World) -> str:
+    return world.pods[uid].name if uid in world.pods else uid
 
 
 def _standing_nodes(world: World) -> set[str]:

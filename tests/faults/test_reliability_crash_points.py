@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tests.cluster.crash.planting import WHERE
 from tests.cluster.crash.scenes import SCENES
+from tests.cluster.crash.walk import BOUNDS
 from tests.faults.planted import PLANTS
 
 from .planted import QUICK_EARS_S
@@ -33,3 +35,14 @@ def test_the_words_of_the_page_are_arguments_of_the_command() -> None:
     for word in ("LIMIT", "SEED", "SITES", "FAULTS", "LANES", "PLANTED"):
         assert f"{word}=" in PAGE
         assert f"$({word})" in recipe
+
+
+def test_the_page_tells_as_what_every_plant_must_show() -> None:
+    rows = re.findall(r"^\| `([a-z-]+)`: [^|]+ \| [^|]+ \| ([^|]+) \|$", PAGE, re.MULTILINE)
+
+    told = {plant: frozenset(words.split(", or ")) for plant, words in rows}
+    assert told == {plant: spot.shows for plant, (spot,) in WHERE.items()}
+
+
+def test_the_page_tells_how_soon_whoever_was_killed_must_be_ready() -> None:
+    assert f"must be ready again within {BOUNDS.ready_s:g} seconds" in PAGE

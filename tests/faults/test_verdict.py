@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,111 @@ def test_victims_that_leave_whole_are_none() -> None:
     assert story.after(30).broken() == []
 
 
+def _edited(story: Story) -> Story:
+    return story.group("t", 1).after(60).group("t", 3).after(60)
+
+
+def _made_anew(story: Story) -> Story:
+    return story.lose_group("t").after(0.1).group("t", 3).after(60)
+
+
+def _lost_one_to_others(story: Story) -> Story:
+    story.pods("t-3", gang="t").bind("t-3").after(9)
+    return story.leave("t-3").end("t-3").after(60)
+
+
+def _raised(story: Story) -> Story:
+    story.pods("t-3", gang="t").bind("t-3").after(9)
+    return story.group("t", 4).after(60)
+
+
+AGES_AGO = pytest.mark.parametrize("before", [_edited, _made_anew, _lost_one_to_others, _raised])
+
+
+@AGES_AGO
+def test_what_befell_a_gang_ages_ago_is_no_leave_to_tear_it(
+    before: Callable[[Story], Story],
+) -> None:
+    story = before(Story().gang("t", 3, 3).bind("t-0", "t-1", "t-2").after(9))
+
+    assert story.after(9).broken() == []
+    assert story.leave("t-1", by_scheduler=True).after(30).broken() == [wholeness.BY_US]
+    assert len(judge(story.record).breaches) == 1
+
+
+@AGES_AGO
+def test_a_gang_of_a_past_that_is_sent_away_whole_is_not_torn(
+    before: Callable[[Story], Story],
+) -> None:
+    story = before(Story().gang("t", 3, 3).bind("t-0", "t-1", "t-2").after(9))
+    for name in ("t-0", "t-1", "t-2", "t-3"):
+        if name in {moment.uid for moment in story.record.of(seen.PodBound)}:
+            story.leave(name, by_scheduler=True).after(1)
+
+    assert story.after(60).broken() == []
+
+
+def test_a_gang_that_others_have_torn_may_lose_more() -> None:
+    story = Story().gang("t", 4, 3).bind("t-0", "t-1", "t-2", "t-3").after(9)
+    story.leave("t-0", "t-1").end("t-0", "t-1").after(60)
+
+    assert story.leave("t-2", by_scheduler=True).after(60).broken() == []
+
+
+@pytest.mark.parametrize("ours_first", [True, False])
+def test_who_takes_a_surplus_member_has_not_heard_yet_of_whom_others_take(ours_first: bool) -> None:
+    story = Story().gang("t", 4, 3).bind("t-0", "t-1", "t-2", "t-3").after(9)
+    for ours in (ours_first, not ours_first):
+        story.leave("t-0" if ours else "t-1", by_scheduler=ours).after(1)
+
+    assert story.after(60).broken() == []
+
+
+def test_who_takes_a_surplus_member_has_not_heard_yet_that_it_is_none_any_more() -> None:
+    story = Story().gang("t", 4, 3).bind("t-0", "t-1", "t-2", "t-3").after(9).group("t", 4)
+
+    assert story.after(1).leave("t-0", by_scheduler=True).after(60).broken() == []
+
+
+def test_members_that_are_done_stand_for_the_gang_as_long_as_they_can_be_seen() -> None:
+    story = Story().gang("t", 4, 2).bind("t-0", "t-1", "t-2", "t-3").after(9)
+    story.end("t-0", "t-1", how="Succeeded").after(60)
+    story.leave("t-2", by_scheduler=True).after(60)
+
+    assert story.broken() == []
+
+
+def test_that_members_who_were_done_are_gone_may_not_have_been_heard_yet() -> None:
+    story = Story().gang("t", 4, 2).bind("t-0", "t-1", "t-2", "t-3").after(9)
+    story.end("t-0", "t-1", how="Succeeded").after(60).end("t-0", "t-1").after(1)
+
+    assert story.leave("t-2", by_scheduler=True).after(60).broken() == []
+
+
+def test_a_gang_that_the_scheduler_has_torn_and_that_is_whole_again_in_time_is_none() -> None:
+    story = _edited(Story().gang("t", 3, 3).bind("t-0", "t-1", "t-2").after(9))
+    story.leave("t-1", by_scheduler=True).after(2).pods("t-3", gang="t").bind("t-3")
+
+    assert story.after(60).broken() == []
+
+
+def test_a_torn_gang_stays_torn_whatever_comes_that_does_not_make_it_whole() -> None:
+    story = _edited(Story().gang("t", 3, 3).bind("t-0", "t-1", "t-2").after(9))
+    story.leave("t-1", by_scheduler=True).after(2).pods("t-3", gang="t").after(30)
+
+    assert story.broken() == [wholeness.BY_US]
+
+
+def test_a_gang_may_be_torn_a_second_time() -> None:
+    story = Story().gang("t", 3, 3).bind("t-0", "t-1", "t-2").after(9)
+    story.leave("t-1", by_scheduler=True).after(2).pods("t-3", gang="t").bind("t-3").after(9)
+
+    assert _edited(story).broken() == []
+    assert story.leave("t-3", by_scheduler=True).after(30).pods("t-4", gang="t").broken() == [
+        wholeness.BY_US
+    ]
+
+
 def test_a_gang_whose_minimum_is_raised_after_its_start_was_whole() -> None:
     story = Story().gang("t", 3, 3).bind("t-0", "t-1", "t-2").after(9).group("t", 5)
 
@@ -159,6 +265,20 @@ def test_two_bindings_that_succeed_are_one_too_many() -> None:
 
     assert story.note(*done).broken() == []
     assert story.note(done[0]).broken() == [rooms.TWICE]
+
+
+@pytest.mark.parametrize(
+    ("node", "after_s", "broken"), [("n2", 9, [rooms.TWICE]), ("n2", 1, []), ("n1", 9, [])]
+)
+def test_whoever_has_had_a_binding_is_not_asked_for_elsewhere(
+    node: str, after_s: float, broken: list[str]
+) -> None:
+    """The API server refuses it; that it does so is no merit of ours."""
+    story = Story().pods("p").bind("p")
+    first = seen.BindingAnswered(at=0, uid="p", node="n1", status=201)
+    later = seen.BindingAnswered(at=after_s, uid="p", node=node, status=409)
+
+    assert story.note(first, later).after(after_s).broken() == broken
 
 
 def test_a_pod_on_a_full_node_is_a_breach() -> None:
@@ -378,6 +498,33 @@ def test_a_pod_that_is_told_as_failed_and_is_bound_by_that_very_call_is_a_breach
     assert story.note(seen.Asked(at=0.1, call=99, hook="filter", uid=uid)).broken()
 
 
+@pytest.mark.parametrize(("node", "between_s"), [("n2", 1), ("n1", 2)])
+def test_that_a_pod_was_refused_before_excuses_no_call_that_binds_it(
+    node: str, between_s: float
+) -> None:
+    story = Story().pods("p")
+    story.after(1).answer(story.ask("p", node=node), "its gang is not complete").after(between_s)
+    call = story.ask("p")
+
+    assert story.after(1).bind("p").after(1).answer(call, "timed out").broken() == [calls.UNTRUE]
+
+
+def test_a_call_for_another_node_cannot_have_bound_the_pod_there() -> None:
+    story = Story().pods("p")
+    call, other = story.ask("p"), story.ask("p", node="n2")
+    story.after(1).bind("p").after(1).answer(call, "timed out").answer(other, "it has a node")
+
+    assert story.broken() == [calls.UNTRUE]
+
+
+def test_another_call_for_the_same_node_that_was_open_may_have_bound_the_pod() -> None:
+    story = Story().pods("p")
+    one, other = story.ask("p"), story.ask("p")
+    story.after(1).bind("p").after(1).answer(one, "timed out").answer(other)
+
+    assert story.broken() == []
+
+
 def test_a_pod_that_is_gone_when_it_is_told_as_failed_is_none() -> None:
     """kube-scheduler tries nobody elsewhere who is not there."""
     story = Story().pods("p")
@@ -427,15 +574,32 @@ def test_a_single_pod_that_fits_waits_for_ever_too() -> None:
         Story().gang("t", 3, 3, queue="nowhere"),
         Story().node("n1", closed=True).node("n2", closed=True).gang("t", 3, 3),
         Story().pods("t-0", gang="t"),
-        Story().gang("t", 3, 3).gang("u", 6, 6),
+        Story().pods("p", cpu=3).bind("p").gang("t", 3, 3).gang("u", 6, 6),
+        Story().queue("q", cpu=4).gang("s", 2, 2, queue="q").bind("s-0", "s-1")
+        .gang("t", 2, 2, queue="q").gang("u", 3, 3, queue="q"),
     ],
     ids=[
         "a member is missing", "too large", "no room", "over the ceiling", "queue closed",
         "no such queue", "nodes closed", "no PodGroup", "somebody is in the way",
+        "somebody is in the way in their queue",
     ],
 )  # fmt: skip
 def test_who_has_a_reason_to_wait_may(story: Story) -> None:
     assert story.after(60).broken(QUICK) == []
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        Story().gang("t", 3, 3).gang("u", 6, 6),
+        Story().queue("q", cpu=4).gang("t", 4, 4, queue="q").gang("u", 4, 4, queue="q"),
+        Story().pods(*(f"p{number}" for number in range(40))),
+    ],
+    ids=["two gangs", "two of which a ceiling takes one", "forty pods"],
+)
+def test_of_several_who_fit_one_by_one_somebody_has_to_start(story: Story) -> None:
+    assert story.after(60).broken(QUICK) == [waits.RULE]
+    assert "for each who waits, and nobody starts" in str(judge(story.record, QUICK).breaches[0])
 
 
 def test_who_waited_when_all_had_come_to_rest_waited_for_ever_whatever_came_later() -> None:
@@ -494,3 +658,15 @@ def test_the_time_from_a_kill_to_readiness_is_measured() -> None:
     story = Story().note(seen.Killed(at=3, who="a"), seen.Ready(at=5.5, who="a"))
 
     assert judge(story.record).returns == [("a", 3, 2.5)]
+
+
+def test_a_kill_that_lasts_is_timed_from_its_begin_and_another_one_anew() -> None:
+    def kill(at: float, *, still: bool = False) -> seen.Killed:
+        return seen.Killed(at=at, who="a", still=still)
+
+    ready = [seen.Ready(at=at, who="a") for at in (15.5, 23.0, 37.0)]
+    story = Story().note(kill(10), kill(11.2, still=True), kill(11.6, still=True), ready[0])
+    # Killed once more while it started; and one of whom nobody waited to see it ready.
+    story.note(kill(20), kill(21), ready[1], kill(30), kill(35), kill(36, still=True), ready[2])
+
+    assert [each[1:] for each in judge(story.record).returns] == [(10, 5.5), (21, 2.0), (35, 2.0)]

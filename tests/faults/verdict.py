@@ -125,11 +125,16 @@ def _unjudged(record: Record) -> frozenset[str]:
 
 
 def returns(record: Record) -> list[Return]:
-    """Give how long each took from SIGKILL until it served again."""
+    """Give how long each took from SIGKILL until it served again.
+
+    A kill that is noted until whoever died is gone began with its first note; whoever is killed
+    once more before it served is timed from then.
+    """
     found, since = [], dict[str, float]()
     for moment in record:
         if isinstance(moment, Killed):
-            since[moment.who] = moment.at
+            began_at = since.get(moment.who, moment.at) if moment.still else moment.at
+            since[moment.who] = began_at
         elif isinstance(moment, Ready) and moment.who in since:
             killed_at = since.pop(moment.who)
             found.append(Return(moment.who, killed_at, moment.at - killed_at))

@@ -1,7 +1,8 @@
 """Nothing waits for ever: what is complete, allowed and fits has started once all is quiet.
 
-Only what is plain is judged: all who wait and could start fit together into the room that is free,
-so that nobody stands in anybody's way, whatever the order.
+Only what is plain is judged: each who waits and could start fits by itself into the room that is
+free. Not all together need to: whoever is first, somebody had to start. Where one of them does not
+fit, the others may have to wait for him, and nobody is judged.
 """
 
 from __future__ import annotations
@@ -27,15 +28,16 @@ class _Claim:
 
 
 def judge(record: Record, world: World, bounds: Bounds, spans: Spans) -> list[Breach]:
-    """Give who waits though there is room for all who do; nobody when it was not quiet for long."""
+    """Give who waits though there is room for each who does, once it was quiet for long."""
     changes = [change.at for change in record.of(Change)]
     quiet_since = max(changes, default=record.began_at)
     if spans.counted_s(quiet_since, record.ended_at) < bounds.patience_s:
         return []
     claims = waiting(world)
-    if not _fit(claims, world):
+    if not all(_fit([claim], world) for claim in claims):
         return []
-    words = "complete, allowed, and there is room for all who wait"
+    room = "for all who wait" if _fit(claims, world) else "for each who waits, and nobody starts"
+    words = f"complete, allowed, and there is room {room}"
     return [
         Breach(
             rule=RULE, whose=claim.whose, words=f"{len(claim.pods)} pods: {words}", at=quiet_since

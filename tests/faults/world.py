@@ -45,8 +45,9 @@ class Pod:
     leaving_at: float | None = None
     by_scheduler: bool = False
     ended_at: float | None = None
-    #: Whether it did what it was for, and can still be seen.
+    #: Whether it did what it was for, and can still be seen; and until when it could be.
     is_done: bool = False
+    done_until: float | None = None
 
     @property
     def name(self) -> str:
@@ -140,6 +141,8 @@ class World:
 
     def _ended(self, change: seen.PodEnded) -> None:
         pod = self.pods[change.uid]
+        if pod.is_done and change.how == "gone":
+            pod.done_until = change.at
         pod.is_done = change.how == "Succeeded"
         if pod.ended_at is None:
             pod.ended_at = change.at

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import sys
@@ -200,7 +201,7 @@ class Lane:
             with suppress(AssertionError, ProcessLookupError):
                 os.killpg(self.extender.pid, signal.SIGKILL)
             self._wait_until_nobody_listens()
-            self.record.note(Killed(at=self.record.now(), who=EXTENDER))
+            self.record.note(Killed(at=self.record.now(), who=EXTENDER, still=True))
             self._was_killed.set()
 
     def _wait_until_nobody_listens(self) -> None:
@@ -220,7 +221,7 @@ class Lane:
             self.extender.kill()
             # Once more: what was written to it while it died was written to nobody.
             self._wait_until_nobody_listens()
-            self.record.note(Killed(at=self.record.now(), who=EXTENDER))
+            self.record.note(Killed(at=self.record.now(), who=EXTENDER, still=True))
             try:
                 self.extender.start()
             except NeverReady as why:
@@ -251,6 +252,16 @@ class Lane:
         self.namespace = next(self._namespaces)
         self.record.begin()
         self.record.line(what)
+
+    def written(self) -> int:
+        """Count the bytes that the extender has written into its log so far."""
+        log = self.extender.log_file
+        return log.stat().st_size if log.exists() else 0
+
+    def tracebacks(self, since: int) -> list[str]:
+        """Give the lines with which tracebacks begin that it wrote after so many bytes."""
+        found = re.finditer(r"^.*Traceback \(most recent.*$", self.extender.log(since), re.M)
+        return [each.group() for each in found]
 
     def arm(self, script: Script) -> None:
         """Let both proxies count from now on, by this script."""

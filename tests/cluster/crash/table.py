@@ -6,9 +6,9 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 
-from tests.faults.faults import KILLS, Fault
+from tests.faults.faults import Fault
 
-from .walk import TOO_MUCH, Outcome, Try
+from .walk import TOO_MUCH, Outcome
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
@@ -64,7 +64,7 @@ def figures(outcomes: Sequence[Outcome]) -> str:
         if again := [
             (seconds, str(each.tried))
             for each in outcomes
-            if _only_killed(each.tried) is only_killed
+            if each.tried.is_only_killed is only_killed
             for seconds in each.ready_again_s
         ]:
             median = statistics.median(seconds for seconds, _ in again)
@@ -74,11 +74,6 @@ def figures(outcomes: Sequence[Outcome]) -> str:
                 f" at most {longest:.1f} s ({where})"
             )
     return "\n".join(lines)
-
-
-def _only_killed(tried: Try) -> bool:
-    """Whether nothing else went wrong: one fault is tried at a time."""
-    return tried.point is None or tried.point.fault in KILLS
 
 
 def _cell(tried: int, broken: int) -> str:

@@ -21,7 +21,7 @@ import urllib3
 
 from tests.faults import wholeness
 from tests.faults.breaches import Bounds
-from tests.faults.faults import Fault, Point, Script, faults_of
+from tests.faults.faults import KILLS, Fault, Point, Script, faults_of
 from tests.faults.planted import QUICK_EARS
 from tests.faults.proxy import Switchboard
 from tests.faults.record import Asked, CutOff, Record
@@ -29,7 +29,7 @@ from tests.faults.verdict import Verdict, judge
 
 from ..api import ApiError
 from ..calm import taken_by_the_host
-from .excuses import GIVEN_UP, NO_END, NOT_JUDGED, WRONG_END, are_all_of_time
+from .excuses import GIVEN_UP, NO_END, NOT_JUDGED, SLOW, TRACEBACK, WRONG_END, are_all_of_time
 from .lane import BIND_TIMEOUT_S, Lane
 from .scenes import Scene
 from .stage import PATIENCE_S, Stage, WrongEnd
@@ -43,6 +43,7 @@ PLANTED_PATIENCE_S = 25.0
 #: Of all processors: what time alone can break while the host takes more is played again, so often.
 TOO_MUCH = 0.25
 _AGAIN = 2
+_NO_ENDS = (AssertionError, ApiError, urllib3.exceptions.HTTPError, OSError)
 _numbers = count(1)
 
 
@@ -54,6 +55,11 @@ class Try:
     point: Point | None = None
     #: What was taken out of the extender.
     plant: str = ""
+
+    @property
+    def is_only_killed(self) -> bool:
+        """Whether nothing else went wrong: one fault is tried at a time."""
+        return self.point is None or self.point.fault in KILLS
 
     def __str__(self) -> str:
         without = f" ({self.plant})" if self.plant else ""
@@ -96,6 +102,7 @@ def play(lane: Lane, tried: Try, keep: Path | None = None) -> Outcome:
     lane.become(QUICK_EARS if is_silent else tried.plant)
     began, stolen = time.monotonic(), taken_by_the_host()
     lane.begin(str(tried))
+    written = lane.written()
     script = Script([tried.point] if tried.point else [])
     lane.arm(script)
     words: list[str] = []
@@ -104,14 +111,22 @@ def play(lane: Lane, tried: Try, keep: Path | None = None) -> Outcome:
         tried.scene.play(Stage(lane, f"p{next(_numbers)}", script, patience_s))
         lane.clean()
         lane.wait_until_quiet()
-    except (AssertionError, ApiError, urllib3.exceptions.HTTPError, OSError) as why:
+    except _NO_ENDS as why:
         words.append(f"{WRONG_END if isinstance(why, WrongEnd) else NO_END}: {why}")
+        if tried.plant:
+            # What it has leaked is seen though the scene has no end.
+            with suppress(*_NO_ENDS):
+                lane.clean()
+                lane.wait_until_quiet()
     lane.disarm()
     record = lane.record.page()
     verdict = judge(record, BOUNDS)
     if not words:
         words += not_judged(verdict)
     words += given_up(record)
+    if tried.is_only_killed:
+        words += slow(verdict)
+    words += [f"{TRACEBACK}: {line[:300]}" for line in lane.tracebacks(written)]
     words += [
         str(each)
         for each in verdict.breaches
@@ -141,6 +156,15 @@ def _share(before: tuple[int, int], after: tuple[int, int]) -> float:
 def not_judged(verdict: Verdict) -> list[str]:
     """Give the rules that had nothing to judge: every scene that comes to its end has some."""
     return [f"{NOT_JUDGED}: {rule}" for rule in sorted(verdict.unjudged)]
+
+
+def slow(verdict: Verdict) -> list[str]:
+    """Those who were ended with SIGKILL and were not soon ready again."""
+    return [
+        f"{SLOW}: {each.who} after {each.took_s:.1f} s"
+        for each in verdict.returns
+        if each.took_s > BOUNDS.ready_s
+    ]
 
 
 def given_up(record: Record) -> list[str]:
