@@ -23,12 +23,15 @@ from extender.web.http.connection import BoundedConnection
 from extender.web.http.desk import Desk, Inquiry, Written, note
 from extender.web.http.port import BoundedPort, CallerLimits
 from extender.web.http.readers import GOOD_S, Readers
+from extender.web.http.reading import Reading
 from extender.web.http.refusals import Refusal
 from extender.web.http.streams import LIFE_S, Streams
 
 #: A page is larger than an answer to kube-scheduler, and its reader may be far away.
 LIMITS = CallerLimits(connections=128, answer_s=60.0, pace_s=0.01)
 
+#: Bytes of all pages that are being read, of which each counts once.
+_MOST_READ = 64 * 1024 * 1024
 _STARTS_S = 30.0
 _PIECE = 64 * 1024
 _NEWS = b"/events"
@@ -60,6 +63,7 @@ class PagePort(BoundedPort):
         life_s = LIFE_S if reviewer is None else GOOD_S
         self.streams = Streams(self.loop, pages.pulse, life_s=life_s)
         self.desk = Desk(pages.wsgi_app, stands=pages.stands)
+        self.reading = Reading(_MOST_READ)
         self._thread = threading.Thread(
             target=self.loop.run_forever, name="operations", daemon=True
         )
@@ -109,6 +113,8 @@ class PageConnection(BoundedConnection):
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
         self._port.streams.discard(self)
+        self._port.reading.end(self)
+        self._pieces = iter(())
         super().connection_lost(exc)
 
     def eof_received(self) -> bool:
@@ -193,7 +199,9 @@ class PageConnection(BoundedConnection):
         date = f"date: {formatdate(usegmt=True)}\r\n".encode()
         self._begin_answer(page.status, page.headers + date, page.size)
         is_bare = self._parser.get_method() == b"HEAD"
-        self._pieces = iter(()) if is_bare else _cut(page.pieces)
+        if not is_bare:
+            self._pieces = _cut(page.pieces)
+            self._port.reading.begin(self, page)
         # All of it has its time from now, however much of it is read meanwhile.
         self._allow(self._limits.answer_s, "unread")
         self._write_on()
@@ -204,6 +212,7 @@ class PageConnection(BoundedConnection):
             if self._is_unread:
                 return
         if not self._is_unread:
+            self._port.reading.end(self)
             self._end_answer()
 
 

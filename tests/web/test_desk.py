@@ -161,3 +161,32 @@ def test_no_more_than_a_few_pages_are_kept(office: Office) -> None:
         office.page(f"/gang-{index}")
 
     assert len(office.desk._kept) <= desks._MOST_KEPT
+
+
+def test_a_page_is_the_same_however_its_address_is_spelt(office: Office) -> None:
+    office.costs_s = 1.0
+    first = office.page("/api/v1/snapshot")
+
+    assert office.page("/api/v1/snapsho%74") is first
+    assert office.page("/%61pi/v1/%73napshot") is first
+    assert len(office.asked) == 1
+
+
+def test_but_for_its_slashes_by_which_links_are_read(office: Office) -> None:
+    office.costs_s = 1.0
+
+    assert office.page("/gangs/a/b") is not office.page("/gangs/a%2Fb")
+
+
+def test_all_pages_that_are_kept_have_a_bound_and_the_newest_stays(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desks, "_MOST_BYTES", 2 * len(b"page\n"))
+    office.costs_s = 1.0
+    pages = [office.page(f"/{number}") for number in range(3)]
+
+    assert [page for _, page in office.desk._kept.values()] == pages[1:]
+    monkeypatch.setattr(desks, "_MOST_BYTES", 1)
+    large = office.page("/large")
+    assert office.page("/large") is large
+    assert len(office.desk._kept) == 1

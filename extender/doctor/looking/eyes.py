@@ -108,7 +108,7 @@ def ahead(date: str | None, before: float, after: float) -> float | None:
         return None
     try:
         told = parsedate_to_datetime(date).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError):  # no date, or one that is in no year
         return None
     if told > after:
         return told - after

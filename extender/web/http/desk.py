@@ -28,6 +28,8 @@ _PATIENCE_S = 15.0
 #: So many times as long as it took to write is a page good.
 _GOOD_FOR = 10.0
 _MOST_KEPT = 16
+#: Bytes of all pages that are kept; one alone may be larger.
+_MOST_BYTES = 32 * 1024 * 1024
 #: So often pages that are not good any longer are thrown away though nobody asks.
 _LOOK_S = 10.0
 _TEXT = b"content-type: text/plain; charset=utf-8\r\n"
@@ -61,8 +63,12 @@ class Inquiry(NamedTuple):
 
     @property
     def key(self) -> tuple[bytes, ...]:
-        """Tell apart what is answered differently."""
-        return self.method, self.path, self.query, self.form
+        """Tell apart what is answered differently, and not what is only spelt differently.
+
+        The links of a page hang on how many slashes its address was written with.
+        """
+        slashes = b"/" * self.path.count(b"/")
+        return self.method, unquote_to_bytes(self.path), slashes, self.query, self.form
 
 
 def note(status: int, sentence: str) -> Written:
@@ -149,7 +155,16 @@ class Desk:
         now = self._monotonic()
         if page.status == 200 and len(self._kept) < _MOST_KEPT:
             self._kept[inquiry.key] = (now + _GOOD_FOR * (now - began), page)
+            self._make_room()
         return page
+
+    def _make_room(self) -> None:
+        """Throw away the oldest pages while all together are too large; the newest stays."""
+        size = sum(page.size for _, page in self._kept.values())
+        for key in list(self._kept)[:-1]:
+            if size <= _MOST_BYTES:
+                return
+            size -= self._kept.pop(key)[1].size
 
     def _ask_app(self, inquiry: Inquiry) -> Written:
         told: list[Any] = []
