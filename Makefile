@@ -73,7 +73,7 @@ takeovers: $(READY)
 	@nice $(BIN)/python -m tests.cluster takeovers --lease own
 	@nice $(BIN)/python -m tests.cluster takeovers --lease scheduler
 
-# Every attack for a minute beside gangs that arrive at 20 pods a second (three quarters of an hour);
+# Every attack for a minute beside gangs that arrive at 20 pods a second (an hour);
 # ATTACK=load is what is too much of everything, ATTACK=labels those with that in their names. On a machine
 # whose host takes its processors away PATIENCE=60 waits for better moments, for so many minutes in all.
 ATTACK   :=

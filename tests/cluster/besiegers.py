@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 
 from tests.attacks import attackers
+from tests.attacks.test_serve import BOUNDS, DRIPPING, SEVERAL
 
 from .api import Api, ApiError, Object, resource_of
 from .control_plane import ControlPlane
@@ -24,8 +25,9 @@ from .garrison import Garrison
 from .nobody import Nobody
 
 #: Of each attack on a port so many at once; of snapshots as many as once starved the probes.
-_TIMES = {"snapshots": 20}
-_SEVERAL = 4
+_TIMES = {"snapshots": 20, "a byte now and then": DRIPPING}
+#: As what those are refused who lack the secret of the pair, before it comes to their bound.
+_STRANGERS = {("hooks", "a filter behind a bind"): {"secret"}}
 #: How much longer than in a quiet minute the 99th percentile may be, of gangs and of ordinary pods.
 SLOWER = 2.0
 SLOWER_PODS = 1.5
@@ -99,6 +101,10 @@ class Attack:
         """Say what its author could read."""
         return ""
 
+    def lacks(self, stage: Stage) -> str:
+        """Say which bound it should have struck and has not: then it was no attack."""
+        return ""
+
 
 class OnPort(Attack):
     """Something sent to one of the two ports, by a process that gives way to others."""
@@ -107,14 +113,15 @@ class OnPort(Attack):
         self.name = f"{port}: {what}"
         self._port = port
         self._function = attack.__name__
-        self._times = _TIMES.get(what, _SEVERAL)
+        self.times = _TIMES.get(what, SEVERAL)
+        self._bounds = _STRANGERS.get((port, what), BOUNDS[port, what])
         self._before: dict[str, float] = {}
 
     @contextmanager
     def going_on(self, stage: Stage) -> Iterator[None]:
         self._before = stage.garrison.refused()
         port = stage.garrison.ports[self._port]
-        command = [sys.executable, "-m", "tests.attacks", str(port), str(self._times)]
+        command = [sys.executable, "-m", "tests.attacks", str(port), str(self.times)]
         attacker = subprocess.Popen(
             [*command, self._function], cwd=REPOSITORY, stdin=subprocess.PIPE
         )
@@ -125,14 +132,22 @@ class OnPort(Attack):
             attacker.communicate(timeout=60)
 
     def told(self, stage: Stage) -> str:
+        grown = self._refused(stage)
+        told = ", ".join(f"{reason} {count:,}" for reason, count in sorted(grown.items()))
+        return told or "answers, and no more"
+
+    def lacks(self, stage: Stage) -> str:
+        if not self._bounds or self._bounds & self._refused(stage).keys():
+            return ""
+        return f"nobody was refused as {' or '.join(sorted(self._bounds))}"
+
+    def _refused(self, stage: Stage) -> dict[str, int]:
         after = stage.garrison.refused()
-        grown = {
+        return {
             reason.partition(": ")[2]: int(count - self._before.get(reason, 0))
             for reason, count in after.items()
             if reason.startswith(f"{self._port}:") and count > self._before.get(reason, 0)
         }
-        told = ", ".join(f"{reason} {count:,}" for reason, count in sorted(grown.items()))
-        return told or "answers, and no more"
 
 
 class Written(Attack):

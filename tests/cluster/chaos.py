@@ -58,6 +58,11 @@ _QUIET_S = 5.0
 #: After so long all comes to rest once.
 _ROUND_S = 240.0
 _BOUNDS = Bounds(patience_s=30.0)
+#: Words of the record: all was mended so that all may come to rest, and it did not get quiet.
+_REST = "rest"
+_NO_REST = "it never got quiet"
+_NO_END = "it never got quiet in the end"
+_UNTOLD = "{} said nothing of what it promises when all was quiet"
 #: Nobody's turn before a breach is older than this when it is told.
 _BEFORE_S = 10.0
 LANE_NAMES = tuple(lane.name for lane in LANES)
@@ -82,6 +87,8 @@ class Run:
     #: The check of ours that was taken out, if any.
     planted: str = field(default_factory=lambda: os.environ.get(PLANTED, ""))
     lanes: Collection[str] = LANE_NAMES
+    #: Turns of `played` that could not be done.
+    undone: list[Turn] = field(default_factory=list)
 
     @property
     def broken(self) -> list[str]:
@@ -91,11 +98,12 @@ class Run:
     @property
     def slow(self) -> list[str]:
         """What a busy machine may be the reason for."""
-        return [
+        late = [
             f"{who} was ready again after {took_s:.1f} s{self.host(at, at + took_s)}"
             for who, at, took_s in self.verdict.returns
             if took_s > READY_S
         ]
+        return [*late, *([_NO_END] if _lines(self.record, _NO_END) else [])]
 
     def host(self, since: float, until: float) -> str:
         """Say what the host took of the machine if that is much."""
@@ -158,9 +166,10 @@ def play(
         )
         scripts = (lane.script(seed, seconds) if lane.name in wanted else [] for lane in LANES)
         parts = zip(*(rounds(script, seconds, each_s) for script in scripts), strict=True)
+        complaints: list[str] = []
         for number, part in enumerate(parts):
             if number:
-                _rest(rivals, record, *actors[1:])
+                complaints += _rest(rivals, record, *actors[1:])
             left_s = min(each_s, seconds - number * each_s)
             for turns, playing, actor in zip(part, lanes, actors, strict=True):
                 playing.start(turns, actor.acts, left_s)
@@ -169,7 +178,7 @@ def play(
             if any(playing.error for playing in lanes):
                 break
         record.line("calm")
-        complaints = list(_calm(rivals, record, *actors))
+        complaints += _calm(rivals, record, *actors)
     # What was recorded is worth its verdict, even if a lane was not played to its end.
     complaints += [
         f"the turns of {playing.name} ended: {''.join(format_exception(playing.error))}"
@@ -185,22 +194,27 @@ def play(
         [turn for playing in lanes for turn in playing.played],
         actors[2].takeovers_s,
         machine.taken,
-        [*actors[2].complaints, *complaints, *strays, *_tracebacks(plane)],
+        [*actors[2].complaints, *complaints, *strays, *_by_itself(plane)],
         lanes=wanted,
+        undone=[turn for playing in lanes for turn in playing.undone],
     )
 
 
 def _rest(
     rivals: Rivals, record: Record, administrators: Administrators, machines: Machines
-) -> None:
-    """Mend everything, and let all come to rest."""
-    record.line("rest")
+) -> Iterator[str]:
+    """Mend everything, let all come to rest, and tell what cannot be judged then."""
+    record.line(_REST)
     machines.calm()
     wait_for(administrators.calm, 60, "nodes and queues are as they were")
-    _let_everybody_end(record)
+    if not _let_everybody_end(record):
+        record.line(_NO_REST)
+        return
     leader = rivals.leader()
-    _see_promises(leader.pod, leader.extender.ops_url, record)
-    record.line(RESTED)
+    if _see_promises(leader.pod, leader.extender.ops_url, record):
+        record.line(RESTED)
+    else:
+        yield _UNTOLD.format(leader.pod)
 
 
 def _calm(
@@ -223,15 +237,18 @@ def _calm(
         wait_for(lambda: leader.extender.held == 0, 60, "no bind is held", every_s=0.5)
     except AssertionError as why:
         yield str(why)
-    _let_everybody_end(record)
-    _see_promises(leader.pod, leader.extender.ops_url, record)
+    if not _let_everybody_end(record):
+        record.line(_NO_END)
+    if not _see_promises(leader.pod, leader.extender.ops_url, record):
+        yield _UNTOLD.format(leader.pod)
     record.line("over")
 
 
-def _let_everybody_end(record: Record) -> None:
+def _let_everybody_end(record: Record) -> bool:
     """Wait until nobody waits who could start, nor runs who will end, and for a while after that.
 
-    What an extender counts can be held against what there is only while that stays as it is.
+    What an extender counts can be held against what there is only while that stays as it is:
+    gives whether it got so quiet.
     """
 
     def is_quiet() -> bool:
@@ -239,8 +256,11 @@ def _let_everybody_end(record: Record) -> None:
         idle_s = record.now() - latest
         return idle_s > (_BOUNDS.patience_s if _is_moving(_world(record)) else _QUIET_S)
 
-    with suppress(AssertionError):
+    try:
         wait_for(is_quiet, _END_S, "all is quiet", every_s=1.0)
+    except AssertionError:
+        return False
+    return True
 
 
 def _is_moving(world: World) -> bool:
@@ -248,20 +268,27 @@ def _is_moving(world: World) -> bool:
     return runs or bool(waiting(world))
 
 
-def _see_promises(who: str, ops_url: str, record: Record) -> None:
-    """Note what it believes to be taken, once that is what there is or it had time enough."""
+def _see_promises(who: str, ops_url: str, record: Record) -> bool:
+    """Note what it believes to be taken, once that is what there is or it had time enough.
+
+    Gives whether it said anything: of whom nothing is noted the verdict has nothing to judge.
+    """
+    told = False
 
     def agrees() -> bool:
+        nonlocal told
         listed = http_json("GET", f"{ops_url}/api/v1/snapshot")
         if listed is None:
             return False
         taken = taken_by_node(listed["items"])
         record.note(Promised(at=record.now(), who=who, taken=taken))
+        told = True
         world = _world(record)
         return all(_cpu(taken.get(node, {})) == _cpu(world.taken_on(node)) for node in NODES)
 
     with suppress(AssertionError):
         wait_for(agrees, 30, "what is promised is what is taken", every_s=1.0)
+    return told
 
 
 def taken_by_node(items: list[Object]) -> dict[str, dict[str, int]]:
@@ -292,23 +319,28 @@ def _standing(record: Record, gang: str) -> int:
     return sum(pod.stands for pod in _world(record).gangs[gang])
 
 
-def _tracebacks(plane: ControlPlane) -> Iterator[str]:
+def _by_itself(plane: ControlPlane) -> Iterator[str]:
+    """Tell what extenders wrote that no turn is the reason for."""
     for program in plane.programs:
         if isinstance(program, SteppedReplica):
             found = re.findall(r"^.*Traceback \(most recent.*$", program.log(), re.M)
             yield from (f"{program.name} wrote: {line[:300]}" for line in found)
+            if program.restarted:
+                yield f"the worker of {program.name} ended by itself {program.restarted} times"
 
 
 def told(run: Run) -> str:
     """Tell a run so that somebody who was not there can read it."""
     verdict, record = run.verdict, run.record
     kinds = Counter(turn.kind for turn in run.played)
+    kinds.subtract(turn.kind for turn in run.undone)
     again = [each.took_s for each in verdict.returns]
     lines = [
-        f"seed {run.seed}, {run.seconds:g} s: {len(run.played)} turns; {verdict.figures()}",
-        "turns: " + ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())),
-        f"all came to rest {_rests(record)} times before the end",
+        f"seed {run.seed}, {run.seconds:g} s: {_turns(run)}; {verdict.figures()}",
+        "done: " + ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())),
+        f"{_lines(record, RESTED)} of {_lines(record, _REST)} rests before the end judged",
         f"the API server was away for {Spans.of(record).total_s:.1f} s",
+        f"for gangs in part {_excused(record)} did not count",
         f"the host took {run.taken(-math.inf, math.inf):.0%} of the processors",
         f"ready again after SIGKILL: {_times(again)}",
         f"another leads after the leader's fall: {_times(run.takeovers_s)}",
@@ -329,8 +361,21 @@ def told(run: Run) -> str:
     return "\n".join(lines)
 
 
-def _rests(record: Record) -> int:
-    return sum(line.text == RESTED for line in record.of(Line))
+def _turns(run: Run) -> str:
+    undone = f", {len(run.undone)} of them could not be done" if run.undone else ""
+    return f"{len(run.played)} turns{undone}"
+
+
+def _lines(record: Record, text: str) -> int:
+    return sum(line.text == text for line in record.of(Line))
+
+
+def _excused(record: Record) -> str:
+    """Say how much of the run nobody is held to who has made no gang whole."""
+    carried = Spans.of(record, _BOUNDS.carrying, _BOUNDS.settle_s)
+    lasted_s = record.ended_at - record.began_at
+    counted_s = carried.counted_s(record.began_at, record.ended_at)
+    return f"{lasted_s - counted_s:.1f} s of {lasted_s:.1f} s"
 
 
 def _times(seconds: list[float]) -> str:

@@ -29,6 +29,8 @@ class Playing:
         self._pause = threading.Event()
         self._thread: threading.Thread | None = None
         self.played: list[Turn] = []
+        #: Those of them that could not be done.
+        self.undone: list[Turn] = []
         self.error: BaseException | None = None
 
     def later(self, seconds: float, act: Callable[[], object]) -> None:
@@ -60,8 +62,10 @@ class Playing:
                 if self._record.now() >= self._ends_at:
                     return
                 self._record.line(f"{self.name}: {turn}")
-                self._try(partial(acts[turn.kind], turn.facts))
+                done = self._try(partial(acts[turn.kind], turn.facts))
                 self.played.append(turn)
+                if not done:
+                    self.undone.append(turn)
         except BaseException as error:
             self.error = error
             self._record.line(f"{self.name} ended: {error!r}")
@@ -77,9 +81,11 @@ class Playing:
                 return
             self._pause.wait(max(0.0, due_at - self._record.now()))
 
-    def _try(self, act: Callable[[], object]) -> None:
-        """What cannot be done, because it is gone or the API server is away, is no turn at all."""
+    def _try(self, act: Callable[[], object]) -> bool:
+        """Do it, unless it cannot be done: what is meant is gone, or the API server is away."""
         try:
             act()
         except ApiError as why:
             self._record.line(f"{self.name}: could not: {str(why)[:200]}")
+            return False
+        return True

@@ -63,6 +63,7 @@ class Machines:
 
     def calm(self) -> None:
         """Let everything run, with clocks that are right."""
+        self._miss(*self._rivals.sides)
         for side in self._rivals.sides:
             self._set_clock(side, 0)
             if side.extender.is_running:
@@ -75,6 +76,12 @@ class Machines:
                 self._start(side.extender)
         self._leader()
 
+    def _miss(self, *sides: Side) -> None:
+        """Complain about who is down by itself: every turn starts again whom it has ended."""
+        self.complaints += [
+            f"{side.extender.name} had ended by itself" for side in sides if side.extender.fell
+        ]
+
     def _leader(self) -> Side:
         try:
             return self._rivals.leader()
@@ -83,6 +90,7 @@ class Machines:
             return self._rivals.sides[0]
 
     def _kill(self, *sides: Side) -> None:
+        self._miss(*sides)
         was_leading = [side for side in sides if side.leads]
         if was_leading:
             self._nobody_acts(_LEASE_S)

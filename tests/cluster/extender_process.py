@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import urllib3
@@ -17,6 +18,8 @@ REPOSITORY = Path(__file__).parents[2]
 #: How long its pages are waited for. Three control planes share the machine of the tests, whose
 #: own host may take it away for seconds; whoever promises an answer sooner is tested for it.
 PATIENCE_S = 30.0
+#: What each of its workers writes first.
+_BEGINS = b'"extender starts"'
 
 
 class Extender(Program):
@@ -36,6 +39,8 @@ class Extender(Program):
         super().__init__(name, logs, {"PYTHONPATH": str(REPOSITORY), **(environment or {})})
         self._kubeconfig = kubeconfig
         self._arguments = arguments
+        #: Where in the log each of our starts begins.
+        self._starts_at: list[int] = []
 
     @property
     def url(self) -> str:
@@ -59,6 +64,18 @@ class Extender(Program):
             f"--ops-listen=127.0.0.1:{self.ports[1]}",
             *self._arguments,
         ]
+
+    @property
+    def fell(self) -> bool:
+        """Whether it has ended though nobody ended it: whom we end we forget."""
+        return self._process is not None and self._process.poll() is not None
+
+    @property
+    def restarted(self) -> int:
+        """How often its arbiter began a worker in place of one that had ended by itself."""
+        log = self.log_file.read_bytes() if self.log_file.exists() else b""
+        parts = (log[start:end] for start, end in pairwise([*self._starts_at, len(log)]))
+        return sum(max(0, part.count(_BEGINS) - 1) for part in parts)
 
     def ask(self, path: str, patience_s: float = PATIENCE_S) -> tuple[int, str]:
         """Give status and text of a page of its operations port."""
@@ -86,3 +103,7 @@ class Extender(Program):
 
     def is_ready(self) -> bool:
         return answers(f"{self.ops_url}/readyz")
+
+    def _launch(self) -> None:
+        self._starts_at.append(self._log_size())
+        super()._launch()

@@ -57,6 +57,9 @@ _AT_LEAST = 0.2
 #: each of ten thousand pods once.
 _SETTLE_S = 600.0
 
+#: In a minute of so long an attack strikes its bound: a call may take thirty seconds before it is
+#: put out for being slow.
+_STRIKES_S = 45.0
 #: Within this a gang starts in a cluster that is its old self.
 _AT_ONCE_S = 1.0
 
@@ -116,6 +119,8 @@ class Minute:
     stolen: float = 0.0
     restarts: Sequence[str] = field(default_factory=tuple)
     told: str = ""
+    #: The bound that the attack should have struck and has not.
+    lacks: str = ""
     #: What was asked of it.
     slower: float = SLOWER
     at_most_s: float | None = None
@@ -153,6 +158,8 @@ def _lost(minute: Minute, limit_mb: float) -> list[str]:
         said.append(f"{minute.gangs.missing} of {minute.gangs.arrived} gangs did not start")
     if minute.peak_mb > limit_mb:
         said.append(f"{minute.peak_mb:.0f} MB are over the limit of {limit_mb:.0f} MB")
+    if minute.lacks and minute.seconds >= _STRIKES_S:
+        said.append(minute.lacks)
     return said
 
 
@@ -213,7 +220,7 @@ def table(minutes: Sequence[Minute]) -> str:
             f" | {to_quiet:.2f} | {each.stolen:.0%}"
             f" | {' / '.join(f'{part:.0%}' for part in each.parts)}"
             f" | {each.peak_mb:.0f} MB | {len(each.restarts)}"
-            f" | {each.told} |"
+            f" | {'; '.join(filter(None, (each.told, each.lacks)))} |"
         )
     return "\n".join(rows)
 
@@ -269,6 +276,7 @@ class Siege:
                 stolen=(stolen_after - stolen) / (passed_after - passed),
                 restarts=tuple(self.garrison.restarts[before:]),
                 told=attack.told(stage),
+                lacks=attack.lacks(stage),
                 slower=attack.slower,
                 at_most_s=attack.at_most_s,
             )

@@ -19,7 +19,8 @@ from extender.kube.act import signs
 from .api import Object
 from .control_plane import ControlPlane
 from .extender_process import REPOSITORY
-from .test_manifests import MANIFESTS, OVERLAYS, of_kind, place, rendered
+from .garrison import template
+from .test_manifests import MANIFESTS, OVERLAYS, SECOND_SCHEDULER, of_kind, place, rendered
 
 INSTALL = REPOSITORY / "docs" / "install.md"
 MONITORING = {"namespaceSelector": {"matchLabels": {"gang-extender.io/monitoring": "true"}}}
@@ -106,15 +107,31 @@ def test_every_container_is_locked_up_beyond_the_standard(pod: Object) -> None:
         assert {"cpu", "memory"} <= set(container["resources"]["requests"])
 
 
-def test_the_secret_of_a_pair_is_kept_in_memory(pod: Object) -> None:
-    volumes = {each["name"]: each for each in pod["spec"]["volumes"]}
-    containers = (*pod["spec"]["containers"], *pod["spec"].get("initContainers", ()))
-    mounts = [mount for each in containers for mount in each["volumeMounts"]]
-    pairs = [mount["name"] for mount in mounts if mount["mountPath"] == "/run/gang-pair"]
+def in_memory(spec: Object) -> dict[str, bool]:
+    """Give the containers that have the folder of the pair, and whether it is in memory."""
+    volumes = {each["name"]: each for each in spec["volumes"]}
+    return {
+        container["name"]: volumes[mount["name"]]["emptyDir"].get("medium") == "Memory"
+        for container in (*spec["containers"], *spec.get("initContainers", ()))
+        for mount in container["volumeMounts"]
+        if mount["mountPath"] == "/run/gang-pair"
+    }
 
-    assert len(pairs) in (0, 3)
-    for name in pairs:
-        assert volumes[name]["emptyDir"]["medium"] == "Memory"
+
+PAIR = {"extender": True, "kube-scheduler": True, "pair": True}
+
+
+def test_the_secret_of_a_pair_is_kept_in_memory(
+    deployment: Object, request: pytest.FixtureRequest
+) -> None:
+    """The chart makes the same of it: `test_the_chart_makes_what_the_overlay_makes`."""
+    is_pair = request.node.callspec.params["overlay"] == SECOND_SCHEDULER
+
+    assert in_memory(deployment["spec"]["template"]["spec"]) == (PAIR if is_pair else {})
+
+
+def test_the_overlay_of_a_pair_mounts_its_secret_in_memory_before_anybody_renders_it() -> None:
+    assert in_memory(template()["spec"]) == PAIR
 
 
 def test_a_secret_is_read_by_our_group_alone(pod: Object) -> None:

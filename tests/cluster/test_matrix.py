@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from .extender_process import REPOSITORY
 from .matrix import PROMISES, RIGHTS, minors, whole
 
 PAGE = (REPOSITORY / "docs" / "compatibility.md").read_text()
+RIGHTS_OF_THE_PAGE = PAGE.partition("\n## The rights\n")[2].partition("\n## ")[0]
 
 ASKED = """
 import os
@@ -181,9 +184,27 @@ def test_the_page_has_every_pinned_minor_at_its_version_and_no_other() -> None:
 
 
 def test_the_page_has_every_minor_that_the_rights_are_tried_on() -> None:
-    told = rows(PAGE.partition("\n## The rights\n")[2].partition("\n## ")[0])
+    told = rows(RIGHTS_OF_THE_PAGE)
 
     assert told == versions(whole()), "run: python -m tests.cluster matrix --rights, and write it"
+
+
+@pytest.mark.parametrize(
+    ("part", "files"),
+    [(PAGE.partition("\n## ")[0], PROMISES), (RIGHTS_OF_THE_PAGE, RIGHTS)],
+    ids=["promises", "rights"],
+)
+def test_the_page_counts_the_tests_that_there_are_or_says_how_many_came_later(
+    part: str, files: tuple[str, ...]
+) -> None:
+    asked = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:xdist", *files]
+    said = subprocess.run(asked, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    (later,) = re.findall(r"before (\d+) tests were added", part) or ["0"]
+    there_are = len(re.findall(r"^tests/\S+::", said, re.MULTILINE))
+
+    counts = re.findall(r"\| (\d+) of (\d+) \|", part)
+    assert {int(of) + int(later) for _, of in counts} == {there_are}
+    assert later == "0" or f"the files have {there_are} now" in part
 
 
 def rows(part: str) -> list[tuple[str, ...]]:

@@ -12,11 +12,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from . import objects, siege
-from .besiegers import Attack, Stage
+from .besiegers import Attack, OnPort, Stage, on_ports
 from .calm import Calm, Patience
 from .conftest import planes
 from .extender_process import Extender
@@ -256,6 +258,39 @@ def test_the_table_has_a_row_for_every_minute_with_what_its_author_was_told() ->
         "| any | 400 of 400 | 0.10 / 0.10 s | 1.00 | 3% | 2% / 5% / 10% | 200 MB | 0 | head 7 |"
     )
     assert len(rows) == 4
+
+
+def refusing(*before_and_after: dict[str, float]) -> Any:
+    """A stage whose garrison has refused so many when it is asked, one time after the other."""
+    asked = iter(before_and_after)
+    return SimpleNamespace(garrison=SimpleNamespace(refused=lambda: next(asked)))
+
+
+@pytest.mark.parametrize("port", ["hooks", "operations"])
+def test_whoever_sends_a_byte_now_and_then_has_struck_his_bound_only_if_he_was_too_slow(
+    port: str,
+) -> None:
+    (drips,) = (each for each in on_ports() if each.name == f"{port}: a byte now and then")
+
+    assert drips.lacks(refusing({f"{port}: slow": 1.0})) == ""
+    crowd = {f"{port}: full": 59728.0, "other: slow": 1.0}
+    assert drips.lacks(refusing(crowd)) == "nobody was refused as slow"
+    assert drips.told(refusing(crowd)) == "full 59,728"
+
+
+def test_those_who_drip_do_not_put_each_other_out() -> None:
+    """More of their hundred connections each than a port takes, and none of them grows old."""
+    for each in on_ports():
+        assert isinstance(each, OnPort)
+        assert (each.times == 1) == each.name.endswith("a byte now and then"), each.name
+
+
+def test_a_minute_whose_attack_never_struck_its_bound_is_objected_to_if_it_had_the_time() -> None:
+    idle = replace(GOOD, told="full 7", lacks="nobody was refused as slow")
+
+    assert broken(idle, 0.1, LIMIT_MB) == ["nobody was refused as slow"]
+    assert broken(replace(idle, seconds=5.0), 0.1, LIMIT_MB) == []
+    assert "| full 7; nobody was refused as slow |" in siege.table([idle])
 
 
 def test_quiet_minutes_come_first_and_last_and_between() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -12,18 +13,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender import policyfile
+from extender import policyfile, settings
 from extender.cache.cluster import Cluster
 from extender.cli.foreseen import replay
 from extender.cli.printed import terminal
 from extender.doctor.looking.eyes import Eyes
-from extender.errors import BadQuantity, MalformedCall
+from extender.errors import BadConfiguration, BadQuantity, MalformedCall
 from extender.kube.decode.codec import Codec
 from extender.model import quantity
 from extender.plan.policy import policies
 from extender.recording import reading
 from extender.recording.layout import BEGINNING, parcel
 from extender.sim import scenario
+from extender.tls import contexts, rotation
+from extender.tls.guard import Guard
 from extender.web import hookport, wire
 from extender.web.hooks import Hooks
 from extender.web.http import connection, writing
@@ -34,7 +37,7 @@ from extender.whatif import objects
 from tests.fuzz import bounds
 from tests.fuzz.bounds import Ears, bounded
 from tests.fuzz.edge import Objection, must_be_sentence, must_be_text
-from tests.fuzz.edges import EDGES, new, watch
+from tests.fuzz.edges import EDGES, handshakes, new, watch
 from tests.fuzz.edges.recording import Recordings
 from tests.fuzz.edges.scenario import Scenarios
 from tests.fuzz.mutations import EVIL
@@ -187,6 +190,15 @@ def a_command_that_raises(patch: Patch) -> bytes:
     return gangs([])
 
 
+def a_setting_that_is_quoted_as_it_is(patch: Patch) -> bytes:
+    def address(text: str, flag: str) -> tuple[str, int]:
+        raise BadConfiguration(f"{flag} {text} is not HOST:PORT")
+
+    patch.setattr(terminal, "clean", str)
+    patch.setattr(settings, "address", address)
+    return json.dumps({"command": "serve", "text": "\x9b31m"}).encode()
+
+
 def a_doctor_who_raises_at_a_cluster(patch: Patch) -> bytes:
     patch.setattr(Eyes, "text", raising(LookupError("x")))
     return b'{"command": "doctor of"}'
@@ -217,6 +229,32 @@ def a_call_that_is_forged(patch: Patch) -> bytes:
     patch.setattr(BoundedPort, "__init__", plain)
     put = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".hex()
     return json.dumps({"at": "raw", "from": 0, "drop": 0, "put": put, "cut": 0}).encode()
+
+
+def a_call_that_is_answered_whatever_was_forged(patch: Patch) -> bytes:
+    def say(caller: Any, words: bytes, given: dict[str, Any]) -> bool:
+        caller.sendall(words)
+        return False
+
+    patch.setattr(handshakes, "_say", say)
+    return b'{"at": "call", "from": 9, "drop": 1, "put": "00", "cut": 0}'
+
+
+def a_guard_who_lets_everybody_in(patch: Patch) -> bytes:
+    patch.setattr(Guard, "admit", lambda self, certificate: None)
+    return b'{"at": "another", "from": 0, "drop": 0, "put": "", "cut": 0}'
+
+
+def a_port_that_asks_for_no_certificate(patch: Patch) -> bytes:
+    right = contexts.build
+
+    def build(*arguments: Any) -> ssl.SSLContext:
+        context = right(*arguments)
+        context.verify_mode = ssl.CERT_NONE
+        return context
+
+    patch.setattr(rotation, "build", build)
+    return b'{"at": "unnamed", "from": 0, "drop": 0, "put": "", "cut": 0}'
 
 
 def a_scenario_that_raises(patch: Patch) -> bytes:
@@ -283,6 +321,7 @@ FAULTS = {
     "terminal": {
         a_command_that_steers: "steers the terminal by U+009B",
         a_command_that_raises: "TypeError is raised",
+        a_setting_that_is_quoted_as_it_is: "steers the terminal by U+009B",
         a_doctor_who_raises_at_a_cluster: "LookupError is raised",
     },
     "scenario": {
@@ -296,10 +335,13 @@ FAULTS = {
     "handshakes": {
         a_handshake_that_leaves_something_behind: "KeyError",
         a_call_that_is_forged: "without TLS",
+        a_call_that_is_answered_whatever_was_forged: "a call that was forged is answered",
+        a_guard_who_lets_everybody_in: "a stranger is answered",
+        a_port_that_asks_for_no_certificate: "a stranger is answered",
     },
 }
 #: Faults of what an edge is made of.
-WITHIN = (a_call_that_is_forged,)
+WITHIN = (a_call_that_is_forged, a_port_that_asks_for_no_certificate)
 
 
 def test_every_edge_has_faults() -> None:

@@ -7,6 +7,7 @@ import json
 import socket
 import ssl
 import tempfile
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
@@ -22,9 +23,12 @@ from tests.tls.wallet import NAME, Wallet
 from tests.web.conftest import World, eventually
 from tests.web.test_hookport import Wire, question, request
 
+#: Those who may not call, whatever they say: without a certificate, with one of a CA that is not
+#: ours, with one of ours by another name.
+STRANGERS = ("unnamed", "foreign", "another")
 #: Where something else is said than should be: instead of the first words, in them, in the proof
-#: of who one is, in the call behind it.
-_PLACES = ("raw", "hello", "proof", "call")
+#: of who one is, in the call behind it; and there by strangers.
+_PLACES = ("raw", "hello", "proof", "call", *STRANGERS)
 _RECORDS = (20, 21, 22, 23, 24, 0, 128, 255)
 _WAIT_S = 20.0
 
@@ -45,7 +49,14 @@ class Handshakes(Edge):
         self._world.node("node-0")
         self._question = request(question(self._world))
         self._context = self._wallet.kube_scheduler()
+        self._theirs = dict(zip(STRANGERS, self._strangers(), strict=True))
         return self
+
+    def _strangers(self) -> Iterator[ssl.SSLContext]:
+        yield self._wallet.client()
+        others = Wallet(Path(self._folder.name) / "others").authority
+        yield self._wallet.client(others.for_client(NAME, days=5))
+        yield self._wallet.client(self._wallet.authority.for_client("system:node:a", days=5))
 
     def __exit__(self, *error: object) -> None:
         self._world.__exit__(*error)
@@ -54,7 +65,8 @@ class Handshakes(Edge):
     def real(self) -> list[bytes]:
         plain = self._question.hex()
         spoilt = [_said(place, 9, 3, "00ff") for place in _PLACES]
-        return [*spoilt, _said("raw", 0, 0, plain), _said("hello", 0, 0, "")]
+        strange = [_said(stranger, 0, 0, "") for stranger in STRANGERS]
+        return [*spoilt, *strange, _said("raw", 0, 0, plain), _said("hello", 0, 0, "")]
 
     def made(self, chance: Random) -> bytes:
         place = chance.choice(_PLACES)
@@ -69,12 +81,16 @@ class Handshakes(Edge):
         given = _read(data)
         with closing(socket.create_connection(("127.0.0.1", self._world.hook_port))) as caller:
             caller.settimeout(_WAIT_S)
+            talk = Talk(self._theirs.get(given["at"], self._context))
+            is_real = False
+            answer = b""
             with suppress(OSError):  # who is put out hears that in many ways
-                is_real = self._speak(caller, given)
-                caller.shutdown(socket.SHUT_WR)
-                answer = _all_of(caller)
-                must(b"HTTP/1" not in answer, "somebody is answered without TLS")
-                must(is_real or b"NodeNames" not in answer, "a call that was forged is answered")
+                is_real = self._speak(caller, talk, given)
+                answer = _heard(caller)
+            said = talk.read(answer)
+            must(b"HTTP/1" not in answer, "somebody is answered without TLS")
+            must(given["at"] not in STRANGERS or b"HTTP/1" not in said, "a stranger is answered")
+            must(is_real or b"NodeNames" not in said, "a call that was forged is answered")
         with closing(Wire(self._world.hook_port, self._context)) as good:
             good.send(self._question)
             must(b'"NodeNames":["node-0"]' in good.read(b"}"), "the next good call is not answered")
@@ -82,31 +98,53 @@ class Handshakes(Edge):
         # What the loop was at when the last one left is done when it answers.
         asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self._world.loop).result(10)
 
-    def _speak(self, caller: socket.socket, given: dict[str, Any]) -> bool:
+    def _speak(self, caller: socket.socket, talk: Talk, given: dict[str, Any]) -> bool:
         """Speak as was said; tell whether it is what kube-scheduler would have said."""
         if given["at"] == "raw":
             _send(caller, given["put"], given["cut"])
             return False
-        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        talk = self._context.wrap_bio(incoming, outgoing, server_hostname="localhost")
-        with suppress(ssl.SSLWantReadError):
-            talk.do_handshake()
-        hello = outgoing.read()
+        hello = talk.begin()
         if given["at"] == "hello":
             return _say(caller, hello, given)
         caller.sendall(hello)
-        while True:
-            try:
-                talk.do_handshake()
-                break
-            except ssl.SSLWantReadError:
-                heard = caller.recv(65536)
-                must(heard, "a good handshake is broken off")
-                incoming.write(heard)
+        while not talk.agrees():
+            heard = caller.recv(65536)
+            must(heard, "a good handshake is broken off")
+            talk.incoming.write(heard)
         if given["at"] == "proof":
-            return _say(caller, outgoing.read(), given)
-        talk.write(self._question)
-        return _say(caller, outgoing.read(), given)
+            return _say(caller, talk.outgoing.read(), given)
+        talk.tls.write(self._question)
+        return _say(caller, talk.outgoing.read(), given) and given["at"] not in STRANGERS
+
+
+class Talk:
+    """One caller's side of TLS, who sends and hears by hand."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
+
+    def begin(self) -> bytes:
+        """Give the first words."""
+        self.agrees()
+        return self.outgoing.read()
+
+    def agrees(self) -> bool:
+        """Go on with the handshake; tell whether it is over."""
+        try:
+            self.tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        return True
+
+    def read(self, answer: bytes) -> bytes:
+        """Give what was said in *answer*: on the way nobody can read it, nor we."""
+        self.incoming.write(answer)
+        said = b""
+        with suppress(ssl.SSLError):
+            while piece := self.tls.read(65536):
+                said += piece
+        return said
 
 
 def _said(place: str, at: int, drop: int, put: str, cut: int = 0) -> bytes:
@@ -146,8 +184,11 @@ def _record(chance: Random) -> bytes:
     return bytes([chance.choice(_RECORDS)]) + version + (size % 65536).to_bytes(2, "big") + content
 
 
-def _all_of(caller: socket.socket) -> bytes:
+def _heard(caller: socket.socket) -> bytes:
+    """Say no more, and hear all there is; what came before somebody was put out counts too."""
     got = b""
-    while piece := caller.recv(65536):
-        got += piece
+    with suppress(OSError):
+        caller.shutdown(socket.SHUT_WR)
+        while piece := caller.recv(65536):
+            got += piece
     return got

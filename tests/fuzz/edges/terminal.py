@@ -62,7 +62,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "scheduler-config for": ("scheduler-config", "--scheduler-name", "{text}"),
     "certificates": ("certificates", "--directory", "{folder}", "--force", "--host", "{text}"),
     "completion": ("completion", "{text}"),
-    "serve": ("serve", "--listen", "{text}", "--max-holds", "no number"),
+    # Never begins: both ports would be the same one.
+    "serve": ("serve", "--listen", "{text}", "--ops-listen", "{text}"),
     "demo": ("demo", "--no-such-{text}"),
     "nothing": ("no-such-{text}",),
 }
