@@ -53,7 +53,7 @@ _READY_S = 0.05
 #: How long whoever asks before we are ready waits for that. kube-scheduler would put each of its
 #: pods off for seconds, and a gang that stands in part for as long. It gives up after two (our
 #: `httpTimeout` for filter), and would not hear why.
-_PATIENCE_S = 1.5
+_PATIENCE_S = 1.2
 
 #: Of a bind that was refused before the barrier knew of it.
 NO_CALL = CallId(0)

@@ -23,9 +23,9 @@ from extender.web.http.connection import BoundedConnection
 from extender.web.http.desk import Desk, Inquiry, Written, note
 from extender.web.http.port import BoundedPort, CallerLimits
 from extender.web.http.readers import GOOD_S, Readers
-from extender.web.http.reading import Reading
 from extender.web.http.refusals import Refusal
 from extender.web.http.streams import LIFE_S, Streams
+from extender.web.http.unread import Unread
 
 #: A page is larger than an answer to kube-scheduler, and its reader may be far away.
 LIMITS = CallerLimits(connections=128, answer_s=60.0, pace_s=0.01)
@@ -63,7 +63,7 @@ class PagePort(BoundedPort):
         life_s = LIFE_S if reviewer is None else GOOD_S
         self.streams = Streams(self.loop, pages.pulse, life_s=life_s)
         self.desk = Desk(pages.wsgi_app, stands=pages.stands)
-        self.reading = Reading(_MOST_READ)
+        self.unread = Unread(_MOST_READ)
         self._thread = threading.Thread(
             target=self.loop.run_forever, name="operations", daemon=True
         )
@@ -113,7 +113,7 @@ class PageConnection(BoundedConnection):
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
         self._port.streams.discard(self)
-        self._port.reading.end(self)
+        self._port.unread.end(self)
         self._pieces = iter(())
         super().connection_lost(exc)
 
@@ -201,7 +201,7 @@ class PageConnection(BoundedConnection):
         is_bare = self._parser.get_method() == b"HEAD"
         if not is_bare:
             self._pieces = _cut(page.pieces)
-            self._port.reading.begin(self, page)
+            self._port.unread.begin(self, page)
         # All of it has its time from now, however much of it is read meanwhile.
         self._allow(self._limits.answer_s, "unread")
         self._write_on()
@@ -212,7 +212,7 @@ class PageConnection(BoundedConnection):
             if self._is_unread:
                 return
         if not self._is_unread:
-            self._port.reading.end(self)
+            self._port.unread.end(self)
             self._end_answer()
 
 

@@ -192,14 +192,14 @@ def test_pages_that_nobody_reads_are_not_kept_in_ever_new_versions(
     world: World, pages: PagePort, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is larger than a socket takes, so it stays for as long as its reader."""
-    monkeypatch.setattr(pages.reading, "_most", 40_000_000)
+    monkeypatch.setattr(pages.unread, "_most", 40_000_000)
     world.runtime.pages.add_url_rule("/large", view_func=lambda: "x" * 16_000_000)
     with ExitStack() as unread:
         for number in range(5):
             wire = unread.enter_context(closing(Wire(world.ops_port)))
             wire.send(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
-            eventually(lambda number=number: len(pages.reading._pages) == min(number + 1, 2))
+            eventually(lambda number=number: len(pages.unread._pages) == min(number + 1, 2))
             pages.desk._kept.clear()
 
-        assert pages.reading._size <= 40_000_000
-    eventually(lambda: not pages.reading._pages)
+        assert pages.unread._size <= 40_000_000
+    eventually(lambda: not pages.unread._pages)

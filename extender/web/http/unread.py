@@ -18,7 +18,7 @@ class Reader(Protocol):
         """End at once; he may be told as having left before this returns."""
 
 
-class Reading:
+class Unread:
     """Who reads which page; everything happens on one loop."""
 
     def __init__(self, most: int) -> None:
