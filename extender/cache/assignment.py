@@ -21,7 +21,7 @@ from typing import NamedTuple
 from extender.cache.catalog import Catalog
 from extender.model.dialect import WITHOUT_PRIORITY
 from extender.model.gang import PodGroup
-from extender.model.pod import FINISHED_SET, Pod
+from extender.model.pod import FINISHED_SET, VALID_SET, Pod
 from extender.model.queue import (
     ALLOWED_CLASSES,
     ALLOWED_QUEUES,
@@ -36,6 +36,9 @@ from extender.model.queue import (
 from extender.model.reason import Problem, Reason
 from extender.plan.queues.kinship import DEEPEST, is_too_deep
 from extender.settings import Settings
+
+#: Has a node, or could get one.
+_SPEAKING = VALID_SET - FINISHED_SET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,54 +195,59 @@ class QueueAssignment:
         return queue, self._missing(queue, namespace)
 
     def rank(self, group: PodGroup, pods: Iterable[Pod]) -> Rank:
-        """Give the value of its priority class; without the field, that of its foremost pod.
+        """Give the value of its priority class; without the field, what its pods have.
 
         Anybody may write any class into a PodGroup: unlike a pod's, nobody admits it. So it counts
         as far as administrators list it on the namespace, or as its pods have it themselves. One
         that may not be used gives what nobody has to ask for; then a sentence says so.
         """
         if group.dialect in WITHOUT_PRIORITY:
-            return self._foremost(group.namespace, pods)
+            return self._of_pods(group, tuple(pods))
         named = self._classes.get(group.priority_class) if group.priority_class else None
         if named is None:
             return Rank(self.usual)
         if not self._ranks(group.namespace, named.name):
             return Rank(self.usual, self._no_class(group.namespace, named.name))
-        return self._as_admitted(group.namespace, named, tuple(pods))
+        return self._as_admitted(group, named, tuple(pods))
 
-    def _as_admitted(self, namespace: str, named: PriorityClass, pods: Sequence[Pod]) -> Rank:
+    def _as_admitted(self, group: PodGroup, named: PriorityClass, pods: Sequence[Pod]) -> Rank:
         """Cut a class to what the API server admitted its pods with, unless it is listed.
 
         A gang without pods makes nobody leave, and its turn to be let in is all it can win.
         """
+        namespace = group.namespace
         known = self._namespaces.get(namespace)
         is_listed = known is not None and known.classes is not None
-        there = [pod for pod in pods if pod.status not in FINISHED_SET] or pods
-        most = max((pod.priority for pod in there), default=named.value)
-        if is_listed or namespace == SYSTEM_NAMESPACE or named.value <= max(most, self.usual):
+        there = self._of_pods(group, pods).value if pods else named.value
+        value = max(there, self.usual)
+        if is_listed or namespace == SYSTEM_NAMESPACE or named.value <= value:
             return Rank(named.value, may_preempt=named.may_preempt)
-        value = max(most, self.usual)
         remark = (
-            f"priority class {named.name} counts as {value}, which is what the pods have, and not"
-            f" as {named.value}; give it to the pods, or have the annotation {ALLOWED_CLASSES} of"
-            f" namespace {namespace} list it"
+            f"priority class {named.name} counts as {value}, which is what the pods have together,"
+            f" and not as {named.value}; give it to all of them, or have the annotation"
+            f" {ALLOWED_CLASSES} of namespace {namespace} list it"
         )
         return Rank(value, remark, may_preempt=named.may_preempt)
 
-    def _foremost(self, namespace: str, pods: Iterable[Pod]) -> Rank:
-        """Give the highest priority of *pods*: the API server admitted it, the list may not."""
-        known = self._namespaces.get(namespace)
-        listed = known.classes if known is not None else None
-        if listed is None:
-            return Rank(max((pod.priority for pod in pods), default=0))
-        granted, denied = [], set()
-        for pod in pods:
-            is_listed = not pod.priority_class or pod.priority_class in listed
-            granted.append(pod.priority if is_listed else min(pod.priority, self.usual))
-            if granted[-1] < pod.priority:
+    def _of_pods(self, group: PodGroup, pods: Sequence[Pod]) -> Rank:
+        """Give the highest priority that as many members have as the gang needs.
+
+        The API server admitted each of them with its own, the list may not. Fewer than the gang
+        needs, one perhaps that never starts, lend theirs to nobody.
+        """
+        known = self._namespaces.get(group.namespace) or Namespace(name=group.namespace)
+        denied, granted = set[str](), list[int]()
+        for pod in _speakers(pods):
+            value = pod.priority
+            if pod.priority_class and not known.ranks(pod.priority_class):
+                value = min(value, self.usual)
+            if value < pod.priority and not pod.is_exempt:
                 denied.add(pod.priority_class)
-        remark = self._no_class(namespace, min(denied)) if denied else ""
-        return Rank(max(granted, default=0), remark)
+            granted.append(value)
+        granted.sort(reverse=True)
+        needed = min(max(group.min_member, 1), len(granted))
+        remark = self._no_class(group.namespace, min(denied)) if denied else ""
+        return Rank(granted[needed - 1] if granted else 0, remark)
 
     def _ranks(self, namespace: str, priority_class: str) -> bool:
         known = self._namespaces.get(namespace)
@@ -287,6 +295,18 @@ class QueueAssignment:
         return Problem(
             Reason.QUEUE_NOT_FOUND, f"queue {name} does not exist; create it or name another"
         )
+
+
+def _speakers(pods: Sequence[Pod]) -> Sequence[Pod]:
+    """Choose the members that a gang may have its priority from: they run, or will by us.
+
+    A gated one may wait for ever and an exempt one waits for nobody; who is over, or on the way
+    out, needs no room any more. Where there are none but such, nothing is to be started.
+    """
+    if len({(pod.priority, pod.priority_class) for pod in pods}) <= 1:
+        return pods[:1]  # nearly always: whichever are chosen say the same
+    able = (pod for pod in pods if pod.status in _SPEAKING and not pod.gated)
+    return [pod for pod in able if not pod.is_exempt] or pods
 
 
 def _not_allowed(wanted: str, namespace: Namespace) -> Problem:

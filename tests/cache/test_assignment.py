@@ -371,8 +371,9 @@ def test_a_class_that_changes_changes_its_gangs() -> None:
     assert gang_of(made).priority == 1
 
 
-def test_a_dialect_without_priorities_takes_that_of_its_foremost_pod() -> None:
-    made = cluster(group(dialect=COSCHEDULING), pod("w-0", priority=2), pod("w-1", priority=5))
+def test_a_dialect_without_priorities_takes_what_its_pods_have() -> None:
+    members = [pod(f"w-{n}", priority=each) for n, each in enumerate((2, 5, 7))]
+    made = cluster(group(min_member=2, dialect=COSCHEDULING), *members)
 
     assert gang_of(made).priority == 5
 

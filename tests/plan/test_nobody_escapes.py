@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
-from extender.model.gang import Gang
+import pytest
+
+from extender.cache.changes import SeenPod, Upsert
+from extender.cache.cluster import Cluster
+from extender.model.dialect import COSCHEDULING, VOLCANO
+from extender.model.gang import Gang, GangKey, Membership, PodGroup
+from extender.model.pod import Status
+from extender.model.queue import Namespace, PriorityClass
 from extender.model.reason import Problem, Reason
 from extender.plan.decision import Standing
 from extender.plan.planner import make_plan
-from tests.builders import amounts, cluster, gang, nodes, queue
+from tests.builders import NOW, amounts, cluster, gang, nodes, pod, queue, shape
+from tests.cache.building import StoppedClock
 
 MISSING = Problem(Reason.POD_GROUP_MISSING, "PodGroup a/lost does not exist")
 
@@ -78,3 +88,68 @@ def test_what_people_should_know_of_a_gang_is_told_with_its_verdict() -> None:
 
     assert plan.verdicts["a/large"].message.endswith("; priority class high does not count")
     assert plan.verdicts["a/small"].message == "1 of at least 1 members run; and so on"
+
+
+SYSTEM = {"priority": 2_000_000_000, "priority_class": "system-cluster-critical"}
+NOTHING_LARGE = shape()
+
+
+def members(
+    namespace: str, name: str, least: int, count: int, dialect: str, **rest: Any
+) -> Iterator[PodGroup | SeenPod]:
+    """A PodGroup and so many pods of one cpu."""
+    yield PodGroup(
+        namespace=namespace, name=name, min_member=least, dialect=dialect, priority_class="high"
+    )
+    for n in range(count):
+        one = pod(f"{name}-{n}", shape(cpu=1), namespace=namespace, **rest)
+        yield member(name, one)
+
+
+def member(name: str, one: Any) -> SeenPod:
+    return SeenPod(one, Membership(key=GangKey(f"{one.namespace}/{name}"), named=True))
+
+
+def besieged(*others: Any) -> Any:
+    """What is planned where gang b/works of priority 500 fills the only node."""
+    mirror = Cluster(StoppedClock())
+    mirror.require_namespaces()
+    classes = (
+        PriorityClass(name="system-cluster-critical", value=2_000_000_000),
+        PriorityClass(name="high", value=1000),
+    )
+    works = members("b", "works", 4, 4, VOLCANO, on="n1", priority=500)
+    namespaces = (Namespace(name=name) for name in "ab")
+    for each in (*nodes(1), *namespaces, *classes, *works, *others):
+        mirror.apply(Upsert(each))
+    return make_plan(mirror.snapshot(NOW))
+
+
+@pytest.mark.parametrize("dialect", [VOLCANO, COSCHEDULING])
+@pytest.mark.parametrize(
+    "one",
+    [
+        pytest.param({"gated": True, **SYSTEM}, id="a gate keeps it"),
+        pytest.param({"status": Status.SUCCEEDED, "on": "n1", **SYSTEM}, id="it is over"),
+        pytest.param({"gated": True, "priority": 5000}, id="a gate keeps it, of any class"),
+        pytest.param({"priority": 5000}, id="it starts with the others"),
+    ],
+)
+def test_one_pod_of_a_high_class_makes_nobody_leave_for_a_gang_of_others(
+    one: dict[str, Any], dialect: str
+) -> None:
+    plan = besieged(
+        *members("a", "liar", 4, 4, dialect),
+        member("liar", pod("vip", NOTHING_LARGE, **one)),
+    )
+
+    assert not plan.evictions
+    assert plan.verdicts["a/liar"].standing is Standing.WAITING
+
+
+@pytest.mark.parametrize("dialect", [COSCHEDULING, ""])
+def test_a_gang_all_of_whose_members_have_it_makes_others_leave(dialect: str) -> None:
+    plan = besieged(*members("a", "train", 4, 4, dialect, priority=5000))
+
+    assert {each.beneficiary for each in plan.evictions} == {"a/train"}
+    assert len(plan.evictions) == 4
