@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Set
-
-from cachetools import TLRUCache
+from itertools import islice
 
 from extender.model.gang import GangKey
 
@@ -19,20 +18,28 @@ from extender.model.gang import GangKey
 PASSED_OVER_S = 30.0
 #: It found no node at all; longer than the gang's own pauses, so that the next try is another.
 FITS_NOWHERE_S = 300.0
+#: Pairs of a gang and a node.
 MOST = 20_000
 _NONE: frozenset[str] = frozenset()
 
 
 class Misfits:
-    """Pairs of a gang and a node; any thread may note one."""
+    """Pairs of a gang and a node; any thread may note one.
+
+    Where they are too many, the namespace with the most loses some, those of the gang it has had
+    the longest first: nobody makes others forget.
+    """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._pairs: TLRUCache[tuple[GangKey, str], float] = TLRUCache(
-            MOST, ttu=lambda _, for_s, now: now + for_s, timer=monotonic
-        )
-        #: The same by gang; what is over is in it until somebody asks for all.
-        self._by_gang: Mapping[GangKey, frozenset[str]] = {}
+        #: Until when each node counts, by namespace and gang.
+        self._until: dict[str, dict[GangKey, dict[str, float]]] = {}
+        #: How many pairs there are, by namespace and in all.
+        self._counts: dict[str, int] = {}
+        self._total = 0
+        #: The nodes by gang; what is over is among them until somebody asks for all.
+        self._nodes: dict[GangKey, frozenset[str]] = {}
 
     def note(self, gang: GangKey, node: str, for_s: float) -> None:
         """Remember for a while that kube-scheduler would not have *gang* on *node*."""
@@ -43,34 +50,62 @@ class Misfits:
 
         So what is known of others is left as it is, until somebody asks for all.
         """
+        until = self._monotonic() + for_s
         with self._lock:
-            for node in nodes:
-                self._pairs[gang, node] = for_s
-            if not self._by_gang.get(gang, _NONE).issuperset(nodes):
-                self._by_gang = {**self._by_gang, gang: self._by_gang.get(gang, _NONE).union(nodes)}
+            known = self._until.get(_namespace(gang), {}).get(gang, {})
+            self._keep(gang, {**known, **dict.fromkeys(nodes, until)})
+            while (excess := self._total - MOST) > 0:
+                self._lose(excess)
 
     def forget(self, gang: GangKey) -> None:
         """Drop what was remembered of a gang that is gone."""
-        if gang in self._by_gang:
+        if gang in self._nodes:
             with self._lock:
-                for pair in [pair for pair in self._pairs if pair[0] == gang]:
-                    del self._pairs[pair]
-                self._sort()
+                self._keep(gang, {})
 
     def of(self, gang: GangKey) -> Set[str]:
         """Give the nodes to leave alone for *gang*, as last sorted; usually none."""
-        return self._by_gang.get(gang, _NONE)
+        return self._nodes.get(gang, _NONE)
 
     def by_gang(self) -> Mapping[GangKey, frozenset[str]]:
         """Give the nodes to leave alone, by gang; usually nothing."""
-        if self._by_gang:
-            with self._lock:
-                self._sort()
-        return self._by_gang
+        if not self._nodes:
+            return {}
+        with self._lock:
+            self._expire()
+            return dict(self._nodes)
 
-    def _sort(self) -> None:
-        self._pairs.expire()
-        nodes: dict[GangKey, set[str]] = {}
-        for gang, node in self._pairs:
-            nodes.setdefault(gang, set()).add(node)
-        self._by_gang = {gang: frozenset(names) for gang, names in nodes.items()}
+    def _keep(self, gang: GangKey, known: dict[str, float]) -> None:
+        """Remember this of a gang and nothing else."""
+        namespace = _namespace(gang)
+        gangs = self._until.setdefault(namespace, {})
+        more = len(known) - len(gangs.get(gang, ()))
+        self._total += more
+        self._counts[namespace] = self._counts.get(namespace, 0) + more
+        if known:
+            gangs[gang], self._nodes[gang] = known, frozenset(known)
+        else:
+            gangs.pop(gang, None)
+            self._nodes.pop(gang, None)
+        if not gangs:
+            del self._until[namespace], self._counts[namespace]
+
+    def _lose(self, excess: int) -> None:
+        namespace = max(self._counts, key=self._counts.__getitem__)
+        gang, known = next(iter(self._until[namespace].items()))
+        self._keep(gang, dict(islice(known.items(), excess, None)))
+
+    def _expire(self) -> None:
+        now = self._monotonic()
+        over = [
+            (gang, known)
+            for gangs in self._until.values()
+            for gang, known in gangs.items()
+            if min(known.values()) <= now
+        ]
+        for gang, known in over:
+            self._keep(gang, {node: until for node, until in known.items() if until > now})
+
+
+def _namespace(gang: GangKey) -> str:
+    return gang.partition("/")[0]

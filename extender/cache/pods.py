@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from extender.cache.budget_gangs import Moved
 from extender.cache.changes import SeenPod
 from extender.cache.gangs import Gangs
 from extender.cache.inflight import Inflight
@@ -98,11 +99,12 @@ class Pods:
         """Name every pod; they come in one dialect only."""
         return [(uid, "") for uid in self._pods]
 
-    def regroup(self, namespace: str, news: News) -> None:
-        """Ask anew what the pods of *namespace* are members of."""
-        for uid in tuple(self._near.get(namespace, ())):
-            said = self._declared.get(uid) or self._memberships[uid]
-            self.put(uid, SeenPod(self._pods[uid], said), "", news)
+    def regroup(self, moved: Moved, news: News) -> None:
+        """Ask anew what the pods that are *moved* are members of."""
+        for uid in tuple(self._near.get(moved.namespace, ())):
+            if moved.has(self._pods[uid].labels):
+                said = self._declared.get(uid) or self._memberships[uid]
+                self.put(uid, SeenPod(self._pods[uid], said), "", news)
 
     def put(self, key: str, seen: SeenPod, dialect: str, news: News) -> None:
         """Take in a pod as it is now."""

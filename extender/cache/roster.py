@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import replace
+from typing import TypeVar
 
 from extender.model.dialect import NATIVE, UNWRITTEN
 from extender.model.gang import Membership, PodGroup
 from extender.model.pod import FINISHED_SET, SEATED_SET, VALID_SET, Pod, PodUid, Shape, Status
 
 _SEATED = SEATED_SET | {Status.SUCCEEDED}
+#: A size, the name of a queue, or a pair of a number and a name.
+Value = TypeVar("Value", int, str, tuple[int, str])
 
 
 class Roster:
@@ -21,8 +25,13 @@ class Roster:
     __slots__ = (
         "_by_role",
         "_memberships",
+        "_named",
+        "_native",
         "_order",
+        "_queues",
+        "_sizes",
         "_started",
+        "_started_order",
         "made",
         "over",
         "own_shapes",
@@ -51,7 +60,13 @@ class Roster:
         self.own_shapes: dict[Shape, Shape] = {}
         self._by_role: dict[str, int] = {}
         self._started: dict[str, int] = {}
+        #: The same, sorted: the most pods first, and of two alike the first by name.
+        self._started_order: list[tuple[int, str]] = []
         self._memberships: dict[Membership, int] = {}
+        #: What the different memberships say, sorted.
+        self._sizes: list[int] = []
+        self._queues: list[str] = []
+        self._named = self._native = 0
         self._order: tuple[PodUid, ...] | None = None
 
     def put(self, pod: Pod, membership: Membership) -> None:
@@ -61,7 +76,7 @@ class Roster:
         count = self._memberships.get(membership, 0)
         self._memberships[membership] = count + 1
         if count == 0:
-            self._make()
+            self._make(membership, 1)
         self._count(pod, 1)
 
     def update(self, old: Pod, new: Pod) -> None:
@@ -81,7 +96,7 @@ class Roster:
         self._memberships[membership] -= 1
         if not self._memberships[membership]:
             del self._memberships[membership]
-            self._make()
+            self._make(membership, -1)
         self._count(pod, -1)
 
     def seated_in_role(self, role: str) -> int:
@@ -107,12 +122,12 @@ class Roster:
     @property
     def is_named(self) -> bool:
         """Ask whether its pods ask to be started together."""
-        return any(each.named for each in self._memberships)
+        return self._named > 0
 
     @property
     def is_native(self) -> bool:
         """Ask whether kube-scheduler itself assembles it."""
-        return any(each.native for each in self._memberships)
+        return self._native > 0
 
     def _count(self, pod: Pod, step: int) -> None:
         if pod.status in _SEATED:
@@ -123,25 +138,35 @@ class Roster:
         if pod.status in FINISHED_SET:
             self.over += step
         elif pod.started_in:
-            started = self._started
-            _add(started, pod.started_in, step)
-            # Of two alike the first by name: a restart must not change the answer.
-            self.started_in = max(sorted(started), key=started.__getitem__, default="")
+            self._count_started(pod.started_in, step)
 
-    def _make(self) -> None:
+    def _count_started(self, queue: str, step: int) -> None:
+        started, order = self._started, self._started_order
+        if queue in started:
+            _sort(order, (-started[queue], queue), -1)
+        _add(started, queue, step)
+        if queue in started:
+            _sort(order, (-started[queue], queue), 1)
+        # Of two alike the first by name: a restart must not change the answer.
+        self.started_in = order[0][1] if order else ""
+
+    def _make(self, changed: Membership, step: int) -> None:
         """Read the group off the pods; where they differ, the most demanding one speaks."""
-        memberships = list(self._memberships)
-        size = max((each.min_member or 0 for each in memberships), default=0)
+        _sort(self._sizes, changed.min_member or 0, step)
+        _sort(self._queues, changed.queue, step)
+        self._named += step * changed.named
+        self._native += step * changed.native
+        size = self._sizes[-1] if self._sizes else 0
         names_a_group = self.is_named and not size and not self.is_native
-        if not memberships or names_a_group:
+        if not self._memberships or names_a_group:
             self.made = None
             return
-        namespace, _, name = memberships[0].key.partition("/")
+        namespace, _, name = changed.key.partition("/")
         self.made = PodGroup(
             namespace=namespace,
             name=name,
             min_member=size or 1,
-            queue=max(each.queue for each in memberships),
+            queue=self._queues[-1],
             dialect=NATIVE if self.is_native else UNWRITTEN,
         )
 
@@ -157,3 +182,16 @@ def _add(counts: dict[str, int], name: str, step: int) -> None:
     counts[name] = counts.get(name, 0) + step
     if not counts[name]:
         del counts[name]
+
+
+def _sort(values: list[Value], value: Value, step: int) -> None:
+    """Put *value* in its place, or take it out of there.
+
+    That takes a search: each of thousands of pods may say something else, and to look at all of
+    them for every one that comes or goes would keep whoever waits for the lock.
+    """
+    place = bisect_left(values, value)
+    if step > 0:
+        values.insert(place, value)
+    else:
+        del values[place]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
 
+from extender.cache import budget_gangs
 from extender.cache.changes import Delete, Kind, SeenPod, Upsert
 from extender.cache.cluster import Cluster
 from extender.model.gang import Gang, GangKey, Membership
@@ -13,6 +15,7 @@ from extender.model.pod import Requirement, Status
 from extender.model.queue import Namespace, Queue
 from extender.model.reason import Reason
 from extender.model.snapshot import DisruptionBudget
+from extender.plan.budgets import selects
 from extender.plan.decision import Standing
 from extender.plan.planner import make_plan
 from tests.cache.building import NOW, StoppedClock, bare_pod, group, node, pod, uid
@@ -216,3 +219,131 @@ def test_members_that_are_done_count_no_more_than_in_any_gang() -> None:
     made = cluster(budget(), node("n1"), *done, single("w2"))
 
     assert make_plan(made.snapshot(NOW)).verdicts[WEB].reason is Reason.NOT_ENOUGH_MEMBERS
+
+
+def of_app(name: str, app: str = "web", **rest: Any) -> DisruptionBudget:
+    return budget(name, selector=(Requirement("app", "In", (app,)), *rest.pop("also", ())), **rest)
+
+
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every time a budget is held against a pod."""
+    seen: list[str] = []
+
+    def look(*asked: Any) -> bool:
+        seen.append("looked")
+        return selects(*asked)
+
+    monkeypatch.setattr(budget_gangs, "selects", look)
+    return seen
+
+
+def test_a_budget_is_held_only_against_pods_that_it_may_select(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each held all pods of the namespace against all its budgets, under the lock."""
+    made, seen = cluster(*(single(f"p{n}", f"app{n}") for n in range(60))), looks(monkeypatch)
+    for number in range(60):
+        made.apply(Upsert(of_app(f"b{number}", f"app{number}")))
+
+    assert len(seen) == 60
+    assert len(gangs(made)) == 60
+    assert all(f"a/poddisruptionbudget:b{n}" in gangs(made) for n in range(60))
+
+
+@pytest.mark.parametrize("label", [Requirement("app", "In", ("web",)), Requirement("x", "Exists")])
+def test_however_many_may_select_a_pod_a_bounded_number_is_held_against_it(
+    monkeypatch: pytest.MonkeyPatch, label: Requirement
+) -> None:
+    made, seen = cluster(*(single(f"p{n}") for n in range(5))), looks(monkeypatch)
+    for number in range(200):
+        selector = (label, Requirement("y", "Exists"))
+        made.apply(Upsert(budget(f"b{number}", selector=selector)))
+
+    assert len(seen) <= 5 * 64 * 65 / 2
+
+
+def test_a_pod_that_more_may_select_than_are_looked_at_waits_until_they_are_fewer() -> None:
+    web, other = single("w0"), single("d0", "db")
+    budgets = [of_app(f"b{n:02}", least=n + 1) for n in range(64)]
+    made = cluster(web, other, *budgets)
+    before = gangs(made)
+    assert set(before) == {"a/poddisruptionbudget:b63", "a/pod:d0"}
+
+    # It selects nobody: that it has to be looked at is enough, whoever came first.
+    one_more = of_app("more", also=(Requirement("x", "Exists"),))
+    made.apply(Upsert(one_more))
+    crowded, afresh = gangs(made), gangs(cluster(one_more, *budgets, web, other))
+    made.apply(Delete(Kind.BUDGET, "a/more"))
+
+    for found in (crowded, afresh):
+        assert set(found) == {"a/pod:w0", "a/pod:d0"}
+        problem = found[GangKey("a/pod:w0")].problem
+        assert problem is not None
+        assert problem.message == (
+            "more PodDisruptionBudgets may select a pod of it than are looked at (64, with 1,000"
+            " words); write fewer, or selectors that name different labels"
+        )
+        assert found[GangKey("a/pod:d0")].problem is None
+    assert set(gangs(made)) == set(before)
+
+
+def test_so_does_one_that_budgets_of_too_many_words_may_select() -> None:
+    wordy = (Requirement("x", "NotIn", tuple(f"v{n}" for n in range(400))),)
+    made = cluster(single("w0"), *(of_app(f"b{n}", also=wordy) for n in range(2)))
+    assert set(gangs(made)) == {"a/poddisruptionbudget:b0"}
+
+    made.apply(Upsert(of_app("b2", also=wordy)))
+
+    assert gangs(made)[GangKey("a/pod:w0")].problem is not None
+
+
+def test_of_many_budgets_that_select_a_pod_a_few_are_named_and_the_others_counted() -> None:
+    found = gangs(cluster(single("w0"), *(of_app(f"b{n:02}") for n in range(20))))
+
+    assert found[GangKey("a/poddisruptionbudget:b00")].remark == (
+        "its minimum is minAvailable of PodDisruptionBudget b00,"
+        " the largest that selects its pods beside b01, b02, b03 and 16 more"
+    )
+
+
+SELECTORS = (
+    (),
+    (Requirement("app", "In", ("web",)),),
+    (Requirement("app", "In", ("web", "db")),),
+    (Requirement("app", "In", ()),),
+    (Requirement("app", "NotIn", ("db",)), Requirement("app", "In", ("api", "web"))),
+    (Requirement("tier", "DoesNotExist"),),
+)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_after_any_changes_all_is_as_if_it_had_always_been_so(seed: int) -> None:
+    random, made = Random(seed), cluster()
+    there: dict[str, Any] = {}
+    for turn in range(200):
+        name, is_pod = f"n{random.randrange(8)}", random.random() < 0.5
+        key = f"{'pod' if is_pod else 'budget'}/{name}"
+        if key in there and random.random() < 0.3:
+            del there[key]
+            gone = (Kind.POD, uid(name)) if is_pod else (Kind.BUDGET, f"a/{name}")
+            made.apply(Delete(*gone))
+            continue
+        if is_pod:
+            there[key] = single(name, random.choice(["web", "db", "api"]))
+        else:
+            least, part = random.choice([(1, ""), (2, ""), (3, ""), (None, "50%"), (None, "")])
+            chosen = random.choice(SELECTORS)
+            there[key] = budget(name, least, part=part, selector=chosen)
+        made.apply(Upsert(there[key]))
+        if turn % 5:
+            continue
+        told, heard = gangs(made), gangs(cluster(*random.sample([*there.values()], len(there))))
+
+        assert told.keys() == heard.keys()
+        for gang, other in zip(told.values(), heard.values(), strict=True):
+            assert (gang.group, gang.remark, gang.problem) == (
+                other.group,
+                other.remark,
+                other.problem,
+            )
+            assert {each.name for each in gang.pods} == {each.name for each in other.pods}

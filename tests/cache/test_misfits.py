@@ -32,8 +32,8 @@ def test_a_whole_gang_is_noted_without_looking_at_all_others(
     """It happens in the event loop: with some gangs of a thousand it took seconds each time."""
     misfits, nodes = Misfits(StoppedClock().monotonic), [f"n{number}" for number in range(1000)]
     looks: list[int] = []
-    sort = Misfits._sort
-    monkeypatch.setattr(Misfits, "_sort", lambda self: (looks.append(1), sort(self)))
+    expire = Misfits._expire
+    monkeypatch.setattr(Misfits, "_expire", lambda self: (looks.append(1), expire(self)))
     misfits.note(OTHER, "n1", 30.0)
 
     misfits.note_all(GANG, nodes, 300.0)
@@ -42,6 +42,69 @@ def test_a_whole_gang_is_noted_without_looking_at_all_others(
     assert misfits.of(OTHER) == {"n1"}
     assert not looks
     assert misfits.by_gang() == {OTHER: {"n1"}, GANG: set(nodes)}
+
+
+class Asked(str):
+    """The key of a gang that counts how often it is held against another."""
+
+    __slots__ = ("times",)
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        self.times = getattr(self, "times", 0) + 1
+        return str.__eq__(self, other)
+
+
+def test_a_gang_is_forgotten_without_looking_at_all_others() -> None:
+    """It happens under the lock of the mirror, whenever a gang ends."""
+    misfits = Misfits(StoppedClock().monotonic)
+    for number in range(1000):
+        misfits.note(GangKey(f"a/g{number}"), "n1", 30.0)
+    gone = Asked("a/g500")
+
+    misfits.forget(GangKey(gone))
+
+    assert len(misfits.by_gang()) == 999
+    assert gone.times < 10
+
+
+def test_a_namespace_with_many_makes_nobody_else_forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extender.cache.misfits.MOST", 100)
+    misfits, theirs = Misfits(StoppedClock().monotonic), GangKey("b/victim")
+    misfits.note_all(theirs, [f"n{number}" for number in range(30)], 300.0)
+    for number in range(200):
+        misfits.note(GangKey(f"a/g{number}"), f"n{number}", 300.0)
+    misfits.note_all(GangKey("a/large"), [f"n{number}" for number in range(40)], 300.0)
+
+    found = misfits.by_gang()
+
+    assert len(found.pop(theirs)) == 30
+    assert sum(map(len, found.values())) == 70
+    assert list(found) == [*(f"a/g{number}" for number in range(170, 200)), "a/large"]
+
+
+def test_one_gang_remembers_no_more_than_all_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extender.cache.misfits.MOST", 100)
+    misfits = Misfits(StoppedClock().monotonic)
+    misfits.note_all(GANG, [f"n{number}" for number in range(150)], 300.0)
+
+    assert misfits.of(GANG) == {f"n{number}" for number in range(50, 150)}
+
+
+def test_what_is_given_back_or_over_makes_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extender.cache.misfits.MOST", 2)
+    clock = StoppedClock()
+    misfits = Misfits(clock.monotonic)
+    misfits.note(GANG, "n1", 30.0)
+    misfits.note(OTHER, "n1", 300.0)
+    misfits.forget(OTHER)
+    misfits.note(OTHER, "n2", 300.0)
+    clock.time += 31
+    assert misfits.by_gang() == {OTHER: {"n2"}}
+
+    misfits.note(OTHER, "n3", 300.0)
+
+    assert misfits.by_gang() == {OTHER: {"n2", "n3"}}
 
 
 def test_a_snapshot_bars_the_node_to_that_gang_alone() -> None:
