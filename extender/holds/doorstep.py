@@ -39,15 +39,16 @@ class Doorstep:
         self._timer = timer
         self._now = now
         self._callers: dict[CallId, _Caller] = {}
+        #: There is one look to come at a time, also when everybody has left meanwhile.
+        self._will_look = False
 
     def come(self, call: Arrived) -> None:
         """Let a call in, or let it wait."""
         if not self._is_crowded(call):
             self._let_in(call)
             return
-        if not self._callers:
-            self._timer.call_later(_LOOK_S, self._look)
         self._callers[call.id] = _Caller(call, self._now() + _LONGEST_S)
+        self._look_later()
 
     def leave(self, call: CallId) -> bool:
         """Ask whether a call waits here, which it does no longer."""
@@ -59,11 +60,15 @@ class Doorstep:
             if self.leave(each.call.id):
                 self._let_in(each.call)
 
+    def _look_later(self) -> None:
+        if self._callers and not self._will_look:
+            self._will_look = True
+            self._timer.call_later(_LOOK_S, self._look)
+
     def _look(self) -> None:
-        now = self._now()
+        self._will_look, now = False, self._now()
         for each in tuple(self._callers.values()):
             is_over = now >= each.until or not self._is_crowded(each.call)
             if is_over and self.leave(each.call.id):  # others may have let it in meanwhile
                 self._let_in(each.call)
-        if self._callers:
-            self._timer.call_later(_LOOK_S, self._look)
+        self._look_later()

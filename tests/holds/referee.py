@@ -78,14 +78,21 @@ class Referee:
             self.check_commit(orders, event.gang, event.group)
         else:
             for order in orders:
-                self.check_alone(self.gang_of[order.uid])
+                assert self.mirror.may_bind(order.uid, order.node), "I6: in the room of others"
+                self.check_alone(order.uid, self.gang_of[order.uid])
 
-    def check_alone(self, gang: GangKey) -> None:
+    def check_alone(self, uid: PodUid, gang: GangKey) -> None:
         group = self.mirror.group(gang)
         assert group is not None, "I2: no PodGroup"
+        if group.min_member > 1:
+            self.check_grants(uid, gang)
         runs = group.min_member <= 1 or len(self.seats(gang)) >= group.min_member
         assert runs or self.lives(gang), "I2: a member starts before its gang"
         assert runs or not self.is_asked(gang), "P4: completed while it is taken back"
+
+    def check_grants(self, uid: PodUid, gang: GangKey) -> None:
+        assert not self.mirror.may_lose(uid), "I2: a pod that kube-scheduler may be evicting"
+        assert not self.mirror.may_lose_all(gang), "I2: beside those who may be evicted"
 
     def is_asked(self, gang: GangKey) -> bool:
         return any(each.gang == gang for each in self.asked)
@@ -109,7 +116,7 @@ class Referee:
         assert len(together) >= known.min_member, "I2: fewer than we know it needs"
         for order in orders:
             pod = self.mirror.pod(order.uid)
-            assert pod is not None, "I2: a pod that is gone"
+            assert pod is not None, "I2: a pod that is gone, or may be for all the watch has shown"
             assert self.mirror.fits(order.node, (order.uid,)), "I2: a node that is full"
             assert pod.status in UNSEATED_SET, "I2: a pod that is bound or leaving"
             node = self.mirror.node(order.node)
@@ -118,6 +125,7 @@ class Referee:
             assert not node.taints, "I2: a node that is tainted"
             came_for = [self.group_of[call] for call in self.waiting_for(order.uid)]
             assert all(each and each.uid == group.uid for each in came_for), "I2: another PodGroup"
+            self.check_grants(order.uid, gang)
 
     def waiting_for(self, uid: PodUid) -> list[CallId]:
         return [
@@ -127,7 +135,7 @@ class Referee:
         ]
 
     def seats(self, gang: GangKey) -> set[PodUid]:
-        return {pod.uid for pod in self.mirror.pods_of(gang) if self.mirror._is_seated(pod)}
+        return {pod.uid for pod in self.mirror.seats(gang)}
 
     def check_answer(self, answer: Answer) -> None:
         assert answer.id not in self.answers, "I4: answered twice"

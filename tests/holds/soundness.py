@@ -27,6 +27,8 @@ def check(book: Book) -> None:
         _check_assembly(assembly, table)
     siblings = {uid: key for key, each in table.assemblies.items() for uid in each.siblings}
     _demand(siblings == table.siblings, "a sibling of no assembly, or of a wrong one")
+    looked_after = table.assemblies.keys() | {gang for _, gang in table.alarms._heap}
+    _demand(table.short_until.keys() <= looked_after, "a gang in part that nobody looks after")
     waiting = {waiter.id: hold.uid for hold in table.holds.values() for waiter in hold.waiters}
     _demand(waiting == table.calls, "a call that waits for nobody, or nobody knows of")
 

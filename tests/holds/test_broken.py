@@ -302,6 +302,100 @@ def test_what_is_whole_or_gathers_already_is_not_taken_for_a_gang_in_part():
     assert gathers.book.state_of(GANG) is AssemblyState.ASSEMBLING
 
 
+def found_while_it_gathers(limits: Limits | None = None) -> Desk:
+    """Give a gang of three of which somebody else has bound w-0, while w-1 waits for w-2."""
+    desk = a_gang_of(3, limits=limits or Limits(take_back_s=60))
+    desk.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
+    desk.arrives("w-1")
+    assert desk.tell(FoundShort(GANG)) == []
+    assert desk.book.state_of(GANG) is AssemblyState.ASSEMBLING
+    return desk
+
+
+def test_a_gang_found_in_part_while_it_gathers_is_taken_back_in_time_when_that_fails():
+    desk = found_while_it_gathers()
+    early = desk.passes(59)
+    assert desk.cause_of(1) is Cause.DEADLINE
+    assert not any(isinstance(each, TakeBack) for each in early)
+    out = desk.passes(1)
+
+    assert [order.uid for order in the(TakeBack, out).orders] == ["w-0"]
+    desk.tell(LeavesAgain(GANG))
+    assert not any(isinstance(each, TakeBack) for each in desk.passes(3600)), "once is enough"
+
+
+def test_it_is_when_its_last_caller_went_away_too():
+    desk = found_while_it_gathers()
+    desk.peer_goes(1)
+    assert desk.passes(59) == []
+
+    assert the(TakeBack, desk.passes(1)).gang == GANG
+
+
+def test_it_is_when_nothing_of_what_it_gathered_for_got_bound():
+    desk = found_while_it_gathers()
+    desk.commits(desk.arrives("w-2"))
+    for uid in ("w-1", "w-2"):
+        desk.settled(uid, FAILED)
+    desk.passes(59)
+
+    assert the(TakeBack, desk.passes(1)).gang == GANG
+
+
+def test_it_is_at_once_when_it_gathers_for_longer_than_it_has_time():
+    desk = found_while_it_gathers(Limits(take_back_s=20))
+    desk.passes(29)
+    assert desk.book.state_of(GANG) is AssemblyState.ASSEMBLING
+
+    assert the(TakeBack, desk.passes(1)).gang == GANG
+
+
+def test_meanwhile_it_is_completed_as_its_members_come():
+    desk = found_while_it_gathers()
+    desk.passes(40)
+    for uid in ("w-1", "w-2"):
+        desk.world.flight[PodUid(uid)] = ("passed", "n-1")
+        assert bound_uids(desk.arrives(uid)) == [uid]
+        desk.settled(uid)
+
+    assert desk.book.state_of(GANG) is None
+
+
+def test_a_gang_found_in_part_while_it_gathers_is_forgotten_as_soon_as_it_started():
+    desk = found_while_it_gathers()
+    desk.commits(desk.arrives("w-2"))
+    desk.settled("w-1")
+    desk.settled("w-2")
+    the_pods_are_gone(desk, "w-1")  # it is another story by now
+
+    assert desk.passes(3600) == []
+    assert desk.book._table.short_until == {}
+
+
+def test_its_time_begins_anew_when_it_is_bound_in_part_by_us():
+    desk = found_while_it_gathers()
+    desk.passes(10)
+    desk.commits(desk.arrives("w-2"))
+    desk.settled("w-1")
+    assert ReportPartial(GANG) in desk.settled("w-2", FAILED)
+    assert desk.passes(59) == []
+
+    assert [order.uid for order in the(TakeBack, desk.passes(1)).orders] == ["w-0", "w-1"]
+
+
+def test_nothing_is_left_of_it_when_its_group_goes_or_the_lease_is_lost():
+    gone, replaced, closed = (found_while_it_gathers() for _ in range(3))
+    gone.world.groups.clear()
+    gone.tell(GroupChanged(GANG, None))
+    replaced.tell(GroupChanged(GANG, replaced.world.add_group(3, uid="g-2")))
+    closed.tell(Closed(Cause.LEASE_LOST))
+    closed.tell(Opened())
+
+    for desk in (gone, replaced, closed):
+        assert desk.passes(3600) == []
+        assert desk.book._table.short_until == {}
+
+
 def the_pods_are_gone(desk: Desk, *uids: str) -> None:
     for uid in uids:
         desk.world.remove_pod(uid)
@@ -332,6 +426,73 @@ def test_a_broken_gang_of_which_nobody_is_left_meets_the_barrier_again():
     assert desk.arrives("x-0") == [Park(PodUid("x-0"), "n-1")]
     desk.arrives("x-1")
     assert bound_uids(desk.commits(desk.arrives("x-2"))) == ["x-0", "x-1", "x-2"]
+
+
+def test_a_gang_in_part_has_not_started_whose_others_left_while_the_last_was_bound():
+    desk = a_gang_sent_with(BOUND, BOUND, FAILED)
+    for uid in ("w-0", "w-1"):
+        desk.world.change_pod(uid, status=Status.RUNNING, node="n-1")
+        desk.world.flight.pop(PodUid(uid))
+    desk.arrives("w-2")
+    the_pods_are_gone(desk, "w-0", "w-1")
+    desk.settled("w-2")
+
+    assert desk.book.state_of(GANG) is AssemblyState.BROKEN
+    for uid in ("x-0", "x-1"):
+        desk.world.add_pod(uid)
+        assert bound_uids(desk.arrives(uid)) == [uid]
+        desk.settled(uid)
+    assert desk.book.state_of(GANG) is None
+
+
+def test_nor_has_one_whose_others_stood_before_our_term():
+    desk = a_gang_of(3, limits=Limits(take_back_s=60))
+    desk.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
+    desk.tell(FoundShort(GANG))
+    desk.arrives("w-1")
+    desk.settled("w-1")
+    desk.arrives("w-2")
+    the_pods_are_gone(desk, "w-0")
+    desk.settled("w-2")
+
+    assert desk.book.state_of(GANG) is AssemblyState.BROKEN
+
+
+def test_a_gang_has_not_started_whose_members_left_while_the_others_were_bound():
+    desk = a_gang_of(3)
+    desk.arrives("w-0")
+    desk.arrives("w-1")
+    desk.commits(desk.arrives("w-2"))
+    desk.settled("w-0")
+    the_pods_are_gone(desk, "w-0")
+    desk.settled("w-1")
+
+    assert desk.settled("w-2")[-1] == ReportPartial(GANG)
+    assert desk.book.state_of(GANG) is AssemblyState.BROKEN
+
+
+def test_a_gang_has_started_some_of_whom_are_done_before_the_last_is_bound():
+    desk = a_gang_of(3)
+    desk.arrives("w-0")
+    desk.arrives("w-1")
+    desk.commits(desk.arrives("w-2"))
+    desk.settled("w-0")
+    desk.world.change_pod("w-0", status=Status.SUCCEEDED, node="n-1")
+    desk.world.flight.pop(PodUid("w-0"))
+    desk.settled("w-1")
+    desk.settled("w-2")
+
+    assert desk.book.state_of(GANG) is None
+
+
+def test_who_is_bound_counts_though_our_watch_has_not_even_shown_that_it_exists():
+    desk = a_gang_sent_with(BOUND, BOUND, FAILED)
+    the_pods_are_gone(desk, "w-2")
+    desk.world.add_pod("x-2", is_shown=False)
+    assert bound_uids(desk.arrives("x-2")) == ["x-2"]
+    desk.settled("x-2")
+
+    assert desk.book.state_of(GANG) is None
 
 
 def test_a_broken_gang_meets_the_barrier_again_although_nobody_told_that_it_is_gone():

@@ -133,9 +133,39 @@ def test_who_waits_is_let_in_once_when_the_lease_is_lost_while_the_door_is_looke
         clock.monotonic,
     )
     for number in (1, 2, 3):
-        order = BindOrder(uid=PodUid(f"p-{number}"), namespace="team", name="p", node="n-1")
-        doorstep.come(Arrived(CallId(number), order))
+        doorstep.come(arrived(number))
     is_lost = True
     clock.turn(MOMENT_S)
 
     assert let_in == [1, 2, 3]
+
+
+def test_one_look_is_to_come_however_often_the_last_who_waits_leaves_and_another_comes() -> None:
+    clock, looks = TurnedClock(), list[CallId]()
+
+    def look(call: Arrived) -> bool:
+        looks.append(call.id)
+        return True
+
+    doorstep = Doorstep(
+        look,
+        lambda call: None,
+        clock,  # type: ignore[arg-type]
+        clock.monotonic,
+    )
+    for number in range(100):
+        doorstep.come(arrived(number))
+        assert doorstep.leave(CallId(number))
+    doorstep.come(arrived(100))
+    assert clock.waiting == 1
+    looks.clear()
+    clock.turn(MOMENT_S)
+
+    assert looks == [CallId(100)] * len(looks)
+    assert len(looks) < 10
+    assert clock.waiting == 0
+
+
+def arrived(number: int) -> Arrived:
+    order = BindOrder(uid=PodUid(f"p-{number}"), namespace="team", name="p", node="n-1")
+    return Arrived(CallId(number), order)

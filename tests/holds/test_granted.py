@@ -103,6 +103,23 @@ def test_a_surplus_member_that_was_granted_meanwhile_does_not_follow() -> None:
     assert desk.cause_of(3) is Cause.POD_GRANTED
 
 
+def test_nor_does_one_follow_those_who_were_all_granted_before_the_last_answer_came() -> None:
+    """Our watch showed them first; whoever follows would stand alone."""
+    desk = a_gang_of(3, min_member=2)
+    desk.arrives("w-0")
+    verify = desk.arrives("w-1")
+    desk.arrives("w-2")
+    desk.commits(verify)
+    desk.settled("w-0")
+    for uid in ("w-0", "w-1"):
+        desk.world.change_pod(uid, node="n-1", status=Status.RUNNING)
+        desk.world.flight.pop(PodUid(uid))
+        desk.world.granted.add(PodUid(uid))
+
+    assert bound_uids(desk.settled("w-1")) == []
+    assert desk.cause_of(3) is Cause.GANG_GRANTED
+
+
 def test_nor_is_one_bound_that_comes_to_a_gang_which_runs() -> None:
     desk = a_gang_of(3, min_member=2)
     desk.arrives("w-0")

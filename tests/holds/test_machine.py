@@ -48,6 +48,7 @@ from extender.holds.machine.messages import (
     Verified,
     Verify,
     VerifyFailed,
+    Withdrawn,
 )
 from extender.holds.machine.standing import UNSEATED_SET
 from extender.model.gang import GangKey, PodGroup
@@ -70,13 +71,18 @@ TROUBLES = {
     "close",
     "delete_group",
     "delete_pod",
+    "end_grants",
     "find_incomplete",
     "find_short",
+    "grant_all",
+    "grant_one",
+    "promise_room_away",
     "recreate_group",
     "refuse_sibling",
     "restart_gang",
     "somebody_else_binds",
     "start_deleting",
+    "withdraw",
 }
 INDEXES = range(6)
 EITHER = (True, False)
@@ -128,33 +134,46 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
     def disturb_while_reading(self, trouble):
         self.disturb(trouble)
 
-    @rule(gang=st.sampled_from(GANGS))
-    def add_pod(self, gang):
+    @rule(new=one_of(GANGS, EITHER))
+    def add_one(self, new):
+        self.add_pod(*new)
+
+    def add_pod(self, gang, is_shown=True):
         if sum(each == gang for each in self.mirror.gangs.values()) >= 5:
             return
         self.uids += 1
-        uid = self.mirror.add_pod(f"p-{self.uids}", gang, ticket=False)
+        uid = self.mirror.add_pod(f"p-{self.uids}", gang, ticket=False, is_shown=is_shown)
         self.bound_to[uid] = ""
         self.gang_of[uid] = gang
-        self.hear_of(uid, gang, at_once=True)
+        if is_shown:
+            self.hear_of(uid, gang, at_once=True)
+
+    @precondition(lambda self: self.mirror.unshown)
+    @rule(index=st.sampled_from(INDEXES))
+    def show_what_is_new(self, index):
+        """Until now only filter knew of it; it may be gone again by now."""
+        new = list(self.mirror.unshown)
+        uid = self.mirror.show_pod(new[index % len(new)])
+        self.hear_of(uid, self.mirror.gangs[uid], at_once=True)
 
     def delete_pod(self, index, seen):
         uid = self.pick(index)
-        if uid is None:
-            return
+        if uid is not None:
+            self.delete(uid, seen)
+
+    def delete(self, uid, seen):
+        """Of a pod that it has not shown yet the watch does not tell that it is gone."""
         self.bound_to.pop(uid, None)
-        if seen:
+        if seen and uid in self.mirror.pods:
             self.show_deletion(uid)
 
     def restart_gang(self, index, seen):
         """The job controller gives an attempt up: all pods are deleted and made anew."""
         gang = GANGS[index % 2]
         for uid in [uid for uid, each in self.mirror.gangs.items() if each == gang]:
-            self.bound_to.pop(uid, None)
-            if seen:
-                self.show_deletion(uid)
+            self.delete(uid, seen)
         for _ in range(index // 2 + 1):
-            self.add_pod(gang)
+            self.add_pod(gang, is_shown=seen)
 
     @rule(index=st.sampled_from(INDEXES))
     def show_what_is_gone(self, index):
@@ -169,7 +188,7 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
 
     def start_deleting(self, index, seen):
         uid = self.pick(index)
-        if uid is not None:
+        if uid in self.mirror.pods:
             self.mirror.change_pod(uid, status=Status.RELEASING)
             self.hear_of(uid, self.mirror.gangs[uid], at_once=seen)
 
@@ -179,10 +198,12 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
         news = [
             uid
             for uid, node in self.bound_to.items()
-            if node and self.mirror.pods[uid].status in UNSEATED_SET
+            if node and self.mirror.arriving(uid).status in UNSEATED_SET
         ]
         if news:
             uid = news[index % len(news)]
+            if uid in self.mirror.unshown:
+                self.mirror.show_pod(uid)
             self.mirror.change_pod(uid, status=Status.BOUND, node=self.bound_to[uid])
             self.mirror.flight.pop(uid, None)
             self.hear_of(uid, self.mirror.gangs[uid], at_once=at_once)
@@ -194,7 +215,7 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
 
     def refuse_sibling(self, index, seen):
         uid = self.pick(index)
-        if uid is not None and self.mirror.pods[uid].status is Status.PENDING:
+        if uid in self.mirror.pods and self.mirror.pods[uid].status is Status.PENDING:
             self.mirror.refuse_pod(uid)
             self.tell(SiblingUnschedulable(uid, self.mirror.gangs[uid]))
 
@@ -207,6 +228,27 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
         if self.seats(gang):
             self.begun.add(gang)  # by that one, and it is for us to complete it or take it back
         self.tell(FoundShort(gang))
+
+    def withdraw(self, index, seen):
+        self.tell(Withdrawn(GANGS[index % 2]))
+
+    def grant_one(self, index, seen):
+        """kube-scheduler may evict it from now on; the book is told of no grant."""
+        uid = self.pick(index)
+        if uid in self.mirror.pods:
+            self.mirror.granted.add(uid)
+
+    def grant_all(self, index, seen):
+        self.mirror.granted |= self.seats(GANGS[index % 2]) & self.mirror.pods.keys()
+
+    def end_grants(self, index, seen):
+        self.mirror.granted.clear()
+
+    def promise_room_away(self, index, seen):
+        """Or back; nobody who is told anything is told of that either."""
+        uid = self.pick(index)
+        if uid is not None:
+            self.mirror.promised_away ^= {(uid, NODES[index % 3])}
 
     def change_group(self, index, seen):
         gang, min_member = GANGS[index % 2], index % 4 + 1
@@ -296,7 +338,7 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
     @rule(call=one_of(INDEXES, NODES, MOSTLY))
     def call_for_another(self, call):
         index, node, has_ticket = call
-        waiting = [uid for uid in self.mirror.pods if uid not in self.book._table.holds]
+        waiting = [uid for uid in self.mirror.gangs if uid not in self.book._table.holds]
         if waiting:
             self.call_for(waiting[index % len(waiting)], node, has_ticket)
 
@@ -362,6 +404,8 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
         for each in order.orders if leaves else ():
             # Whoever carries it out asks first who is on a node.
             if self.bound_to.get(each.uid):
+                if each.uid in self.mirror.unshown:
+                    self.mirror.show_pod(each.uid)
                 self.mirror.change_pod(each.uid, status=Status.RELEASING)
 
     def settle(self, order, result):
@@ -396,7 +440,8 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
         return float(self.uids)
 
     def pick(self, index) -> PodUid | None:
-        uids = list(self.mirror.pods)
+        """Give one that the watch has shown, or filter at least."""
+        uids = list(self.mirror.gangs)
         return uids[index % len(uids)] if uids else None
 
     def put_on(self, uid, node):

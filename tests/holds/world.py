@@ -51,6 +51,8 @@ class World:
 
     def __init__(self) -> None:
         self.pods: dict[PodUid, Pod] = {}
+        #: Pods that only filter was shown.
+        self.unshown: dict[PodUid, Pod] = {}
         self.gangs: dict[PodUid, GangKey] = {}
         self.groups: dict[GangKey, PodGroup] = {}
         self.nodes: dict[str, Node] = {}
@@ -99,10 +101,11 @@ class World:
         node: str = "",
         role: str = "",
         ticket: bool = True,
+        is_shown: bool = True,
     ) -> PodUid:
         key = PodUid(uid)
         status = Status.RUNNING if node else Status.PENDING
-        self.pods[key] = Pod(
+        (self.pods if is_shown else self.unshown)[key] = Pod(
             uid=key, namespace="team", name=uid, shape=SHAPE, status=status, node=node, role=role
         )
         if gang is not None:
@@ -119,9 +122,16 @@ class World:
     def refuse_pod(self, uid: str, words: str = "0/3 nodes: 3 Insufficient cpu") -> PodUid:
         return self.change_pod(uid, refusal=words)
 
+    def show_pod(self, uid: str) -> PodUid:
+        """Let the watch show a pod that only filter knew."""
+        key = PodUid(uid)
+        self.pods[key] = self.unshown.pop(key)
+        return key
+
     def remove_pod(self, uid: str) -> PodUid:
         key = PodUid(uid)
         self.pods.pop(key, None)
+        self.unshown.pop(key, None)
         self.gangs.pop(key, None)
         return key
 
@@ -131,7 +141,7 @@ class World:
         return self.pods.get(uid)
 
     def arriving(self, uid: PodUid) -> Pod | None:
-        return self.pods.get(uid)
+        return self.pods.get(uid) or self.unshown.get(uid)
 
     def gang_of(self, uid: PodUid) -> GangKey | None:
         return self.gangs.get(uid)
@@ -143,10 +153,15 @@ class World:
         return [pod for uid, pod in self.pods.items() if self.gangs.get(uid) == key]
 
     def seated(self, key: GangKey) -> int:
-        return sum(self._is_seated(pod) for pod in self.pods_of(key))
+        return len(self.seats(key))
 
     def seated_in_role(self, key: GangKey, role: str) -> int:
-        return sum(self._is_seated(pod) for pod in self.pods_of(key) if pod.role == role)
+        return sum(pod.role == role for pod in self.seats(key))
+
+    def seats(self, key: GangKey) -> list[Pod]:
+        """Name those on a node; who is bound has a seat before it is shown to exist."""
+        known = [*self.pods.items(), *self.unshown.items()]
+        return [pod for uid, pod in known if self.gangs.get(uid) == key and self._is_seated(pod)]
 
     def reserved_node(self, uid: PodUid) -> str | None:
         return self.flight[uid][1] if uid in self.flight else None
@@ -158,7 +173,7 @@ class World:
         return (uid, node) not in self.promised_away
 
     def may_lose_all(self, gang: GangKey) -> bool:
-        seated = [pod.uid for pod in self.pods_of(gang) if self._is_seated(pod)]
+        seated = [pod.uid for pod in self.seats(gang)]
         return bool(seated) and self.granted.issuperset(seated)
 
     def may_lose(self, uid: PodUid) -> bool:

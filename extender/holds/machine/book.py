@@ -225,6 +225,7 @@ class Book:
         for gang in self._table.alarms.ring(now):
             assembly = self._table.assemblies.get(gang)
             if assembly is None:
+                self._forward.attempt_ended(gang, now)
                 continue
             side = self._gathering if assembly.state in GATHERING else self._forward
             yield from side.time_passed(assembly, now)
@@ -235,6 +236,7 @@ class Book:
 
     def _closed(self, event: Closed, now: float) -> Iterator[Instruction]:
         self._table.closed = event.cause
+        self._table.short_until.clear()
         for assembly in tuple(self._table.assemblies.values()):
             if assembly.state in GATHERING:
                 yield from self._table.end(assembly, event.cause, now)

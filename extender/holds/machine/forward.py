@@ -27,6 +27,7 @@ from extender.holds.machine.messages import (
 )
 from extender.holds.machine.standing import UNSEATED_SET, group_objection, objection
 from extender.holds.machine.table import Table
+from extender.model.gang import GangKey, PodGroup
 from extender.model.pod import SEATED_SET, Pod, PodUid, Status
 from extender.ports import BindResult, EvictOrder
 
@@ -59,14 +60,14 @@ class Forward:
             assembly.failed.add(hold.uid)
         if assembly.under_way:
             return
-        if quorum.is_complete(assembly):
+        if assembly.state is AssemblyState.BROKEN:
+            self.look_again(assembly, hold if result is BindResult.BOUND else None)
+        elif quorum.is_complete(assembly, filter(self._is_there, assembly.bound)):
             self._start(assembly)
             yield from self._follow(assembly, now)
-        elif assembly.state is AssemblyState.COMMITTING:
+        else:
             yield from self._fall_short(assembly, now)
             yield from self._follow(assembly, now)
-        else:
-            self.look_again(assembly)
         self._hand_over(assembly)
 
     def _follow(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
@@ -76,6 +77,8 @@ class Forward:
         if gone is None and not any(map(self._is_there, assembly.bound)):
             # Nobody knows what became of the others, or those who were bound are gone since.
             gone = Cause.BIND_FAILED
+        if gone is None and self._facts.may_lose_all(assembly.key):
+            gone = Cause.GANG_GRANTED
         ready: list[Hold] = []
         until = float("inf")
         for hold in _waiting(assembly):
@@ -110,6 +113,7 @@ class Forward:
             self._table.turn(assembly, AssemblyState.DISSOLVED, self._table.closed)
 
     def _start(self, assembly: Assembly) -> None:
+        self._table.short_until.pop(assembly.key, None)
         self._table.turn(assembly, AssemblyState.DONE)
         self._table.backoff.started(assembly.key)
 
@@ -120,6 +124,7 @@ class Forward:
                 yield Free(uid)
             yield from self._table.end(assembly, Cause.BIND_FAILED, now)
             return
+        self._table.short_until.pop(assembly.key, None)
         self._table.turn(assembly, AssemblyState.BROKEN)
         limits = self._patience.limits(now)
         assembly.deadline = now + (limits.take_back_s or limits.broken_s)
@@ -130,15 +135,28 @@ class Forward:
 
     def found_short(self, event: FoundShort, now: float) -> Iterable[Instruction]:
         """Take a gang back in time though its commit was somebody else's, if that was asked for."""
-        limits, group = self._patience.limits(now), self._facts.group(event.gang)
-        if self._table.closed or event.gang in self._table.assemblies:
+        take_back_s, group = self._patience.limits(now).take_back_s, self._facts.group(event.gang)
+        if self._table.closed or not take_back_s or group is None or not self._is_in_part(group):
             return ()
-        if not limits.take_back_s or group is None:
-            return ()
+        assembly = self._table.assemblies.get(group.key)
+        if assembly is None:
+            self._take_up(group, now + take_back_s, now)
+        elif assembly.state is not AssemblyState.BROKEN:
+            self._table.short_until[group.key] = now + take_back_s
+        return ()
+
+    def attempt_ended(self, gang: GangKey, now: float) -> None:
+        """Take up a gang that was found in part while it assembled, and did not start."""
+        deadline, group = self._table.short_until.pop(gang, None), self._facts.group(gang)
+        if deadline is not None and group is not None and self._is_in_part(group):
+            self._take_up(group, deadline, now)
+
+    def _is_in_part(self, group: PodGroup) -> bool:
         seated = quorum.seats(group, self._facts)
-        if not seated.total or quorum.is_satisfied(group, seated):
-            return ()
-        deadline = now + limits.take_back_s
+        return seated.total > 0 and not quorum.is_satisfied(group, seated)
+
+    def _take_up(self, group: PodGroup, deadline: float, now: float) -> None:
+        """Complete forward, until *deadline*, what somebody else began to bind."""
         assembly = self._table.assemblies[group.key] = Assembly(
             group=group,
             epoch=0,  # nothing of it is verified any more
@@ -146,16 +164,15 @@ class Forward:
             verify_by=deadline,
             give_up=deadline,
             state=AssemblyState.BROKEN,
-            seated_before=seated,
         )
         self._look_later(assembly, now)
         for pod in self._facts.pods_of(group.key):
             self._table.enrol(assembly, pod.uid, pod.refusal)
-        return ()
 
     def leaves_again(self, event: LeavesAgain, now: float) -> Iterator[Instruction]:
         """Give the places of a gang away that is taken back: not before that is certain."""
         self._table.undecided.pop(event.gang, None)
+        self._table.short_until.pop(event.gang, None)
         assembly = self._table.assemblies.get(event.gang)
         if assembly is not None and assembly.state in GATHERING:
             yield from self._table.end(assembly, Cause.TAKEN_BACK, now)
@@ -175,16 +192,25 @@ class Forward:
         assembly.look_at = min(look_at, assembly.deadline)
         self._table.alarms.set(assembly.look_at, assembly.key)
 
-    def look_again(self, assembly: Assembly) -> None:
-        """See whether a gang in part runs by now, or nothing of it is left to be completed."""
+    def look_again(self, assembly: Assembly, just_bound: Hold | None = None) -> None:
+        """See whether a gang in part runs by now, or nothing of it is left to be completed.
+
+        Who was bound before may be gone by now. Who is *just_bound* has no seat yet, unless the
+        watch was faster; seats are counted first, so that nobody is counted twice.
+        """
         if assembly.state is not AssemblyState.BROKEN or assembly.holds:
             return
         group = self._facts.group(assembly.key) or assembly.group
         seated = quorum.seats(group, self._facts)
-        if quorum.is_satisfied(group, seated):
+        coming = [just_bound] if just_bound and self._is_unseated(just_bound.uid) else []
+        if quorum.is_reached(group, coming, seated):
             self._start(assembly)
-        elif not seated.total and not any(map(self._may_be_bound, assembly.unsure)):
+        elif not (seated.total or coming or any(map(self._may_be_bound, assembly.unsure))):
             self._table.turn(assembly, AssemblyState.DISSOLVED)
+
+    def _is_unseated(self, uid: PodUid) -> bool:
+        pod = self._facts.arriving(uid)
+        return pod is not None and pod.status in UNSEATED_SET
 
     def _may_be_bound(self, uid: PodUid) -> bool:
         """Ask whether an outcome is unknown still: not shown, and its promise has not lapsed."""

@@ -68,9 +68,10 @@ def _needed(group: PodGroup, holds: Iterable[Hold], seated: Seats) -> list[Hold]
     return [*needed, *others[:free]]
 
 
-def is_complete(assembly: Assembly) -> bool:
-    """Ask whether those who were bound are enough beside those who were there before."""
-    return _are_enough(assembly.group, assembly.bound.values(), assembly.seated_before)
+def is_complete(assembly: Assembly, stayed: Iterable[PodUid]) -> bool:
+    """Ask whether those of the bound who *stayed* are enough beside who was there before."""
+    roles = [assembly.bound[uid] for uid in stayed]
+    return _are_enough(assembly.group, roles, assembly.seated_before)
 
 
 def _are_enough(group: PodGroup, coming: Collection[str], seated: Seats) -> bool:

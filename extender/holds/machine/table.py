@@ -111,6 +111,9 @@ class Table:
         #: Gangs in part of which it is not known yet whether they can be taken back, and until when
         #: that is waited for.
         self.undecided: dict[GangKey, float] = {}
+        #: Gangs that were found in part while they assembled, and until when they are completed,
+        #: should that come to nothing.
+        self.short_until: dict[GangKey, float] = {}
         self.backoff = backoff
         self.alarms = Alarms()
         self.recent = Recent()
@@ -181,6 +184,7 @@ class Table:
         if cause in BACKS_OFF:
             yield BackOff(assembly.key, self.backoff.aborted(assembly.key, now))
         elif cause in (Cause.GROUP_GONE, Cause.GROUP_REPLACED):
+            self.short_until.pop(assembly.key, None)
             self.backoff.started(assembly.key)
 
     def drop(self, hold: Hold) -> None:
@@ -220,6 +224,8 @@ class Table:
             assembly.siblings.clear()
         if not ASSEMBLY_MOVES[to]:
             del self.assemblies[assembly.key]
+            if assembly.key in self.short_until:
+                self.alarms.set(0.0, assembly.key)  # at once
 
     def _illegal(self, what: str, gang: GangKey | None, old: str, new: str) -> IllegalTransition:
         story = "; ".join(self.stories.of(gang)) if gang else ""
