@@ -24,6 +24,7 @@ from functools import partial
 
 import msgspec
 
+from extender.errors import MalformedCall
 from extender.kube.act.line import Line, Party
 from extender.kube.api.client import is_terminating, message
 from extender.kube.api.connection import Exchange, Reply
@@ -67,7 +68,7 @@ _encode = msgspec.json.Encoder().encode
 class _Nodes(msgspec.Struct):
     """A list of nodes, of which only the length counts."""
 
-    items: list[msgspec.Raw] | None = None
+    items: list[msgspec.Raw] | None
 
 
 _read_nodes = msgspec.json.Decoder(_Nodes).decode
@@ -255,6 +256,8 @@ class PipelinedBinder:
             self._look(errand)
         elif reply.may_pass:
             self._again(errand, reply, self._repeat)
+        elif status < 400:
+            self._wonder(errand, reply)
         elif is_terminating(status, reply.body):
             self._finish(errand, NAMESPACE_GOES)
         else:
@@ -262,6 +265,14 @@ class PipelinedBinder:
             event(log, logging.WARNING, "binding refused", **facts)
             right = missing_right(message(reply.body)) if status == 403 else None
             self._finish(errand, BindOutcome(BindResult.FAILED, str(right)) if right else REFUSED)
+
+    def _wonder(self, errand: _Errand, reply: Reply) -> None:
+        """Look what became of a binding: no API server answers so, and no refusal is so spelt."""
+        errand.unsure = True
+        pod = f"{errand.order.namespace}/{errand.order.name}"
+        sentence = "strange answer to a binding"
+        self._seldom.event(logging.WARNING, sentence, reply.status, pod=pod, answer=reply.answer)
+        self._look(errand)
 
     def _give_up(self, errand: _Errand) -> None:
         """Send nothing more: what was sent in our term may yet take effect, all else has not."""
@@ -286,9 +297,9 @@ class PipelinedBinder:
         errand.asking = False
         if reply.status == 404:
             self._finish(errand, GONE)
-        elif reply.status != 200:
+        elif (found := pod_in(reply)) is None:
             self._again(errand, reply, self._look)
-        elif (outcome := _shown(errand.order, found := pods.pod(reply.body))) is not None:
+        elif (outcome := _shown(errand.order, found)) is not None:
             self._finish(errand, outcome)
         elif errand.order.whose is Whose.UNKNOWN and not self._is_exempt(found):
             self._finish(errand, NOT_EXEMPT)
@@ -314,9 +325,9 @@ class PipelinedBinder:
         if reply.status == 403:
             # Without that right nothing of ours gets here, and exempt pods never wait (0030).
             self._repeat(errand)
-        elif reply.status != 200:
+        elif (found := _nodes_in(reply)) is None:
             self._again(errand, reply, self._seek_node)
-        elif not _read_nodes(reply.body).items:
+        elif not found:
             self._refuse_node(errand)
         else:
             self._repeat(errand)
@@ -344,6 +355,26 @@ class PipelinedBinder:
         for errand in errands:
             is_open = errand.asking and not errand.is_new
             self._finish(errand, UNKNOWN if errand.unsure or is_open else TIMED_OUT)
+
+
+def pod_in(reply: Reply) -> RawPod | None:
+    """Read the pod that was asked for; None when what came is none, and may be another time."""
+    if reply.status != 200:
+        return None
+    try:
+        return pods.pod(reply.body)
+    except MalformedCall:
+        return None
+
+
+def _nodes_in(reply: Reply) -> list[msgspec.Raw] | None:
+    """Read the nodes that were asked for; None when what came is no list of them."""
+    if reply.status != 200:
+        return None
+    try:
+        return _read_nodes(reply.body).items or []
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def _alone(errand: _Errand) -> Party[_Errand]:

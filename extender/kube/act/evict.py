@@ -66,22 +66,22 @@ class ApiEvictor(PacedCalls):
             return [_called_back() for _ in orders]
         departures = [_Departure(order, term) for order in orders]
         others = Semaphore(max(0, len(departures) - 1))
+        call_back = _once_for(departures)
         for each in departures:
-            self._have_done(partial(self._tell, each, departures, others), departures)
+            self._have_done(partial(self._tell, each, departures, others), call_back)
         return [each.outcome for each in departures]
 
-    def _have_done(self, step: Callable[[], None], whose: Sequence[_Departure]) -> None:
-        """Let a worker do *step*; if we stop before it is done, those orders are called back."""
+    def _have_done(self, step: Callable[[], None], call_back: Callable[[], None]) -> None:
+        """Let a worker do *step*; if we stop before it has begun, its orders are called back."""
 
-        def call_back(done: Future[None]) -> None:
-            for each in whose if done.cancelled() else ():
-                each.outcome.cancel()
+        def look(done: Future[None]) -> None:
+            if done.cancelled():
+                call_back()
 
         try:
-            self._workers.submit(step).add_done_callback(call_back)
+            self._workers.submit(step).add_done_callback(look)
         except RuntimeError:  # we have stopped
-            for each in whose:
-                each.outcome.cancel()
+            call_back()
 
     def _tell(self, one: _Departure, together: Sequence[_Departure], others: Semaphore) -> None:
         """Mark one of those who leave together; whoever is the last to do so lets them all go."""
@@ -93,7 +93,7 @@ class ApiEvictor(PacedCalls):
             one.trouble = why
         if not others.acquire(blocking=False):
             for each in together:
-                self._have_done(partial(self._settle, each), [each])
+                self._have_done(partial(self._settle, each), _once_for([each]))
 
     def _settle(self, one: _Departure) -> None:
         if not one.outcome.set_running_or_notify_cancel():
@@ -210,6 +210,18 @@ class ApiEvictor(PacedCalls):
         except ApiError:
             return True
         return pods.uid(body) == order.uid
+
+
+def _once_for(departures: Sequence[_Departure]) -> Callable[[], None]:
+    """Give what calls *departures* back: each of their steps may ask for it when we stop."""
+    first = Semaphore()
+
+    def call_back() -> None:
+        if first.acquire(blocking=False):
+            for each in departures:
+                each.outcome.cancel()
+
+    return call_back
 
 
 def _called_back() -> Future[EvictOutcome]:

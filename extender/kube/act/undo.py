@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from functools import partial
 
+from extender.kube.act.bind import pod_in
 from extender.kube.api.connection import Reply
 from extender.kube.api.pipeline import Pipeline, pod_path
-from extender.kube.decode import pods
 from extender.logs import event
 from extender.model.gang import GangKey
 from extender.ports import (
@@ -102,7 +102,8 @@ class CautiousUndo:
         """Ask for a pod; again while nothing is said of it: nobody takes the gang back later."""
 
         def answered(reply: Reply) -> None:
-            if reply.status in (200, 404) or attempt == ATTEMPTS:
+            is_told = reply.status == 404 or pod_in(reply) is not None
+            if is_told or attempt == ATTEMPTS:
                 hear(reply)
                 return
             again = partial(self._look, order, hear, attempt + 1)
@@ -139,18 +140,17 @@ def _has_stayed(asked: Future[EvictOutcome]) -> bool:
 
 def _is_on_no_node(order: EvictOrder, reply: Reply) -> bool:
     """Ask whether a binding of which nobody knew did not happen: then it waits, and may."""
-    if reply.status != 200:
-        return False
-    pod = pods.pod(reply.body)
-    return pod.metadata.uid == order.uid and not pod.spec.node_name
+    pod = pod_in(reply)
+    return pod is not None and pod.metadata.uid == order.uid and not pod.spec.node_name
 
 
 def _may_go(order: EvictOrder, reply: Reply) -> bool:
     """Ask whether a pod is gone already, or will be made anew; in doubt it stays."""
     if reply.status == 404:
         return True
-    if reply.status != 200:
+    pod = pod_in(reply)
+    if pod is None:
         return False
-    about = pods.pod(reply.body).metadata
+    about = pod.metadata
     owners = about.owner_references or ()
     return about.uid != order.uid or any(owner.controller for owner in owners)

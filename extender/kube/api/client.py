@@ -25,6 +25,7 @@ from extender.errors import (
 from extender.kube.api.kubeconfig import Endpoint, read
 from extender.kube.api.rights import MissingRights, missing_right
 from extender.kube.api.tally import Tallies, Unheeded, call_of
+from extender.kube.api.wire import PlainConnection, TlsConnection, each_within, whole
 from extender.leadership.term import InTerm
 from extender.logs import event
 from extender.ports import Mandate, OpenMandate
@@ -132,21 +133,36 @@ class Access:
     ) -> bytes:
         """Ask once and give the body; anything but 2xx raises from the `ApiError` family.
 
-        A 401 makes us read our credentials anew, for whoever asks again. With a *mandate* the body
-        leaves only under a term; without its body a request has no effect.
+        All of it takes *wait_s* at most. A 401 makes us read our credentials anew, for whoever asks
+        again. With a *mandate* the body leaves only under a term; without its body a request has no
+        effect.
         """
-        response = self.open(
-            method, path, body, content_type=content_type, read_s=wait_s, mandate=mandate
+        status, data = self.answer(
+            method, path, body, content_type=content_type, wait_s=wait_s, mandate=mandate
         )
-        try:
-            data = response.data
-        except urllib3.exceptions.HTTPError as error:
-            raise Unreachable(f"{method} {path}: the answer broke off: {error}") from error
-        if response.status == 401:
+        if status == 401:
             self.renew()
-        if response.status >= 300:
-            raise self.refused(method, path, response.status, data)
+        if status >= 300:
+            raise self.refused(method, path, status, data)
         return data
+
+    def answer(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        content_type: str = "application/json",
+        wait_s: float = _REQUEST_S,
+        mandate: Mandate | None = None,
+    ) -> tuple[int, bytes]:
+        """Ask once and give status and body, whatever they are; `Unreachable` after *wait_s*."""
+        timeout = urllib3.Timeout(total=wait_s, connect=_CONNECT_S, read=wait_s)
+        response = self._send(
+            method, path, body, content_type=content_type, timeout=timeout, mandate=mandate
+        )
+        with response:
+            return response.status, whole(response, f"{method} {path}")
 
     def refused(self, method: str, path: str, status: int, body: bytes) -> ApiError:
         """Translate an answer that is not 2xx; if we lack a right, that is remembered."""
@@ -170,7 +186,33 @@ class Access:
         read_s: float,
         mandate: Mandate | None = None,
     ) -> urllib3.BaseHTTPResponse:
-        """Send a request and give the answer unread, whatever its status; the caller closes it."""
+        """Send a request and give the answer unread, whatever its status; the caller closes it.
+
+        Its head is there after *read_s*; then every piece of it may take so long.
+        """
+        response = self._send(
+            method,
+            path,
+            body,
+            query=query,
+            content_type=content_type,
+            timeout=urllib3.Timeout(connect=min(_CONNECT_S, read_s), read=read_s),
+            mandate=mandate,
+        )
+        each_within(response, read_s)
+        return response
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        body: object,
+        *,
+        query: Mapping[str, str] | None = None,
+        content_type: str,
+        timeout: urllib3.Timeout,
+        mandate: Mandate | None,
+    ) -> urllib3.BaseHTTPResponse:
         headers = {"accept": "application/json", "user-agent": _AGENT}
         data = None if body is None else msgspec.json.encode(body)
         if data is not None:
@@ -190,7 +232,9 @@ class Access:
                 retries=False,
                 redirect=False,
                 preload_content=False,
-                timeout=urllib3.Timeout(connect=min(_CONNECT_S, read_s), read=read_s),
+                # We ask for nothing packed; a little of it can hold any amount.
+                decode_content=False,
+                timeout=timeout,
             )
         except urllib3.exceptions.HTTPError as error:
             self.tally.asked(*call, 0, time.monotonic() - began)
@@ -202,6 +246,9 @@ class Access:
             why = "it cannot be sent as it is; has the token a line break in it?"
             raise Unreachable(f"{method} {path}: {why} ({type(error).__name__})") from None
         self.tally.asked(*call, response.status, time.monotonic() - began)
+        if response.status < 200:
+            response.close()  # the answer is still to come, and would be taken for another's
+            raise Unreachable(f"{method} {path}: no answer, but {response.status}")
         return response
 
 
@@ -316,8 +363,10 @@ def message(body: bytes) -> str:
 
 def _pool(endpoint: Endpoint) -> urllib3.HTTPConnectionPool:
     if endpoint.tls is None:
-        return urllib3.HTTPConnectionPool(endpoint.host, endpoint.port, maxsize=_CONNECTIONS)
-    return urllib3.HTTPSConnectionPool(
+        plain = urllib3.HTTPConnectionPool(endpoint.host, endpoint.port, maxsize=_CONNECTIONS)
+        plain.ConnectionCls = PlainConnection
+        return plain
+    secure = urllib3.HTTPSConnectionPool(
         endpoint.host,
         endpoint.port,
         maxsize=_CONNECTIONS,
@@ -325,3 +374,5 @@ def _pool(endpoint: Endpoint) -> urllib3.HTTPConnectionPool:
         server_hostname=endpoint.server_name,
         assert_hostname=endpoint.server_name if endpoint.tls.check_hostname else False,
     )
+    secure.ConnectionCls = TlsConnection
+    return secure

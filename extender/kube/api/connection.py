@@ -16,10 +16,14 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 import httptools
 
+from extender.kube.api.wire import LONGEST
+
 log = logging.getLogger(__name__)
 
 #: How soon a silence is looked at again at the earliest.
 _LEAST_S = 0.01
+#: No head is longer, with all that comes before it.
+LONGEST_HEAD = 1 << 20
 _RETRY_AFTER = b"retry-after"
 #: A number of seconds that somebody could mean.
 _SECONDS = re.compile(rb"[0-9]{1,6}")
@@ -120,6 +124,9 @@ class Connection(asyncio.Protocol):
         self._written_at: deque[float] = deque()
         self._parser: Any = None
         self._body: list[bytes] = []
+        #: How many bytes have come of an answer that is not complete.
+        self._heard = 0
+        self._may_hear = LONGEST_HEAD
         self._retry_after_s = 0.0
         #: When something last came back, or began to be waited for.
         self.progress_at = 0.0
@@ -137,10 +144,10 @@ class Connection(asyncio.Protocol):
             self._goes_on()
         self._unsent.extend(exchanges)
         self._watch_over()
-        if self._transport is not None:
+        if self._transport is None:
+            self._connect_if_needed()
+        elif not self._transport.is_closing():
             self._flush(self._transport)
-        elif self._connecting is None:
-            self._connecting = self._loop.create_task(self._open())
 
     async def aclose(self) -> None:
         """Break the connection; whatever is under way is told so."""
@@ -151,6 +158,11 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
         self._give_back(self._unsent, UNSENT)
+
+    def _connect_if_needed(self) -> None:
+        if self._unsent and self._connecting is None:
+            self._watch_over()
+            self._connecting = self._loop.create_task(self._open())
 
     async def _open(self) -> None:
         try:
@@ -163,7 +175,11 @@ class Connection(asyncio.Protocol):
                 raise
             self._not_opened()
         else:
-            self._connecting = None
+            if self._transport is None and self._unsent:
+                # It was lost before we heard that it is there, and those told of that sent again.
+                self._not_opened()
+            else:
+                self._connecting = None
 
     def _not_opened(self) -> None:
         # Cleared first: whoever is told may send again, and that must start a new attempt.
@@ -241,17 +257,25 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Read answers; the parser calls `on_body` and `on_message_complete`."""
+        self._heard += len(data)
+        if self._heard > self._may_hear:
+            self._hang_up()
+            return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError:
-            if self._transport is not None:
-                self._transport.abort()
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        """Let nothing more come over this connection; whoever sends waits for the next one."""
+        if self._transport is not None:
+            self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell everybody who waits that no answer will come."""
         self._transport = None
-        self._body.clear()
-        self._retry_after_s = 0.0
+        self._forget_message()
+        self._heard = 0
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
@@ -259,6 +283,7 @@ class Connection(asyncio.Protocol):
         for exchange in self._unanswered:
             self._asked(exchange.request, 0, 0.0)
         self._give_back(self._unanswered, UNANSWERED)
+        self._connect_if_needed()
 
     # httptools
 
@@ -267,6 +292,10 @@ class Connection(asyncio.Protocol):
         if len(name) == len(_RETRY_AFTER) and name.lower() == _RETRY_AFTER:
             self._retry_after_s = float(value) if _SECONDS.fullmatch(value) else 0.0
 
+    def on_headers_complete(self) -> None:
+        """Let a body follow."""
+        self._may_hear = LONGEST
+
     def on_body(self, body: bytes) -> None:
         """Keep a piece of an answer."""
         self._body.append(body)
@@ -274,22 +303,33 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """Hand an answer to whoever asked first."""
         parser = self._parser
-        body = b"".join(self._body)
-        self._body.clear()
-        retry_after_s, self._retry_after_s = self._retry_after_s, 0.0
+        status = parser.get_status_code()
+        if 100 <= status < 200:
+            # The answer is still to come; without end they are no progress either.
+            self._forget_message()
+            return
+        body, retry_after_s = b"".join(self._body), self._retry_after_s
+        self._forget_message()
+        self._heard = 0
         self._goes_on()
         if not self._unanswered:
-            # Nobody asked: Go's server says "408 Request Timeout" before it closes an idle one.
+            # Go's server says "408 Request Timeout" before it closes an idle one. Whatever it is,
+            # what comes next would be taken for the answer to somebody else.
+            self._hang_up()
             return
         exchange = self._unanswered.popleft()
         took_s = self.progress_at - self._written_at.popleft()
-        if not parser.should_keep_alive() and self._transport is not None:
-            self._transport.close()
-        status = parser.get_status_code()
+        if not parser.should_keep_alive():
+            self._hang_up()
         self._asked(exchange.request, status, took_s)
         if status == 403:
             self._forbidden(body)
         _tell(exchange, Reply(status, body, retry_after_s=retry_after_s))
+
+    def _forget_message(self) -> None:
+        self._may_hear = LONGEST_HEAD
+        self._body.clear()
+        self._retry_after_s = 0.0
 
 
 def _tell(exchange: Exchange, reply: Reply) -> None:

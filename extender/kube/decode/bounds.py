@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from hashlib import sha256
-from itertools import chain
+from itertools import accumulate, chain, islice
 from typing import TypeVar
 
 import msgspec
 
 from extender.kube.decode.raw import (
+    Labels,
     Quantities,
     RawAffinity,
     RawMarks,
@@ -40,6 +41,8 @@ MOST_CONTAINERS = 1000
 MOST_PORTS = 256
 MOST_TOLERATIONS = 256
 MOST_LABELS = 256
+#: Characters of all of them.
+MOST_LABEL_TEXT = 16_384
 MOST_SELECTED = 128
 #: Expressions of its node affinity, and their values, all together.
 MOST_AFFINITY = 1000
@@ -60,7 +63,8 @@ _LONGEST_LABELS = 100_000
 #: So much is kept of longer ones, at least: more labels than are read, for them to be known as too
 #: many. Short ones are enough in the first of these.
 _KEPT_LABELS = (8_000, 32_000, _LONGEST_LABELS)
-#: Between two labels, as Go writes them.
+#: Before the first label and between two, as Go writes them.
+_LABELS = b'"labels":'
 _BETWEEN_LABELS = b'","'
 #: Enough of them to find where they stand.
 _BEGINNING = 64
@@ -142,6 +146,22 @@ def excess_of_pod(pod: RawPod) -> str:
     return ""
 
 
+def excess_of_labels(labels: Labels) -> str:
+    """Say that a pod has more labels than are kept (a phrase), mostly nothing."""
+    if len(labels) > MOST_LABELS:
+        return f"more than {MOST_LABELS} labels"
+    if sum(map(len, chain(labels, labels.values()))) > MOST_LABEL_TEXT:
+        return f"more than {MOST_LABEL_TEXT:,} characters in its labels"
+    return ""
+
+
+def first_of(labels: Labels) -> Labels:
+    """Keep as many labels as there may be, the first."""
+    longest = accumulate(len(key) + len(value) for key, value in labels.items())
+    number = sum(1 for text in islice(longest, MOST_LABELS) if text <= MOST_LABEL_TEXT)
+    return dict(islice(labels.items(), number))
+
+
 def _amounts_of(resources: RawResources | None) -> tuple[Quantities | None, ...]:
     return (resources.requests, resources.limits) if resources else ()
 
@@ -206,10 +226,15 @@ def thin(data: bytes | msgspec.Raw) -> bytes | msgspec.Raw:
         return whole
     if not few:
         return whole
-    at = whole.find(labels[:_BEGINNING])
-    while at >= 0 and not whole.startswith(labels, at):
-        at = whole.find(labels[:_BEGINNING], at + 1)
-    return b"".join((whole[:at], few, whole[at + len(labels) :])) if at >= 0 else whole
+    # With their key: whoever writes the pod may well have its annotations say the same.
+    begins = _LABELS + labels[:_BEGINNING]
+    at = whole.find(begins)
+    while at >= 0 and not whole.startswith(labels, at + len(_LABELS)):
+        at = whole.find(begins, at + 1)
+    if at < 0:
+        return whole
+    at += len(_LABELS)
+    return b"".join((whole[:at], few, whole[at + len(labels) :]))
 
 
 def _few(labels: bytes) -> bytes:

@@ -51,12 +51,16 @@ class OddMeta(msgspec.Struct, rename="camel", gc=False):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    annotations: dict[str, Any] | None = None
+    annotations: Any = None
 
 
 class _OddObject(msgspec.Struct, gc=False):
+    # Nothing else: what is beside it may be whatever its owner writes.
     metadata: OddMeta
-    code: int = 0
+
+
+class _Status(msgspec.Struct, gc=False):
+    code: Any = 0
 
 
 class _Event(msgspec.Struct, Generic[Raw], gc=False):
@@ -66,6 +70,7 @@ class _Event(msgspec.Struct, Generic[Raw], gc=False):
 
 _odd_event = msgspec.json.Decoder(_Event[msgspec.Raw])
 _odd_object = msgspec.json.Decoder(_OddObject)
+_status = msgspec.json.Decoder(_Status)
 
 
 class Codec(Generic[Raw]):
@@ -145,20 +150,32 @@ class Codec(Generic[Raw]):
         """Read a bookmark, an error, or an object that is not what it should be."""
         try:
             heard = _odd_event.decode(line)
-            odd = _odd_object.decode(heard.object)
+            if heard.type == "ERROR":
+                return WatchLine(heard.type, code=_code(heard.object))
+            meta = _meta(heard.object)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return WatchLine("")
-        meta = odd.metadata
+        if meta is None:
+            return self._nobody(heard)
         if heard.type == "BOOKMARK":
-            is_end = _INITIAL_END in (meta.annotations or {})
+            marks = meta.annotations
+            is_end = isinstance(marks, dict) and _INITIAL_END in marks
             return WatchLine(heard.type, meta.resource_version, is_end_of_list=is_end)
-        if heard.type == "ERROR":
-            return WatchLine(heard.type, code=odd.code)
         if heard.type == "DELETED":
             return WatchLine(heard.type, meta.resource_version, self._gone(meta))
         item = self.item(heard.object)
         change = Upsert(item, self.dialect) if item is not None else None
         return WatchLine(heard.type, meta.resource_version, change)
+
+    def _nobody(self, heard: _Event[msgspec.Raw]) -> WatchLine:
+        """Pass over an event of an object that cannot even be named.
+
+        It is still an event: the others of its stream must not be lost because of one object.
+        """
+        if heard.type not in _OBJECT_EVENTS:
+            return WatchLine("")
+        self._tell("an object cannot be named", "", event=heard.type)
+        return WatchLine(heard.type)
 
     def _made(self, raw: Any) -> Item:
         # Without one it would be taken for what has none by nature, such as the top of all queues.
@@ -182,14 +199,31 @@ class Codec(Generic[Raw]):
         return self._stand_in(meta, plain(error)) if meta.name else None
 
 
+def _meta(data: bytes | msgspec.Raw) -> OddMeta | None:
+    """Read who an object is; None when that cannot be told. What is no JSON raises."""
+    try:
+        return _odd_object.decode(data).metadata
+    except msgspec.ValidationError:
+        return None
+
+
 def _odd_meta(data: bytes | msgspec.Raw) -> OddMeta | None:
     """Read who an object is; None when it is nested too deeply even for that."""
     try:
-        return _odd_object.decode(data).metadata
+        return _meta(data) or OddMeta()
     except (msgspec.DecodeError, UnicodeDecodeError):
         return OddMeta()
     except RecursionError:
         return None
+
+
+def _code(data: msgspec.Raw) -> int:
+    """Read the HTTP status of an ERROR; 0 when there is none."""
+    try:
+        code = _status.decode(data).code
+    except msgspec.ValidationError:
+        return 0
+    return code if type(code) is int else 0
 
 
 def _named(item: Item | None) -> str:

@@ -26,15 +26,14 @@ from extender.kube.decode.bounds import (
 from extender.kube.decode.codec import OddMeta
 from extender.kube.decode.membership import NO_GANG
 from extender.kube.decode.pods import DURATION, unreadable
-from extender.kube.decode.raw import Quantities, RawMeta
+from extender.kube.decode.raw import Quantities, RawGroupMeta, RawQueueMeta
 from extender.model.gang import Phase, PodGroup
 from extender.model.pod import NO_LABELS, SYSTEM_NAMESPACE
 from extender.model.queue import Queue, QueueState
 from extender.model.resources import NOTHING, Resources
 from extender.text.spans import span_s
 
-#: Annotations somebody reads begin like this; all others are left behind.
-_READ = ("volcano.sh/", "scheduling.volcano.sh/", "gang-extender.io/", "sla-waiting-time")
+#: An annotation that says more is left behind.
 _LONGEST = 256
 _LEND = "gang-extender.io/lend-guarantee"
 #: What plugins of Volcano read that have no counterpart here: tdm, cdp; nodegroup.
@@ -76,7 +75,7 @@ class RawGroupStatus(msgspec.Struct, gc=False):
 class RawGroup(msgspec.Struct, gc=False):
     """A PodGroup."""
 
-    metadata: RawMeta
+    metadata: RawGroupMeta
     spec: RawGroupSpec = msgspec.field(default_factory=RawGroupSpec)
     status: RawGroupStatus = msgspec.field(default_factory=RawGroupStatus)
 
@@ -113,7 +112,7 @@ class RawQueueStatus(msgspec.Struct, gc=False):
 class RawQueue(msgspec.Struct, gc=False):
     """A Queue."""
 
-    metadata: RawMeta
+    metadata: RawQueueMeta
     spec: RawQueueSpec = msgspec.field(default_factory=RawQueueSpec)
     status: RawQueueStatus = msgspec.field(default_factory=RawQueueStatus)
 
@@ -200,7 +199,7 @@ def _refusal(spec: RawGroupSpec) -> str:
     return "subGroupPolicy cannot be kept here; leave it out" if spec.sub_group_policy else ""
 
 
-def _remark(spec: RawGroupSpec, meta: RawMeta) -> str:
+def _remark(spec: RawGroupSpec, meta: RawGroupMeta) -> str:
     """Say which wishes have no effect; to start without them breaks no promise."""
     topology = spec.network_topology
     idle = ["networkTopology of mode soft"] if topology and topology.get("mode") == "soft" else []
@@ -212,12 +211,13 @@ def _remark(spec: RawGroupSpec, meta: RawMeta) -> str:
     return "; ".join(said)
 
 
-def _duration(meta: RawMeta) -> str:
-    return (meta.annotations or {}).get(DURATION, "")
+def _duration(meta: RawGroupMeta) -> str:
+    return _said(meta).get(DURATION, "")
 
 
-def _marks(meta: RawMeta, names: Sequence[str]) -> list[str]:
-    return [name for name in names if name in (meta.annotations or {})]
+def _marks(meta: RawGroupMeta | RawQueueMeta, names: Sequence[str]) -> list[str]:
+    said = _said(meta)
+    return [name for name in names if name in said]
 
 
 def spoilt_group(meta: OddMeta, why: str, dialect: str) -> PodGroup:
@@ -282,7 +282,7 @@ def _lends(raw: RawQueue) -> bool:
     Volcano's own CRD drops the field, so there it is an annotation; the field decides.
     """
     said = raw.spec.guarantee.lend if raw.spec.guarantee else None
-    return said if said is not None else (raw.metadata.annotations or {}).get(_LEND) == "true"
+    return said if said is not None else _said(raw.metadata).get(_LEND) == "true"
 
 
 def spoilt_queue(meta: OddMeta, why: str) -> Queue:
@@ -331,10 +331,10 @@ def _amounts(
     return amounts, ""
 
 
-def _annotations(meta: RawMeta) -> Mapping[str, str]:
-    read = {
-        key: value
-        for key, value in (meta.annotations or {}).items()
-        if key.startswith(_READ) and len(value) <= _LONGEST
-    }
-    return read or NO_LABELS
+def _annotations(meta: RawGroupMeta | RawQueueMeta) -> Mapping[str, str]:
+    said = {key: value for key, value in _said(meta).items() if len(value) <= _LONGEST}
+    return said or NO_LABELS
+
+
+def _said(meta: RawGroupMeta | RawQueueMeta) -> Mapping[str, str]:
+    return meta.annotations.by_name() if meta.annotations else NO_LABELS

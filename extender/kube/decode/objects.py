@@ -14,6 +14,7 @@ from extender.kube.decode.raw import (
     Labels,
     Quantities,
     RawMeta,
+    RawNamespaceMeta,
     RawNodeMeta,
     RawPodCondition,
     RawRequirement,
@@ -69,7 +70,7 @@ class RawNode(msgspec.Struct, gc=False):
 class RawNamespace(msgspec.Struct, gc=False):
     """A Namespace."""
 
-    metadata: RawMeta
+    metadata: RawNamespaceMeta
 
 
 class RawPriorityClass(msgspec.Struct, rename="camel", gc=False):
@@ -166,7 +167,8 @@ def _readable(quantities: Mapping[str, str | int | float]) -> Resources:
 
 def to_namespace(raw: RawNamespace) -> Namespace:
     """Read a namespace and the policy written on it."""
-    annotations = raw.metadata.annotations or {}
+    marks = raw.metadata.annotations
+    annotations = marks.by_name() if marks else {}
     shares, problem = read_shares(raw.metadata.name, annotations)
     return Namespace(
         name=raw.metadata.name,

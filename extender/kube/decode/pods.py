@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import chain
 from sys import intern
 
 import msgspec
 
 from extender.errors import BadQuantity, MalformedCall
 from extender.kube.decode.bounds import (
-    MOST_LABELS,
     brief,
+    excess_of_labels,
+    first_of,
     short,
     thin,
 )
@@ -136,10 +137,10 @@ def to_pod(
         shape, excess = _shapes.of(raw, ours=ours, waits=waits)
         if excess:
             membership = _too_large(membership, excess, waits)
-        elif labels and len(labels) > MOST_LABELS:
+        elif labels and (excess := excess_of_labels(labels)):
             # It is placed without them. Refused, kube-scheduler would write that into its status,
             # for as long as an API server needs for such an object, and place nobody meanwhile.
-            membership = _too_large(membership, f"more than {MOST_LABELS} labels", waits=False)
+            membership = _too_large(membership, excess, waits=False)
     except BadQuantity as error:
         shape = _UNREADABLE
         membership = replace(membership, problem=f"pod {meta.name} cannot be read: {brief(error)}")
@@ -277,9 +278,11 @@ def _too_large(said: Membership, excess: str, waits: bool) -> Membership:
 
 def _labels(labels: Labels) -> Mapping[str, str]:
     """Share the labels of pods alike, where they are as few as those of ordinary pods."""
-    pairs = tuple(islice(labels.items(), MOST_LABELS))
-    is_usual = len(pairs) <= _SHARED_LABELS and sum(map(len, chain(*pairs))) <= _SHARED_LENGTH
-    return _shared(pairs) if is_usual else dict(pairs)
+    if len(labels) <= _SHARED_LABELS:
+        pairs = tuple(labels.items())
+        if sum(map(len, chain(*pairs))) <= _SHARED_LENGTH:
+            return _shared(pairs)
+    return first_of(labels)
 
 
 @lru_cache(_REMEMBERED_LABELS)

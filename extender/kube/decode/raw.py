@@ -11,9 +11,14 @@ from datetime import datetime
 from typing import TypeAlias
 
 import msgspec
+from msgspec import UNSET, UnsetType
+
+from extender.model.queue import ALLOWED_CLASSES, ALLOWED_QUEUES, AT_LEAST, AT_MOST, HOME_QUEUE
 
 Quantities: TypeAlias = dict[str, str | int | float]
 Labels: TypeAlias = dict[str, str]
+#: An annotation that may be left out. Null is not the same: nobody escapes a rule by it.
+Written: TypeAlias = str | UnsetType
 
 
 #: A moment of another year is none: what is counted from it would be in no year at all, and could
@@ -61,6 +66,46 @@ class RawMarks(msgspec.Struct, frozen=True, gc=False):
     duration: str | None = msgspec.field(name="gang-extender.io/duration", default=None)
 
 
+class _Annotations(msgspec.Struct, frozen=True, gc=False):
+    """Annotations that somebody reads; of the others, thousands perhaps, no string is made."""
+
+    def by_name(self) -> dict[str, str]:
+        """Give those that are written, under their whole names."""
+        written = zip(self.__struct_encode_fields__, msgspec.structs.astuple(self), strict=True)
+        return {name: said for name, said in written if said is not UNSET}
+
+
+class RawGroupMarks(_Annotations, frozen=True, gc=False):
+    """Those of a PodGroup."""
+
+    duration: Written = msgspec.field(name="gang-extender.io/duration", default=UNSET)
+    patience: Written = msgspec.field(name="volcano.sh/sla-waiting-time", default=UNSET)
+    plain_patience: Written = msgspec.field(name="sla-waiting-time", default=UNSET)
+    revocable_zone: Written = msgspec.field(name="volcano.sh/revocable-zone", default=UNSET)
+    min_available: Written = msgspec.field(name="volcano.sh/jdb-min-available", default=UNSET)
+    max_unavailable: Written = msgspec.field(name="volcano.sh/jdb-max-unavailable", default=UNSET)
+    cooldown: Written = msgspec.field(name="volcano.sh/cooldown-time", default=UNSET)
+
+
+class RawQueueMarks(_Annotations, frozen=True, gc=False):
+    """Those of a Queue."""
+
+    lend: Written = msgspec.field(name="gang-extender.io/lend-guarantee", default=UNSET)
+    path: Written = msgspec.field(name="volcano.sh/hierarchy", default=UNSET)
+    weights: Written = msgspec.field(name="volcano.sh/hierarchy-weights", default=UNSET)
+    node_groups: Written = msgspec.field(name="volcano.sh/nodegroup-resource-limits", default=UNSET)
+
+
+class RawNamespaceMarks(_Annotations, frozen=True, gc=False):
+    """Those of a Namespace."""
+
+    queue: Written = msgspec.field(name=HOME_QUEUE, default=UNSET)
+    queues: Written = msgspec.field(name=ALLOWED_QUEUES, default=UNSET)
+    classes: Written = msgspec.field(name=ALLOWED_CLASSES, default=UNSET)
+    most: Written = msgspec.field(name=AT_MOST, default=UNSET)
+    least: Written = msgspec.field(name=AT_LEAST, default=UNSET)
+
+
 class _AnyMeta(msgspec.Struct, rename="camel", gc=False):
     name: str = ""
     namespace: str = ""
@@ -75,9 +120,25 @@ class _AnyMeta(msgspec.Struct, rename="camel", gc=False):
 
 
 class RawMeta(_AnyMeta, rename="camel", gc=False):
-    """metadata of anything but a pod; what labels say is asked of nodes alone."""
+    """metadata of what is asked neither for its annotations nor for its labels."""
 
-    annotations: dict[str, str] | None = None
+
+class RawGroupMeta(_AnyMeta, rename="camel", gc=False):
+    """metadata of a PodGroup."""
+
+    annotations: RawGroupMarks | None = None
+
+
+class RawQueueMeta(_AnyMeta, rename="camel", gc=False):
+    """metadata of a Queue."""
+
+    annotations: RawQueueMarks | None = None
+
+
+class RawNamespaceMeta(_AnyMeta, rename="camel", gc=False):
+    """metadata of a Namespace."""
+
+    annotations: RawNamespaceMarks | None = None
 
 
 class RawNodeMeta(_AnyMeta, rename="camel", gc=False):

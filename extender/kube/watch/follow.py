@@ -32,6 +32,14 @@ log = logging.getLogger(__name__)
 SILENCE_S = 75.0
 #: A watch answers at once that it begins; one that does not was sent into nowhere.
 OPENING_S = 20.0
+#: So long a list may be silent at first. Until all are complete nothing is decided, and whom a
+#: request or an answer was lost for is answered at once when asking again; who is slow is not, so
+#: every silence in a row is borne twice as long as the one before.
+LIST_S = 2.5
+#: The same of a streamed list that has begun: some servers are seconds late to say that it is all.
+STREAM_S = 6.0
+#: Doubling further changes nothing, and a float has an end.
+_MOST_DOUBLINGS = 10
 #: Watches end by themselves by then, so that load finds its way to new servers.
 WATCH_S = 540
 #: How often we look whether a resource that was not installed is there now.
@@ -120,6 +128,8 @@ class Follower:
         self._failures = 0
         #: In a row, and a list in between does not count.
         self._forbidden = 0
+        #: Requests in a row that were given up because nothing came; a list makes up for them.
+        self._hushes = 0
         #: Versions that expired before a watch from them brought anything.
         self._expiries = 0
         self._stopping = threading.Event()
@@ -196,33 +206,49 @@ class Follower:
             heard = self._listen(response)
             if request.mode is Mode.STREAM:
                 self._take_list(self._until_listed(heard))
+                _wait_longer(response, self._silence_s)
             self._watch(heard)
 
     def _next_request(self) -> Request:
         return self._progress.next_request(int(spread(WATCH_S, self._chance())))
 
     def _open(self, request: Request) -> urllib3.BaseHTTPResponse:
-        path, is_page = self._resource.path, request.mode is Mode.PAGE
-        if request.mode is not Mode.WATCH and "continue" not in request.query:
+        path, mode = self._resource.path, request.mode
+        if mode is not Mode.WATCH and "continue" not in request.query:
             self._access.tally.listed(self._resource.name)
-        read_s = self._silence_s if is_page else min(OPENING_S, self._silence_s)
-        response = self._access.open("GET", path, query=request.query, read_s=read_s)
+        response = self._access.open("GET", path, query=request.query, read_s=self._opening_s(mode))
         self._response = response
         if self._stopping.is_set():  # `stop` came before it could know of this response
             response.close()
             raise Unreachable("stopped")
         if response.status == 200:
-            if request.mode is Mode.WATCH and self._proven_at is None:
-                self._proven_at = self._cluster.freshness.current_at(self._resource.name)
-            self._alive()
-            self._is_reopening = False
-            if not is_page:
-                _wait_longer(response, self._silence_s)
-                self._forbidden = 0
-                self._cluster.freshness.followed(self._resource.name)
+            self._opened(response, mode)
             return response
         with response:
             raise self._access.refused("GET", path, response.status, _body(response))
+
+    def _opened(self, response: urllib3.BaseHTTPResponse, mode: Mode) -> None:
+        if mode is Mode.WATCH and self._proven_at is None:
+            self._proven_at = self._cluster.freshness.current_at(self._resource.name)
+        self._alive()
+        self._is_reopening = False
+        if mode is Mode.PAGE:
+            return
+        if mode is Mode.WATCH:
+            self._hushes = 0
+            _wait_longer(response, self._silence_s)
+        else:
+            _wait_longer(response, self._patience_s(STREAM_S, self._silence_s))
+        self._forbidden = 0
+        self._cluster.freshness.followed(self._resource.name)
+
+    def _opening_s(self, mode: Mode) -> float:
+        """Say how long an answer may let us wait."""
+        longest_s = self._silence_s if mode is Mode.PAGE else min(OPENING_S, self._silence_s)
+        return longest_s if mode is Mode.WATCH else self._patience_s(LIST_S, longest_s)
+
+    def _patience_s(self, first_s: float, longest_s: float) -> float:
+        return min(first_s * 2.0 ** min(self._hushes, _MOST_DOUBLINGS), longest_s)
 
     def _note_age(self) -> None:
         """Note that what we know is as old as before until a list that begins has ended."""
@@ -238,7 +264,7 @@ class Follower:
         began = time.monotonic()
         self._cluster.replace(codec.kind, objects, codec.dialect)
         self._cluster.freshness.listed(name, self._clock.monotonic())
-        self._failures = 0
+        self._failures = self._hushes = 0
         self._was_listed = True
         self._proven_at = None
         took_s = round(time.monotonic() - began, 3)
@@ -265,6 +291,7 @@ class Follower:
                 is_passing = error.status in (0, 429) or error.status >= 500
                 if not is_passing or self._is_reopening or self._stopping.is_set():
                     raise
+                self._hushes += _is_silence(error)
                 self._complain(str(error))
 
     def _listen(self, response: urllib3.BaseHTTPResponse) -> Iterator[Heard]:
@@ -315,6 +342,7 @@ class Follower:
     def _recover(self, error: ApiError) -> None:
         if self._progress.is_listed:
             self._watch_ended("expired" if error.status == 410 else "failed")
+        self._hushes += _is_silence(error)
         step = self._progress.refused(error.status) if error.status else Step.RETRY
         if step in (Step.RELIST, Step.PAGES):
             event(log, logging.INFO, step.value, resource=self._resource.name)
@@ -408,6 +436,14 @@ def _wait_longer(response: urllib3.BaseHTTPResponse, seconds: float) -> None:
     connection = response.connection
     if isinstance(connection, urllib3.connection.HTTPConnection) and connection.sock is not None:
         connection.sock.settimeout(seconds)
+
+
+def _is_silence(error: ApiError) -> bool:
+    """Ask whether we gave up waiting, which tells nothing of how long the answer would take."""
+    why = error.__cause__
+    if isinstance(why, urllib3.exceptions.NewConnectionError):  # a timeout by name only
+        return False
+    return isinstance(why, urllib3.exceptions.TimeoutError)
 
 
 def _body(response: urllib3.BaseHTTPResponse) -> bytes:

@@ -17,6 +17,7 @@ import msgspec
 
 from extender.cache.changes import Change, Delete, Item, key_of
 from extender.errors import Unreachable
+from extender.kube.api.wire import LONGEST
 from extender.kube.decode.codec import Codec
 from extender.kube.decode.shallow import shallow
 from extender.kube.watch.order import Order, number
@@ -25,6 +26,8 @@ from extender.kube.watch.order import Order, number
 PAGE_SIZE = 250
 #: Answers in a row that were neither success nor "expired" before we stop trusting the version.
 _PATIENCE = 3
+#: Streamed lists in which a line ended all, before the next list is asked for in pages.
+_SPOILT_STREAMS = 2
 
 
 class Mode(Enum):
@@ -93,6 +96,8 @@ class Progress:
         self._version = ""
         self._continue = ""
         self._refusals = 0
+        #: Since the last list that was complete.
+        self._spoilt_streams = 0
         self._mode = Mode.PAGE
         self._order = Order()
 
@@ -113,7 +118,8 @@ class Progress:
         if self._version:
             self._mode = Mode.WATCH
             return Request(self._mode, watch | {"resourceVersion": self._version})
-        if self._streaming:
+        # What spoils a stream may well be read, or be left out, as an item of a page.
+        if self._streaming and self._spoilt_streams < _SPOILT_STREAMS:
             # One that broke off has told of objects that the next one tells of again.
             self._mode, self._order = Mode.STREAM, Order()
             whole = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
@@ -141,9 +147,16 @@ class Progress:
         if not self._continue:
             self._version = page.metadata.version
             self._order.listed(self._version)
+            self._spoilt_streams = 0
 
     def line(self, line: bytes) -> Heard:
         """Read one line of a stream or a watch."""
+        heard = self._line(line)
+        if heard is Signal.BROKEN and self._mode is Mode.STREAM:
+            self._spoilt_streams += 1
+        return heard
+
+    def _line(self, line: bytes) -> Heard:
         heard = self._codec.line(line)
         if heard.type == "ERROR":
             return self._error(heard.code)
@@ -155,6 +168,7 @@ class Progress:
             self._mode = Mode.WATCH
             self._version = heard.version
             self._order.listed(self._version)
+            self._spoilt_streams = 0
             return Signal.LISTED
         if self._mode is Mode.WATCH and heard.version:
             self._go_on_from(heard.version)
@@ -228,11 +242,19 @@ def _read_page(body: bytes) -> _Page:
 
 
 def lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Cut *chunks* at newlines; an unfinished last line is the mark of a broken stream: dropped."""
+    """Cut *chunks* at newlines; an unfinished last line is the mark of a broken stream: dropped.
+
+    One without an end is given as far as it came, which nobody can read, and is the last.
+    """
     begun: list[bytes] = []
+    size = 0
     for chunk in chunks:
         first, *rest = chunk.split(b"\n")
         begun.append(first)
+        size += len(first)
+        if size > LONGEST:
+            yield b"".join(begun)
+            return
         if not rest:
             continue
         line = b"".join(begun)
@@ -240,3 +262,4 @@ def lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
             yield line
         yield from filter(None, rest[:-1])
         begun = [rest[-1]]
+        size = len(rest[-1])

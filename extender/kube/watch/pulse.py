@@ -11,9 +11,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-import urllib3
-
-from extender.errors import ApiError, Unreachable
+from extender.errors import ApiError
 from extender.kube.api.client import Access
 from extender.logs import event
 from extender.ports import Clock
@@ -82,11 +80,7 @@ class Pulse:
                 pause_s = self._every_s
 
     def _ask(self) -> None:
-        with self._access.open("GET", PATH, read_s=self._patience_s) as response:
-            try:
-                _ = response.data  # so that its connection can be used again
-            except (urllib3.exceptions.HTTPError, OSError) as error:
-                raise Unreachable(f"GET {PATH}: the answer broke off: {error}") from error
+        self._access.answer("GET", PATH, wait_s=self._patience_s)
 
     def _felt(self) -> None:
         mute_s = self._freshness.pulse(self._clock.monotonic())

@@ -20,6 +20,7 @@ from tests.kube.loopback import (
     HANG_UP,
     NEVER,
     LoopbackServer,
+    Request,
     connected,
     loopback_server,
     play,
@@ -513,3 +514,93 @@ def test_a_binding_that_still_waits_for_a_connection_has_certainly_failed():
             assert await outcomes(binder, order("w-0"), within_s=0.1) == [bind.TIMED_OUT]
 
     play(scene())
+
+
+def test_an_informational_answer_shifts_nobodys_outcome():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+        server.add_pod("w-1", node="n-2")
+        answer = server._answer
+
+        def hint_first(request: Request) -> tuple[int, object]:
+            (writer,) = server._writers
+            writer.write(b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n")
+            return answer(request)
+
+        server._answer = hint_first
+        gang = [order("w-0"), order("w-1")]
+        assert await outcomes(binder, *gang) == [bind.BOUND, bind.ELSEWHERE]
+
+    run(story, size=1)
+
+
+@pytest.mark.parametrize("status", [202, 206, 300, 307])
+@pytest.mark.parametrize("took_effect", [True, False])
+def test_what_is_no_answer_to_a_binding_is_no_refusal_either(status, took_effect, caplog):
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+        answer, strange = server._answer, [status]
+
+        def say_strangely(request: Request) -> tuple[int, object]:
+            if request.method != "POST" or not strange:
+                return answer(request)
+            return strange.pop(), answer(request) if took_effect else {}
+
+        server._answer = say_strangely
+        assert await outcomes(binder, order("w-0")) == [bind.BOUND]
+        assert len(server.asked("POST")) == (1 if took_effect else 2)
+
+    run(story)
+    (told,) = caplog.records
+    assert told.getMessage() == "strange answer to a binding"
+
+
+def test_strange_answers_until_the_end_of_its_time_are_unknown():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+        server.script.extend([307] * 1000)
+
+        assert await outcomes(binder, order("w-0"), within_s=0.3) == [bind.UNKNOWN]
+
+    run(story)
+
+
+NO_OBJECT = ["<html>", ["<html>"], {"metadata": 3}, {"kind": "Status"}, None]
+
+
+@pytest.mark.parametrize("said", NO_OBJECT)
+def test_what_is_no_pod_is_asked_for_again(said):
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+        server.script.append(DO_AND_HANG_UP)
+        says_once(server, "GET", said)
+
+        assert await outcomes(binder, order("w-0")) == [bind.BOUND]
+
+    run(story)
+
+
+@pytest.mark.parametrize("said", NO_OBJECT)
+def test_what_is_no_list_of_nodes_is_asked_for_again(said):
+    async def scene() -> None:
+        async with loopback_server() as server, connected(server) as pipeline:
+            server.add_pod("w-0")
+            server.nodes.append("n-1")
+            says_once(server, "GET", said)
+            binder = PipelinedBinder(pipeline, chance=lambda: 0.0, knows_node=lambda name: False)
+
+            assert await outcomes(binder, order("w-0")) == [bind.BOUND]
+
+    play(scene())
+
+
+def says_once(server: LoopbackServer, method: str, said: object) -> None:
+    """Let the first of the requests by *method* be answered 200 with what is not asked for."""
+    answer, strange = server._answer, [said]
+
+    def say(request: Request) -> tuple[int, object]:
+        if request.method == method and strange:
+            return 200, strange.pop()
+        return answer(request)
+
+    server._answer = say

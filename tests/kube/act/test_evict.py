@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from threading import Event
 from typing import Any, cast
 
@@ -93,6 +93,42 @@ def test_what_we_stop_with_is_called_back() -> None:
     for each in many:
         with pytest.raises(CancelledError):
             each.result(timeout=10)
+
+
+@pytest.fixture
+def cancelled(monkeypatch: pytest.MonkeyPatch) -> list[Future[Any]]:
+    """Every future that is cancelled, as often as it is."""
+    calls: list[Future[Any]] = []
+    cancel = Future.cancel
+
+    def count(future: Future[Any]) -> bool:
+        calls.append(future)
+        return cancel(future)
+
+    monkeypatch.setattr(Future, "cancel", count)
+    return calls
+
+
+def test_of_many_who_are_to_leave_together_each_is_called_back_once(
+    cancelled: list[Future[Any]],
+) -> None:
+    may_go_on = Event()
+    evictor = ApiEvictor(cast(Access, ApiDouble({})), wait=lambda _: may_go_on.wait(10))
+    many = set(evictor.evict([ORDER] * 200))
+    evictor.stop()
+    may_go_on.set()
+
+    assert all(each.cancelled() for each in many)
+    assert sum(each in many for each in cancelled) == len(many)
+
+
+def test_so_is_each_of_many_who_come_while_we_stop(cancelled: list[Future[Any]]) -> None:
+    evictor = ApiEvictor(cast(Access, ApiDouble({})))
+    evictor._workers.shutdown()
+    many = evictor.evict([ORDER] * 200)
+
+    assert all(each.cancelled() for each in many)
+    assert len(cancelled) == len(many)
 
 
 def test_a_budget_is_asked_again_and_may_give_in() -> None:

@@ -9,6 +9,7 @@ from concurrent.futures import CancelledError, Future
 import pytest
 
 from extender.kube.act.undo import ATTEMPTS, CautiousUndo
+from extender.kube.api.pipeline import Pipeline
 from extender.leadership.term import Term
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
@@ -203,6 +204,55 @@ def test_an_api_server_that_never_answers_well_keeps_them_all(caplog):
     play(scene())
     assert evictions.asked == []
     assert "stays" in caplog.text
+
+
+NO_POD = ["<html>", ["<html>"], {"metadata": 3}, {"kind": "Status"}, None]
+
+
+@pytest.mark.parametrize("said", NO_POD)
+def test_what_is_no_pod_is_asked_for_again(said: object):
+    evictions = Evictions()
+
+    async def scene() -> None:
+        async with loopback_server() as server, connected(server, size=1) as pipeline:
+            server.objects["/api/v1/namespaces/team/pods/w-0"] = said
+            undo = CautiousUndo(pipeline, evictions, chance=lambda: 0.0)
+            undo.take_back(GANG, [order("w-0")], leaves=nobody_hears, stays=nobody_hears)
+            await server.has_heard(1)
+            await heard_all(pipeline)
+            has_pod(server, "w-0", JOB)
+            async with asyncio.timeout(5):
+                await server.has_heard(3)
+            await heard_all(pipeline)
+
+    play(scene())
+    assert evictions.asked == ["w-0"]
+
+
+def test_what_is_no_pod_to_the_end_keeps_them_all_and_that_is_told(caplog):
+    evictions, left, stayed = Evictions(), [], []
+
+    async def scene() -> None:
+        async with loopback_server() as server, connected(server, size=1) as pipeline:
+            has_pod(server, "w-0", JOB)
+            server.objects["/api/v1/namespaces/team/pods/w-1"] = ["<html>"]
+            undo = CautiousUndo(pipeline, evictions, chance=lambda: 0.0)
+            orders = [order("w-0"), order("w-1")]
+            undo.take_back(GANG, orders, leaves=left.append, stays=stayed.append)
+            async with asyncio.timeout(10):
+                await server.has_heard(1 + ATTEMPTS)
+            await heard_all(pipeline)
+
+    play(scene())
+    assert (evictions.asked, left, stayed) == ([], [], [GANG])
+    assert "stays" in caplog.text
+
+
+async def heard_all(pipeline: Pipeline) -> None:
+    """On one connection the answers come in order: after this one, all are there."""
+    answered = asyncio.Event()
+    pipeline.ask(pipeline.frame(b"GET", "/last"), lambda _: answered.set())
+    await answered.wait()
 
 
 def test_nobody_is_asked_to_leave_in_another_term_than_it_was_ordered_in(caplog):

@@ -91,6 +91,7 @@ def test_a_request_carries_path_and_body(echo: Echo) -> None:
     assert heard["body"] == '{"a":1}'
     assert heard["headers"]["content-type"] == "application/merge-patch+json"
     assert heard["headers"]["user-agent"] == "gang-extender"
+    assert heard["headers"]["accept-encoding"] == "identity"
 
 
 def test_what_is_opened_carries_its_query(echo: Echo) -> None:

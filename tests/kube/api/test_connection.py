@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+import uvloop
 
+from extender.kube.api import connection as connection_module
 from extender.kube.api.connection import UNANSWERED, UNSENT, Connection, Exchange, Reply
 from tests.kube.loopback import play
 
@@ -287,3 +289,162 @@ def test_closing_tells_whoever_waits():
             assert await asker.has(1) == [("a", UNSENT)]
 
     play(scene())
+
+
+@pytest.mark.parametrize("status", [100, 102, 103])
+def test_an_informational_answer_is_nobodys_and_the_real_one_follows(status: int):
+    async def scene() -> None:
+        async with stage() as (peer, connection):
+            asker = Asker()
+            connection.send([asker.ask("a"), asker.ask("b")])
+            await peer.has_heard(b"b;")
+            hint = b"HTTP/1.1 %d Word\r\nretry-after: 7\r\n\r\n" % status
+            peer.say(hint + hint + OK + hint + OK.replace(b"ok", b"b!"))
+
+            assert await asker.has(2) == [("a", Reply(200, b"ok")), ("b", Reply(200, b"b!"))]
+
+    play(scene())
+
+
+def test_informational_answers_without_end_are_no_progress():
+    async def scene() -> None:
+        async with stage(silence_s=0.2) as (peer, connection):
+            asker = Asker()
+            connection.send([asker.ask("a")])
+            await peer.has_heard(b"a;")
+            while not asker.replies:
+                peer.say(b"HTTP/1.1 100 Continue\r\n\r\n")
+                await asyncio.sleep(0.01)
+
+            assert asker.replies == [("a", UNANSWERED)]
+
+    play(scene())
+
+
+def test_after_an_answer_nobody_asked_for_nothing_more_is_heard_on_that_connection():
+    async def scene() -> None:
+        async with stage() as (peer, connection):
+            asker = Asker()
+            connection.send([asker.ask("a")])
+            await peer.has_heard(b"a;")
+            peer.say(OK + OK)
+            await asker.has(1)
+            connection.send([asker.ask("b")])
+            await peer.has_heard(b"b;")
+            peer.say(OK.replace(b"ok", b"b!"))
+
+            assert await asker.has(2) == [("a", Reply(200, b"ok")), ("b", Reply(200, b"b!"))]
+            assert len(peer.writers) == 2
+
+    play(scene())
+
+
+class _Lost(asyncio.Transport):
+    """What is written to it goes nowhere."""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Swallow it."""
+
+    def is_closing(self) -> bool:
+        return False
+
+
+def test_a_connection_lost_before_we_hear_that_it_is_there_strands_nobody():
+    async def scene() -> None:
+        async with stage() as (peer, connection):
+            asker = Asker()
+
+            async def reset(protocol: asyncio.Protocol) -> None:
+                connection._connect = peer.connect
+                protocol.connection_made(_Lost())
+                protocol.connection_lost(ConnectionResetError())
+
+            def again(reply: Reply) -> None:
+                asker.replies.append(("a", reply))
+                connection.send([asker.ask("b")])
+
+            connection._connect = reset
+            connection.send([Exchange(b"a;", again)])
+            async with asyncio.timeout(5):
+                assert await asker.has(2) == [("a", UNANSWERED), ("b", UNSENT)]
+            connection.send([asker.ask("c")])
+            await peer.has_heard(b"c;")
+            peer.say(OK)
+
+            assert (await asker.has(3))[2] == ("c", Reply(200, b"ok"))
+
+    play(scene())
+
+
+@pytest.mark.parametrize(
+    ("begin", "more"),
+    [
+        (b"HTTP/1.1 200 OK\r\nx: ", b"y" * 100),
+        (b"HTTP/1.1 200 OK\r\n", b"x: y\r\n" * 20),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 99999999\r\n\r\n", b"y" * 100),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1;", b"y" * 100),
+    ],
+    ids=["header", "headers", "informational", "body", "line of a chunk"],
+)
+def test_an_answer_without_end_breaks_the_connection(
+    begin: bytes, more: bytes, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(connection_module, "LONGEST", 4000)
+    monkeypatch.setattr(connection_module, "LONGEST_HEAD", 2000)
+
+    async def scene() -> None:
+        async with stage(silence_s=60.0) as (peer, connection):
+            asker = Asker()
+            connection.send([asker.ask("a")])
+            await peer.has_heard(b"a;")
+            peer.say(begin)
+            for _ in range(1000):
+                peer.say(more)
+                await asyncio.sleep(0)
+                if asker.replies:
+                    break
+            async with asyncio.timeout(5):
+                assert await asker.has(1) == [("a", UNANSWERED)]
+
+    play(scene())
+
+
+def test_an_object_of_some_megabytes_is_heard_whole_and_so_are_many_in_a_row():
+    async def scene() -> None:
+        async with stage() as (peer, connection):
+            asker = Asker()
+            large = b"y" * 3_000_000
+            connection.send([asker.ask(str(index)) for index in range(8)])
+            await peer.has_heard(b"7;")
+            peer.say(8 * (b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(large), large)))
+            replies = await asker.has(8)
+
+            assert [len(reply.body) for _, reply in replies] == [len(large)] * 8
+
+    play(scene())
+
+
+@pytest.mark.parametrize("new_loop", [uvloop.new_event_loop, asyncio.new_event_loop])
+def test_who_asks_again_on_a_farewell_waits_for_the_next_connection(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+):
+    async def scene() -> None:
+        async with stage() as (peer, connection):
+            asker = Asker()
+
+            def again(reply: Reply) -> None:
+                asker.replies.append(("a", reply))
+                connection.send([asker.ask("b")])
+
+            connection.send([Exchange(b"a;", again)])
+            await peer.has_heard(b"a;")
+            peer.say(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok")
+            async with asyncio.timeout(5):
+                await peer.has_heard(b"b;")
+            assert len(peer.writers) == 2
+            peer.say(OK)
+
+            assert await asker.has(2) == [("a", Reply(200, b"ok")), ("b", Reply(200, b"ok"))]
+
+    play(scene(), new_loop)

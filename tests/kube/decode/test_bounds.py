@@ -146,6 +146,19 @@ def test_who_has_too_many_labels_is_named_and_placed_without_them(number: int, n
     assert len(pod.labels) == 256
 
 
+@pytest.mark.parametrize("node", ["", "n"])
+@pytest.mark.parametrize(("length", "kept"), [(64, 256), (65, 252), (380, 43)])
+def test_so_is_who_has_too_long_ones(length: int, kept: int, node: str) -> None:
+    """Each may have 380 characters: of a pod with as many as there may be 130 KB were kept."""
+    long = {f"k{each:03}": "v" * (length - 4) for each in range(256)}
+
+    pod, membership = read(make.pod("p", node=node, labels=long))
+
+    excess = "more than 16,384 characters in its labels" if kept < 256 else ""
+    assert (membership.problem, membership.excess) == ("", excess)
+    assert dict(pod.labels) == dict(list(long.items())[:kept])
+
+
 def test_too_many_labels_excuse_nothing_else() -> None:
     many = {f"k{each}": "v" for each in range(257)}
 

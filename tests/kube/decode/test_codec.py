@@ -106,6 +106,62 @@ def test_a_group_that_cannot_be_read_stays_with_its_reason(
     assert complaint in group.problem
 
 
+#: What stands beside metadata where a CRD keeps fields that nobody knows.
+BESIDE = [{}, {"code": "x"}, {"code": None}, {"code": [1]}, {"type": "ERROR"}]
+
+
+@pytest.mark.parametrize("beside", BESIDE, ids=str)
+@pytest.mark.parametrize("verb", ["ADDED", "MODIFIED"])
+def test_whatever_stands_beside_it_a_group_that_cannot_be_read_stays_with_its_reason(
+    verb: str, beside: dict[str, Any]
+) -> None:
+    odd = make.group("train", "three") | beside
+    read = line(GROUPS, verb, odd)
+
+    assert (read.type, read.version) == (verb, "7")
+    assert isinstance(read.change, Upsert)
+    assert read.change.item == GROUPS.item(json.dumps(odd).encode())
+    assert isinstance(read.change.item, PodGroup)
+    assert "spec.minMember expected int" in read.change.item.problem
+
+
+@pytest.mark.parametrize("beside", BESIDE, ids=str)
+def test_whatever_stands_beside_it_a_group_that_cannot_be_read_goes(beside: dict[str, Any]) -> None:
+    thing = make.group("train", "three") | beside
+
+    assert line(GROUPS, "DELETED", thing).change == Delete(Kind.GROUP, "a/train", VOLCANO)
+
+
+def test_a_group_is_named_however_odd_its_annotations_are() -> None:
+    thing = {"metadata": {"name": "train", "namespace": "a", "annotations": [1]}}
+    read = line(GROUPS, "ADDED", thing)
+
+    assert isinstance(read.change, Upsert)
+    assert key_of(read.change.item) == "a/train"
+    assert line(GROUPS, "DELETED", thing).change == Delete(Kind.GROUP, "a/train", VOLCANO)
+
+
+@pytest.mark.parametrize("verb", ["ADDED", "MODIFIED", "DELETED"])
+@pytest.mark.parametrize("thing", [3, None, [], {}, {"metadata": 3}, {"metadata": {"name": 3}}])
+def test_an_event_of_an_object_that_cannot_be_named_is_an_event_without_a_change(
+    verb: str, thing: Any
+) -> None:
+    for codec in BY_NAME.values():
+        assert codec.line(json.dumps({"type": verb, "object": thing}).encode()) == WatchLine(verb)
+
+
+@pytest.mark.parametrize("status", [{"code": "x"}, {"code": True}, {"code": 410.5}, {}, [], 3])
+def test_an_error_without_a_status_is_an_error(status: Any) -> None:
+    read = GROUPS.line(json.dumps({"type": "ERROR", "object": status}).encode())
+
+    assert read == WatchLine("ERROR")
+
+
+def test_a_bookmark_that_cannot_be_read_is_nothing() -> None:
+    """It may have been the end of a list, for which somebody would wait."""
+    assert GROUPS.line(b'{"type":"BOOKMARK","object":{"metadata":3}}') == WatchLine("")
+
+
 def test_a_queue_that_cannot_be_read_stays_with_its_reason() -> None:
     read = line(QUEUES, "ADDED", make.queue("gold", weight="heavy"))
 

@@ -35,9 +35,10 @@ def test_a_group_of_volcano_is_read_whole() -> None:
     thing["metadata"] |= {
         "creationTimestamp": "2026-01-01T00:00:00Z",
         "annotations": {
-            "volcano.sh/preemptable": "true",
+            "volcano.sh/sla-waiting-time": "1h",
             "kubectl": "x",
-            "volcano.sh/long": "x" * 999,
+            "volcano.sh/preemptable": "true",
+            "volcano.sh/revocable-zone": "x" * 999,
         },
     }
     thing["status"] = {"phase": "Inqueue"}
@@ -47,7 +48,7 @@ def test_a_group_of_volcano_is_read_whole() -> None:
     assert read.min_by_role == {"worker": 3, "launcher": 1}
     assert read.min_resources == Resources({"cpu": 4000, "nvidia.com/gpu": 8})
     assert (read.queue, read.priority_class, read.phase) == ("gold", "high", Phase.INQUEUE)
-    assert read.annotations == {"volcano.sh/preemptable": "true"}
+    assert read.annotations == {"volcano.sh/sla-waiting-time": "1h"}
     assert (read.created, read.dialect, read.problem) == (1767225600.0, VOLCANO, "")
 
 

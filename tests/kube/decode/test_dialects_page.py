@@ -13,7 +13,7 @@ import yaml
 
 from extender.errors import BadConfiguration
 from extender.kube.decode import bounds, dialects, membership, pods, shallow
-from extender.kube.decode.raw import RawMarks
+from extender.kube.decode.raw import RawGroupMarks, RawMarks, RawQueueMarks
 from extender.model.dialect import MOST_TRUSTED_FIRST, VOLCANO
 from extender.model.gang import Membership
 from extender.plan.policy import policies
@@ -120,6 +120,15 @@ def test_the_marks_that_the_page_honours_are_those_we_read() -> None:
 
     # kube-batch's, which Volcano does not know.
     assert honoured("mark on a pod") == read - {"scheduling.k8s.io/group-min-member"}
+
+
+def test_the_annotations_that_the_page_honours_or_warns_about_are_those_we_read() -> None:
+    for head, marks in (
+        ("PodGroup annotation", RawGroupMarks),
+        ("Queue annotation", RawQueueMarks),
+    ):
+        volcanos = {name for name in names_of(marks) if name.startswith("volcano.sh/")}
+        assert honoured(head) | warned(head) == volcanos
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender.kube.decode import objects
+from extender.kube.decode import objects, watched
 from extender.model.node import Node, Taint
 from extender.model.pod import Requirement
-from extender.model.queue import Namespace, PriorityClass
+from extender.model.queue import (
+    ALLOWED_CLASSES,
+    ALLOWED_QUEUES,
+    AT_LEAST,
+    AT_MOST,
+    HOME_QUEUE,
+    Namespace,
+    PriorityClass,
+)
 from extender.model.resources import Resources
 from extender.model.snapshot import ResourceQuota
 from tests.kube import json_objects as make
@@ -83,6 +91,16 @@ def test_an_empty_list_of_queues_allows_none_and_no_list_allows_all() -> None:
         raw = msgspec.convert(thing, objects.RawNamespace)
 
         assert objects.to_namespace(raw).allowed == allowed
+
+
+@pytest.mark.parametrize("name", [HOME_QUEUE, ALLOWED_QUEUES, ALLOWED_CLASSES, AT_MOST, AT_LEAST])
+def test_a_policy_of_null_is_not_the_same_as_none(name: str) -> None:
+    thing = {"metadata": {"name": "a", "annotations": {name: None}}}
+    codec = next(each.codec for each in watched.resources(frozenset()) if each.name == "namespaces")
+    read = codec.item(msgspec.json.encode(thing))
+
+    assert isinstance(read, Namespace)
+    assert "cannot be read" in read.problem
 
 
 def test_a_priority_class_has_a_value() -> None:

@@ -64,6 +64,16 @@ def test_another_object_that_begins_alike_is_not_taken_for_the_labels() -> None:
     assert left["metadata"]["deeper"] == {"annotations": begins}
 
 
+def test_annotations_that_say_the_same_are_not_taken_for_the_labels() -> None:
+    """They stand before them, and to cut there would leave all labels."""
+    whole = make.pod("p", annotations=MANY, labels=MANY)
+
+    left = json.loads(thin(written(whole)))
+
+    assert left["metadata"]["annotations"] == MANY
+    assert 256 < len(left["metadata"]["labels"]) < 2000
+
+
 def test_the_watch_and_a_hook_read_a_pod_alike() -> None:
     pod = make.pod("p", gang="g", labels=MANY)
     line = watched.pods(SCHEDULERS).line(written({"type": "MODIFIED", "object": pod}))

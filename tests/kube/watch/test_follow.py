@@ -2,14 +2,19 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import inf
 from random import Random
 from typing import Any
 
 import pytest
+from urllib3.exceptions import ReadTimeoutError
 
 from extender.cache.cluster import Cluster
+from extender.errors import Unreachable
+from extender.kube.api.client import Access
 from extender.kube.api.kubeconfig import Endpoint
 from extender.kube.decode.watched import Resource, resources
 from extender.kube.watch import follow
@@ -118,6 +123,202 @@ def test_a_page_that_is_refused_for_a_while_does_not_cost_those_before_it(
 
     pages = [query.get("continue") for query in api.asked(PODS) if "limit" in query]
     assert pages == [None, *["250"] * 4, *["500"] * 2]
+
+
+class SlowAccess(Access):
+    """The way to an API server that takes so long over every list, of which no time passes."""
+
+    def __init__(self, api: WatchedApi, takes_s: float, *, first_page_s: float = inf) -> None:
+        super().__init__(Endpoint(host="127.0.0.1", port=api.port))
+        self.takes_s = takes_s
+        self._first_page_s = first_page_s
+        #: How long it was waited for lists, in vain.
+        self.given_up: dict[str, list[float]] = defaultdict(list)
+
+    def open(self, method: str, path: str, body: object = None, **rest: Any) -> Any:
+        query = rest.get("query") or {}
+        takes_s = self.takes_s if "continue" in query else min(self.takes_s, self._first_page_s)
+        is_list = path in BUILT_IN and "resourceVersion" not in query
+        if is_list and rest["read_s"] <= takes_s:
+            self.given_up[path].append(rest["read_s"])
+            late = ReadTimeoutError(None, path, "Read timed out.")  # type: ignore[arg-type]
+            raise Unreachable(f"{method} {path}: no answer from the API server") from late
+        return super().open(method, path, body, **rest)
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_an_api_server_that_takes_two_seconds_over_every_list_is_asked_for_none_twice(
+    api: WatchedApi, streams: bool
+) -> None:
+    api.streams_lists = streams
+    for number in range(600):
+        api.put(PODS, make.pod(f"p{number}"))
+    access = SlowAccess(api, takes_s=2.0)
+    with watching(api, access=access) as watched:
+        watched.ready()
+
+    assert not access.given_up
+    assert len([query for query in api.asked(PODS) if "resourceVersion" not in query]) == (
+        1 if streams else 4  # a stream that is refused, and three pages
+    )
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_a_list_that_takes_fifteen_seconds_comes_in_the_end(
+    api: WatchedApi, streams: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "_PAUSE", Pause(0.01, 0.01))
+    api.streams_lists = streams
+    for number in range(600):
+        api.put(PODS, make.pod(f"p{number}"))
+    access = SlowAccess(api, takes_s=15.0)
+    with watching(api, access=access) as watched:
+        watched.ready()
+
+        assert all(watched.has_pod(f"p{number}") for number in range(600))
+    # Not once more for every page, of which there may be hundreds.
+    assert access.given_up[PODS] == [2.5, 5.0, 10.0]
+
+
+def test_later_pages_that_take_fifteen_seconds_come_in_the_end(
+    api: WatchedApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "_PAUSE", Pause(0.01, 0.01))
+    api.streams_lists = False
+    for number in range(1100):
+        api.put(PODS, make.pod(f"p{number}"))
+    access = SlowAccess(api, takes_s=15.0, first_page_s=0.0)
+    with watching(api, access=access) as watched:
+        watched.ready()
+
+        assert all(watched.has_pod(f"p{number}") for number in range(1100))
+    assert access.given_up[PODS] == [2.5, 5.0, 10.0]
+    pages = [query.get("continue") for query in api.asked(PODS) if "limit" in query]
+    assert pages == [None, "250", "500", "750", "1000"]
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_patience_has_a_bound_and_is_as_short_as_ever_after_a_list(
+    api: WatchedApi, streams: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "_PAUSE", Pause(0.01, 0.01))
+    api.streams_lists, api.expires_in_stream = streams, False
+    access = SlowAccess(api, takes_s=follow.SILENCE_S)
+    with watching(api, access=access) as watched:
+        watched.until(lambda: len(access.given_up[PODS]) > 5)
+        assert access.given_up[PODS][:6] == [2.5, 5.0, 10.0, 20.0, 20.0, 20.0]
+        access.takes_s = 0.0
+        watched.ready()
+
+        access.given_up.clear()
+        access.takes_s = 3.0
+        with api.changed:  # nobody may resume before all of this has happened
+            api.hang_up()
+            api.put(PODS, make.pod("later"))
+            api.compact()
+        watched.until(lambda: watched.has_pod("later"))
+        assert access.given_up[PODS] == [2.5]
+
+
+@pytest.mark.parametrize("status", [0, 503], ids=["not there", "not ready"])
+def test_an_api_server_that_just_begins_does_not_make_us_patient(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who refuses was not silent; once he is there, an answer may be lost as ever."""
+    monkeypatch.setattr(follow, "_PAUSE", Pause(0.01, 0.01))
+    with WatchedApi() as api:
+        access = SlowAccess(api, takes_s=0.0)
+        if status:
+            api.refuses_all = status
+            _be_refused(api, access)
+    if not status:
+        _be_refused(api, access)
+
+    assert access.given_up[PODS][0] == 2.5
+
+
+def _be_refused(api: WatchedApi, access: SlowAccess) -> None:
+    """Ask several times, and then once more somebody who lets us wait."""
+    with watching(api, access=access) as watched:
+        watched.until(lambda: min(each._failures for each in watched.watches._followers) > 3)
+        access.takes_s = 2.5
+        watched.until(lambda: access.given_up[PODS])
+
+
+class DeafApi(WatchedApi):
+    """Some requests it never answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: One entry for each that comes: whether it is heard.
+        self.hears: list[bool] = []
+        self._over = threading.Event()
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        super().__exit__(*error)
+
+    def page(self, path: str, query: dict[str, str]) -> Any:
+        self._take(path)
+        return super().page(path, query)
+
+    def lines(self, path: str, query: dict[str, str]) -> Any:
+        self._take(path)
+        return super().lines(path, query)
+
+    def _take(self, path: str) -> None:
+        if path == PODS and self.hears and not self.hears.pop(0):
+            self._over.wait()
+
+
+@pytest.mark.parametrize(
+    ("streams", "hears"),
+    [
+        pytest.param(True, [False], id="a stream that does not begin"),
+        pytest.param(False, [False], id="the first page"),
+        pytest.param(False, [True, False], id="a later page"),
+        pytest.param(False, [False, False, True, False, False], id="many"),
+    ],
+)
+def test_a_list_that_nobody_answers_is_asked_for_again_soon(
+    streams: bool, hears: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "LIST_S", 0.1)
+    monkeypatch.setattr(follow, "OPENING_S", 1000.0)
+    api = DeafApi()
+    with api:
+        api.streams_lists, api.hears = streams, hears
+        for number in range(600):
+            api.put(PODS, make.pod(f"p{number}"))
+        with watching(api, silence_s=1000.0) as watched:
+            watched.ready()
+
+            assert all(watched.has_pod(f"p{number}") for number in range(600))
+
+
+def test_a_streamed_list_that_falls_silent_is_begun_anew_soon_and_a_watch_is_not(
+    api: WatchedApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "STREAM_S", 0.2)
+    silences: list[tuple[str, float]] = []
+    wait_longer = follow._wait_longer
+
+    def note(response: Any, seconds: float) -> None:
+        silences.append((threading.current_thread().name, seconds))
+        wait_longer(response, seconds)
+
+    monkeypatch.setattr(follow, "_wait_longer", note)
+    api.put(PODS, make.pod("p"))
+    api.hold_lists(PODS)
+    with watching(api, silence_s=1000.0) as watched:
+        watched.until(lambda: api.waiting.count(PODS) == 3)
+        api.end_lists(PODS)
+        watched.ready()
+
+        assert watched.has_pod("p")
+        assert [each for name, each in silences if name == "follow-pods"][:3] == [0.2, 0.4, 0.8]
+        watched.until(lambda: ("follow-pods", 1000.0) in silences)
+        assert [query for query in api.asked(PODS) if "resourceVersion" in query] == []
 
 
 @pytest.mark.parametrize("streams", [True, False])
@@ -374,6 +575,50 @@ def test_an_odd_object_does_not_stall_the_watch(api: WatchedApi) -> None:
         odd = watched.cluster.group(GangKey("a/odd"))
         assert odd is not None
         assert "spec.minMember expected int" in odd.problem
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_a_group_of_odd_fields_neither_stops_a_list_nor_a_watch(
+    api: WatchedApi, streams: bool
+) -> None:
+    """Where a CRD keeps what it does not know, such a group is what any tenant may write."""
+    api.streams_lists = streams
+    api.installed.add(GROUPS)
+    api.put(GROUPS, make.group("odd", "three") | {"code": "x"})
+    api.put(GROUPS, make.group("fine"))
+    with watching(api) as watched:
+        watched.ready()
+        assert watched.cluster.group(GangKey("a/fine"))
+        api.put(GROUPS, make.group("odd", "four") | {"code": "x"})
+        api.put(GROUPS, make.group("later"))
+        watched.until(lambda: watched.cluster.group(GangKey("a/later")))
+
+        odd = watched.cluster.group(GangKey("a/odd"))
+        assert odd is not None
+        assert "spec.minMember expected int" in odd.problem
+        api.delete(GROUPS, make.group("odd"))
+        watched.until(lambda: watched.cluster.group(GangKey("a/odd")) is None)
+    assert len([query for query in api.asked(GROUPS) if "resourceVersion" not in query]) == (
+        1 if streams else 2  # a stream that is refused, and a page
+    )
+
+
+def test_what_spoils_a_streamed_list_again_and_again_does_not_keep_us_from_a_list(
+    api: WatchedApi,
+) -> None:
+    lines = api.lines
+
+    def spoilt(path: str, query: dict[str, str]) -> Iterator[Any]:
+        if path == PODS and "sendInitialEvents" in query:
+            yield {"type": "NONSENSE"}
+        yield from lines(path, query)
+
+    api.lines = spoilt  # type: ignore[method-assign]
+    api.put(PODS, make.pod("p"))
+    with watching(api) as watched:
+        watched.ready()
+
+        assert watched.has_pod("p")
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import given, strategies as st
 
-from extender.kube.watch.progress import lines
+from extender.kube.decode import watched
+from extender.kube.watch import progress
+from extender.kube.watch.progress import Progress, Signal, lines
 
 
 def test_lines_are_cut_at_newlines() -> None:
@@ -19,6 +24,34 @@ def test_an_unfinished_line_is_no_line() -> None:
 
 def test_empty_lines_are_left_out() -> None:
     assert list(lines([b"\n\none\n", b"\n", b""])) == [b"one"]
+
+
+def test_a_line_without_end_is_given_as_far_as_it_came_and_is_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(progress, "LONGEST", 10)
+    heard: list[bytes] = []
+
+    def chunks() -> Iterator[bytes]:
+        for chunk in [b"one\nt", *[b"wo"] * 100, b"\nthree\n"]:
+            heard.append(chunk)
+            yield chunk
+
+    assert list(lines(chunks())) == [b"one", b"t" + b"wo" * 5]
+    assert len(heard) == 6, "nothing more is read"
+
+
+def test_many_lines_are_no_long_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LONGEST", 10)
+
+    assert list(lines([b"one\ntw", b"o\nthr", b"ee\n"] * 10)) == [b"one", b"two", b"three"] * 10
+
+
+def test_a_beginning_of_a_line_spoils_its_stream() -> None:
+    made = Progress(watched.pods(frozenset()))
+    made.next_request(60)
+
+    assert made.line(b'{"type":"ADDED","object":{"metadata":{"name":"') is Signal.BROKEN
 
 
 @given(st.lists(st.binary(min_size=1).filter(lambda line: b"\n" not in line)), st.data())

@@ -89,6 +89,53 @@ def test_a_server_that_does_not_stream_is_asked_for_pages(status: int) -> None:
     assert request.query == {"limit": "250"}
 
 
+@pytest.mark.parametrize("line", [error(500), b"nonsense"], ids=["error", "nonsense"])
+def test_a_stream_that_a_line_spoils_twice_is_asked_for_in_pages_until_there_is_a_list(
+    line: bytes,
+) -> None:
+    made = progress()
+    for _ in range(2):
+        assert made.next_request(60).mode is Mode.STREAM
+        made.line(said("ADDED", 2))
+        assert made.line(line) is Signal.BROKEN
+
+    assert made.next_request(60).mode is Mode.PAGE
+    made.refused(410)
+    assert made.next_request(60).mode is Mode.PAGE
+
+    list(made.page(page("x")))
+    assert made.next_request(60).mode is Mode.WATCH
+    made.start_over()
+    assert made.next_request(60).mode is Mode.STREAM
+
+
+def test_a_stream_that_breaks_off_without_a_word_is_asked_for_again() -> None:
+    made = progress()
+    for _ in range(10):
+        assert made.next_request(60).mode is Mode.STREAM
+        made.line(said("ADDED", 2))
+        made.fell_silent()
+
+
+def test_a_list_makes_up_for_a_stream_that_was_spoilt() -> None:
+    made = progress()
+    for _ in range(4):
+        made.next_request(60)
+        made.line(error(500))
+        assert made.next_request(60).mode is Mode.STREAM
+        made.line(end_of_list(5))
+        made.start_over()
+
+
+def test_an_object_that_cannot_be_named_does_not_end_a_streamed_list() -> None:
+    made = progress()
+    made.next_request(60)
+
+    assert made.line(b'{"type":"ADDED","object":{"metadata":3}}') is Signal.SKIPPED
+    assert isinstance(made.line(said("ADDED", 2)), Upsert)
+    assert made.line(end_of_list(5)) is Signal.LISTED
+
+
 def test_pages_follow_each_other_until_the_last() -> None:
     made = progress(streaming=False, page_size=2)
     made.next_request(60)

@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -26,7 +26,9 @@ def api() -> Iterator[WatchedApi]:
 
 
 @contextmanager
-def felt(access: Access, freshness: Freshness) -> Iterator[threading.Event]:
+def felt(
+    access: Access, freshness: Freshness, patience_s: float = 0.05
+) -> Iterator[threading.Event]:
     """A pulse that is taken quickly; gives the word that it came back."""
     returned = threading.Event()
     pulse = Pulse(
@@ -36,7 +38,7 @@ def felt(access: Access, freshness: Freshness) -> Iterator[threading.Event]:
         returned.set,
         every_s=0.01,
         again_s=0.01,
-        patience_s=0.05,
+        patience_s=patience_s,
     )
     pulse.start()
     try:
@@ -74,6 +76,34 @@ def test_a_server_that_takes_calls_and_answers_none_is_named_with_the_reason(
             until(lambda: "API server does not answer" in caplog.text)
 
     assert sum(record.levelno == logging.ERROR for record in caplog.records) == 1
+
+
+def test_one_answer_that_trickles_does_not_end_the_pulse() -> None:
+    asked: list[int] = []
+
+    def serve(line: socket.socket) -> None:
+        with line, suppress(OSError):
+            while line.recv(65536):
+                asked.append(len(asked))
+                length = 100_000 if len(asked) == 3 else 0
+                line.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % length)
+                for _ in range(length):
+                    line.sendall(b"o")
+                    time.sleep(0.01)
+
+    def listen(listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                line, _ = listener.accept()
+                threading.Thread(target=serve, args=(line,), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=listen, args=(listener,), daemon=True).start()
+        access = Access(Endpoint(host="127.0.0.1", port=listener.getsockname()[1]))
+        # Longer than this process may stand still between two pieces, which would end it, too.
+        with felt(access, Freshness(mute_s=LONG_S), patience_s=1.0):
+            until(lambda: len(asked) > 5)
+        listener.shutdown(socket.SHUT_RDWR)
 
 
 def test_its_return_is_told_once(api: WatchedApi, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,185 @@
+"""Answers that trickle, or never end, to whoever waits for them in a thread."""
+
+from __future__ import annotations
+
+import gzip
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+
+from extender.errors import Unreachable
+from extender.kube.api.client import Access
+from extender.kube.api.kubeconfig import Endpoint
+from extender.kube.api.wire import LONGEST
+
+#: What a peer says to one request, piece by piece.
+Speech = Callable[[], Iterator[bytes]]
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+WAIT_S = 0.3
+
+
+class Peer:
+    """Answers the requests that come, whichever way they come, with one speech after the other."""
+
+    def __init__(self, speeches: Sequence[Speech]) -> None:
+        self._speeches = iter(speeches)
+        self._is_over = False
+        self.connections = 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.threads = [threading.Thread(target=self._listen)]
+        self.threads[0].start()
+
+    def _listen(self) -> None:
+        while True:
+            line, _ = self.listener.accept()
+            if self._is_over:
+                line.close()
+                return
+            self.connections += 1
+            thread = threading.Thread(target=self._serve, args=(line,))
+            self.threads.append(thread)
+            thread.start()
+
+    def _serve(self, line: socket.socket) -> None:
+        with line:
+            try:
+                while line.recv(65536):
+                    for piece in next(self._speeches)():
+                        line.sendall(piece)
+            except OSError:
+                pass  # whoever listened has hung up
+
+    def close(self) -> None:
+        self._is_over = True
+        socket.create_connection(("127.0.0.1", self.port)).close()
+        for thread in self.threads:
+            thread.join()
+        self.listener.close()
+
+
+@contextmanager
+def asking(*speeches: Speech) -> Iterator[tuple[Access, Peer]]:
+    peer = Peer(speeches)
+    access = Access(Endpoint(host="127.0.0.1", port=peer.port))
+    try:
+        yield access, peer
+    finally:
+        access._pool.close()
+        peer.close()
+
+
+def at_once(data: bytes) -> Speech:
+    return lambda: iter([data])
+
+
+def trickling(begin: bytes, piece: bytes, end: bytes) -> Speech:
+    """An answer of which something comes all the time, and which is well in the end."""
+
+    def speech() -> Iterator[bytes]:
+        yield begin
+        for _ in range(60):
+            time.sleep(WAIT_S / 10)
+            yield piece
+        yield end
+
+    return speech
+
+
+TRICKLING = {
+    "head": trickling(b"HTTP/1.1 200 OK\r\nx: ", b"y", b"\r\ncontent-length: 2\r\n\r\nok"),
+    "informational": trickling(b"", b"HTTP/1.1 100 Continue\r\n\r\n", OK),
+    "body": trickling(b"HTTP/1.1 200 OK\r\ncontent-length: 62\r\n\r\n", b"y", b"ok"),
+    "chunks": trickling(CHUNKED, b"1\r\ny\r\n", b"0\r\n\r\n"),
+    "line of a chunk": trickling(CHUNKED + b"2;", b"y", b"\r\nok\r\n0\r\n\r\n"),
+    "after the last chunk": trickling(CHUNKED + b"2\r\nok\r\n0\r\n", b"x: y\r\n", b"\r\n"),
+}
+
+
+@pytest.mark.parametrize("speech", TRICKLING.values(), ids=TRICKLING)
+def test_an_answer_of_which_something_comes_all_the_time_is_late_all_the_same(
+    speech: Speech,
+) -> None:
+    with asking(speech) as (access, _), pytest.raises(Unreachable, match="timed out"):
+        access.request("GET", "/x", wait_s=WAIT_S)
+
+
+def test_a_watch_may_trickle_for_as_long_as_it_likes_once_it_has_begun() -> None:
+    speech = TRICKLING["chunks"]
+    with (
+        asking(speech) as (access, _),
+        access.open("GET", "/x", read_s=3 * WAIT_S) as response,
+    ):
+        assert b"".join(response.stream(1 << 16)) == b"y" * 60
+
+
+def test_a_watch_that_does_not_begin_is_late() -> None:
+    with asking(TRICKLING["head"]) as (access, _), pytest.raises(Unreachable, match="timed out"):
+        access.open("GET", "/x", read_s=WAIT_S)
+
+
+@pytest.mark.parametrize("is_chunked", [True, False])
+def test_an_answer_without_end_is_given_up(is_chunked: bool) -> None:
+    piece = b"y" * (1 << 20)
+    sent: list[int] = []
+
+    def speech() -> Iterator[bytes]:
+        yield CHUNKED if is_chunked else b"HTTP/1.1 200 OK\r\ncontent-length: 999999999999\r\n\r\n"
+        for _ in range(100):
+            yield b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunked else piece
+            sent.append(len(piece))
+
+    with asking(speech) as (access, _), pytest.raises(Unreachable, match="longer than"):
+        access.request("GET", "/x")
+    assert sum(sent) < 2 * LONGEST
+
+
+@pytest.mark.parametrize("is_chunked", [True, False])
+def test_an_answer_that_breaks_off_is_none(is_chunked: bool) -> None:
+    short = CHUNKED + b"9\r\nok" if is_chunked else OK.replace(b": 2", b": 9")
+
+    def speech() -> Iterator[bytes]:
+        yield short
+        raise OSError
+
+    with asking(speech) as (access, _), pytest.raises(Unreachable, match="broke off"):
+        access.request("GET", "/x")
+
+
+def test_what_is_packed_though_nobody_asked_for_that_is_not_unpacked() -> None:
+    packed = gzip.compress(b" " * 1_000_000)
+    head = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(packed)
+    with asking(at_once(head + packed)) as (access, _):
+        assert access.request("GET", "/x") == packed
+
+
+def test_an_informational_answer_is_not_taken_for_the_answer_nor_the_next_for_anothers() -> None:
+    other = OK.replace(b"ok", b"b!")
+    with asking(at_once(b"HTTP/1.1 103 Early Hints\r\n\r\n" + OK), at_once(other)) as (access, _):
+        with pytest.raises(Unreachable, match="103"):
+            access.request("GET", "/a")
+
+        assert access.request("GET", "/b") == b"b!"
+
+
+def test_whatever_was_read_whole_leaves_its_connection_to_the_next() -> None:
+    answers = [
+        OK,
+        CHUNKED + b"2\r\nok\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
+        b"HTTP/1.1 204 No Content\r\n\r\n",
+        b"HTTP/1.1 500 Oh\r\ncontent-length: 2\r\n\r\nno",
+        OK,
+    ]
+    with asking(*map(at_once, answers)) as (access, peer):
+        told = [access.answer("GET", "/x") for _ in answers]
+        connections = peer.connections
+
+    assert told == [(200, b"ok"), (200, b"ok"), (200, b""), (204, b""), (500, b"no"), (200, b"ok")]
+    assert connections == 1
