@@ -186,9 +186,9 @@ class Metrics:
             "Callers that were turned away, by port (hooks, operations) and reason: not_http, head"
             " (too long), body (too long), memory (of all bodies), slow (the call), unread (the"
             " answer), impatient (asked again before it), full (too many connections), left (before"
-            " it was let in), no_hook, browser, host, media_type, secret; and with --ops-auth"
-            " no_token, bad_token, not_allowed, paced (too many unknown tokens), unanswered (by the"
-            " API server).",
+            " it was let in), crowd (too many newcomers of one address), no_hook, browser, host,"
+            " media_type, secret; and with --ops-auth no_token, bad_token, not_allowed, paced (too"
+            " many unknown tokens), unanswered (by the API server).",
             ["port", "reason"],
         )
         self.certificate_refused = gauge(

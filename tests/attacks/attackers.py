@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -11,6 +12,10 @@ from typing import TypeAlias
 
 #: One attack on a port; it may be called again and again.
 Attack: TypeAlias = Callable[["Target", threading.Event], None]
+
+#: Whoever attacks has another address than whoever judges: every one has its share of newcomers.
+#: On Linux all of 127/8 is this machine.
+ADDRESS = "127.0.0.3" if sys.platform == "linux" else "127.0.0.1"
 
 _CHUNK = b"a" * 65536
 _BIND = b'{"PodName":"p","PodNamespace":"kube-system","PodUID":"u","Node":"no-such-node"}'
@@ -64,6 +69,10 @@ class Target:
         with _Line() as line:
             line.done = self.done
             line.settimeout(10)
+            if sys.platform == "linux":
+                # The port is chosen when it is known for whom: there are more of them by far then.
+                line.setsockopt(socket.IPPROTO_IP, socket.IP_BIND_ADDRESS_NO_PORT, 1)
+            line.bind((ADDRESS, 0))
             line.connect(("127.0.0.1", self.port))
             self.done.add(connections=1)
             yield line
@@ -129,6 +138,13 @@ def a_crowd(target: Target, stop: threading.Event) -> None:
             if not stop.is_set():
                 lines.enter_context(target.connected())
         stop.wait(0.2)
+
+
+def a_crowd_that_asks(target: Target, stop: threading.Event) -> None:
+    """Newcomers who ask, leave before they are answered, and come again."""
+    while not stop.is_set():
+        with target.connected() as line:
+            line.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
 
 
 def snapshots(target: Target, stop: threading.Event) -> None:
@@ -260,6 +276,7 @@ ON_OPERATIONS: dict[str, Attack] = {
     "many headers": many_headers,
     "a byte now and then": drips,
     "a crowd": a_crowd,
+    "a crowd that asks and leaves": a_crowd_that_asks,
     "snapshots": snapshots,
     "answers nobody reads": snapshots_nobody_reads,
     "probes without pause": probes_without_pause,

@@ -48,6 +48,7 @@ BOUNDS: dict[tuple[str, str], set[str]] = {
     ("operations", "many headers"): {"head"},
     ("operations", "a byte now and then"): {"slow"},
     ("operations", "a crowd"): {"left"},
+    ("operations", "a crowd that asks and leaves"): {"crowd"},
     ("operations", "snapshots"): set(),
     ("operations", "answers nobody reads"): {"full"},
     ("operations", "probes without pause"): set(),

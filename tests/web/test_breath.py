@@ -1,7 +1,10 @@
-"""Who is refused hears it after a breath, and cannot keep us busy with coming again."""
+"""Who is refused hears it after a breath, and keeps neither us busy nor others away."""
 
 from __future__ import annotations
 
+import http.client
+import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,6 +13,8 @@ from dataclasses import replace
 import pytest
 
 from extender.web import hookport
+from extender.web.http import door
+from extender.web.pageport import PagePort
 from tests.web.conftest import World, eventually
 from tests.web.test_bounds import refused
 from tests.web.test_hookport import Wire, question, request
@@ -75,3 +80,27 @@ def test_refused_ones_make_room_for_others_while_they_wait(patient: World) -> No
     assert refused(patient, "full") == 1
     for each in crowd:
         each.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127/8")
+def test_a_crowd_that_asks_and_leaves_is_sent_away_from_the_operations_port_and_a_probe_is_not(
+    patient: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "NEWCOMERS", 20)
+    monkeypatch.setattr(door, "NEWCOMERS_PER_S", 1e-3)
+    pages = PagePort(patient.runtime.pages)
+    pages.start(patient.ops_socket)
+    try:
+        for _ in range(100):
+            with socket.create_connection(
+                ("127.0.0.1", patient.ops_port), source_address=("127.0.0.3", 0)
+            ) as line:
+                line.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        probe = http.client.HTTPConnection("127.0.0.1", patient.ops_port, timeout=20)
+        with closing(probe):
+            probe.request("GET", "/healthz")
+
+            assert probe.getresponse().status == 200
+        eventually(lambda: refused(patient, "crowd") == 80)
+    finally:
+        pages.stop()

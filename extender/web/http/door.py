@@ -5,6 +5,10 @@ who stand outside, a thousand in a row, while kube-scheduler waits for an answer
 connected and says nothing is not even shown to us for a while: the kernel keeps him. One who has
 left by the time he is shown is put aside at once; of those a great many may stand before a caller.
 
+Who rests between one handful and the next may be kept from everybody by those who ask, leave and
+come again. So where shares are given a newcomer whose address has used up its own is sent away at
+once, and costs those behind him hardly anything.
+
 With TLS a connection is the port's only when its handshake is done. Until then it costs a file and
 some memory, and whoever means no good stays there; so there are only so many at a time, and a
 newcomer puts out whoever has been at it for the longest.
@@ -16,8 +20,13 @@ import asyncio
 import socket
 import ssl
 import sys
+import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from functools import lru_cache
+
+from extender.timing.clock import Pace
 
 #: kube-scheduler's filter entry gives up a call after two seconds; so slow is no handshake.
 HANDSHAKE_S = 10.0
@@ -29,11 +38,36 @@ _AT_ONCE = 8
 _AT_ONCE_WITH_REST = 32
 #: And so many are looked at, of whom most may have left.
 _LOOKED_AT = 64
+#: And so many with a rest, of whom most may be sent away: a full house is seen in a few turns.
+_LOOKED_AT_WITH_REST = 512
+#: Newcomers of one address: a kubelet, a Prometheus and a browser come by the handful. A dozen
+#: addresses at this pace are as many as come in where the door rests for 10 ms.
+NEWCOMERS = 400
+NEWCOMERS_PER_S = 200.0
+#: Of so many addresses we know what they have used, of those who came last.
+ADDRESSES = 1024
 #: There are no files left: nobody can be let in, and asking again at once would only burn time.
 _PAUSE_S = 0.1
 _GOODBYE_S = 1.0
 #: Who connected before the door is closed has asked by then.
 _LAST_CALLERS_S = 0.03
+
+
+class Shares:
+    """Of every address so many newcomers at once, and then so many each second.
+
+    By the whole address also where it is one of IPv6: a node has the first of the /64 of its pods,
+    and its kubelet is not to pay for one of them.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._pace = lru_cache(maxsize=ADDRESSES)(
+            lambda address: Pace(NEWCOMERS_PER_S, NEWCOMERS, monotonic)
+        )
+
+    def take(self, address: str) -> bool:
+        """Take one of the share of *address*, if there is one left."""
+        return self._pace(address).may_go()
 
 
 class Door:
@@ -44,16 +78,18 @@ class Door:
         listening: socket.socket,
         connection: Callable[[], asyncio.Protocol],
         tls: ssl.SSLContext | None,
-        turned_away: Callable[[str, str], None],
+        turned_away: Callable[[str, str, int], None],
         left: Callable[[str, int], None] = lambda caller, count: None,
+        shares: Shares | None = None,
     ) -> None:
-        """Tell who is *turned_away* and why, and of several who *left* where the last came from."""
+        """Tell why how many are *turned_away* and how many *left*, and where the last came from."""
         self._loop = asyncio.get_running_loop()
         self._listening = listening
         self._connection = connection
         self._tls = tls
         self._turned_away = turned_away
         self._left = left
+        self._shares = shares
         #: Handshakes that are under way, the longest first.
         self._shaking: dict[asyncio.Task[None], socket.socket] = {}
         self._pause: asyncio.TimerHandle | None = None
@@ -102,24 +138,35 @@ class Door:
             self._listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, after_s)
 
     def _let_in(self) -> None:
-        came_in, left, whence = 0, 0, ""
-        at_once = _AT_ONCE_WITH_REST if self._rest_s else _AT_ONCE
-        for _ in range(_LOOKED_AT):
+        at_once, looked_at = _AT_ONCE, _LOOKED_AT
+        if self._rest_s:
+            at_once, looked_at = _AT_ONCE_WITH_REST, _LOOKED_AT_WITH_REST
+        seen, whence = Counter[str](), dict[str, str]()
+        while seen[""] < at_once and seen.total() < looked_at:
             caller, address = self._next()
             if caller is None:
                 break
-            if _has_left(caller):
+            why_not = self._why_not(caller, address)
+            seen[why_not] += 1
+            whence[why_not] = address
+            if why_not:
                 caller.close()
-                left, whence = left + 1, address
-                continue
-            self._begin(caller)
-            came_in += 1
-            if came_in == at_once:
-                break
-        if left:
-            self._left(whence, left)
-        if came_in and self._rest_s and self._pause is None:
+            else:
+                self._begin(caller)
+        if seen["left"]:
+            self._left(whence["left"], seen["left"])
+        if seen["crowd"]:
+            self._turned_away("crowd", whence["crowd"], seen["crowd"])
+        if self._rest_s and self._pause is None and (seen[""] or seen["crowd"]):
             self._rest(self._rest_s)
+
+    def _why_not(self, caller: socket.socket, address: str) -> str:
+        """Say in a word why a newcomer does not come in; empty when he does."""
+        if _has_left(caller):
+            return "left"
+        if self._shares is not None and not self._shares.take(address):
+            return "crowd"
+        return ""
 
     def _next(self) -> tuple[socket.socket | None, str]:
         """Give who stands first at the door, and where from; None if there is nobody."""
@@ -141,7 +188,7 @@ class Door:
     def _begin(self, caller: socket.socket) -> None:
         while len(self._shaking) >= HANDSHAKES:
             longest = self._shaking.pop(next(iter(self._shaking)))
-            self._turned_away("full", _where_from(longest))
+            self._turned_away("full", _where_from(longest), 1)
             _hang_up(longest)
         shaking = self._loop.create_task(self._shake(caller))
         self._shaking[shaking] = caller

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from extender.metrics import Metrics
-from extender.web.http.door import Door
+from extender.web.http.door import Door, Shares
 from extender.web.http.refusals import Refusals
 
 _SWEEP_S = 1.0
@@ -52,7 +52,8 @@ class CallerLimits:
     #: come twenty times in a second then, not thousands of times.
     breath_s: float = 0.05
     #: So long nothing is read after an answer, and nobody let in after a handful: who asks again
-    #: and again, or comes again, is answered so much less often, and nobody else notices.
+    #: and again, or comes again, is answered so much less often, and nobody else notices. With a
+    #: pace an address has a share of newcomers, too.
     pace_s: float = 0.0
     #: Path and headers of a call.
     head: int = 16 * 1024
@@ -131,7 +132,10 @@ class BoundedPort(ABC):
     async def listen(self, listening: socket.socket) -> None:
         """Begin to answer; called on the loop, which may not be left afterwards."""
         refusals = self.refusals
-        self._door = Door(listening, self.connection, self._tls, refusals.tell, refusals.left)
+        shares = Shares() if self.limits.pace_s else None
+        self._door = Door(
+            listening, self.connection, self._tls, refusals.tell, refusals.left, shares
+        )
         self._door.open(_BACKLOG, self.limits.silent_s, self.limits.pace_s)
         self._sweep()
 

@@ -28,6 +28,7 @@ REASONS = (
     "impatient",  # asked again before the answer
     "full",  # too many connections, and this one had done nothing for the longest time
     "left",  # hung up without a word before it was let in
+    "crowd",  # more came from its address than its share
     "no_hook",  # there is no such hook, or it is no POST
     "browser",
     "host",
@@ -63,15 +64,17 @@ class Refusals:
         self._left_since, self._left = -_SILENT_S, 0
         expect(metrics.calls_refused, *((port, reason) for reason in REASONS))
 
-    def tell(self, reason: str, caller: str) -> None:
-        """Count that *caller* was turned away, and say so if nothing was said of it lately."""
-        self._count(reason)
+    def tell(self, reason: str, caller: str, count: int = 1) -> None:
+        """Count that so many were turned away, *caller* the last, and say so if none was lately."""
+        self._count(reason, count)
+        unsaid = self._unsaid.get(reason, 0) + count
         now = self._monotonic()
         if now - self._told_at.get(reason, -_SILENT_S) < _SILENT_S:
-            self._unsaid[reason] = self._unsaid.get(reason, 0) + 1
+            self._unsaid[reason] = unsaid
             return
         self._told_at[reason] = now
-        self._say(reason, caller, self._unsaid.pop(reason, 0))
+        self._unsaid[reason] = 0
+        self._say(reason, caller, unsaid - 1)
 
     def left(self, caller: str, count: int) -> None:
         """Count that so many hung up before they were let in, and say so if it is very many."""
