@@ -20,6 +20,7 @@ ADMISSION = MANIFESTS / "admission"
 STARTED_IN = "gang-extender.io/started-in"
 SCHEDULER = "guarded-scheduler"
 EDIT = "system:aggregate-to-edit"
+BINDINGS = "validatingadmissionpolicybindings.admissionregistration.k8s.io/v1"
 
 
 @pytest.fixture(scope="module")
@@ -203,10 +204,9 @@ def test_a_queue_that_makes_sense_is_taken(api: Api, spec: dict[str, Any]) -> No
 def test_a_queue_that_was_senseless_before_can_still_be_labelled_and_mended(
     plane: ControlPlane, api: Api
 ) -> None:
-    bindings = "validatingadmissionpolicybindings.admissionregistration.k8s.io/v1"
     name = "gang-extender-queues"
-    binding = api.get(bindings, name)
-    api.delete(bindings, name)
+    binding = api.get(BINDINGS, name)
+    api.delete(BINDINGS, name)
     old = queue(guarantee={"resource": {"cpu": 4}}, capability={"cpu": 3})
     wait_for(lambda: api.create(old), 20, "nobody refuses it", every_s=0.2)
     api.create({**binding, "metadata": {"name": name}})
@@ -362,6 +362,8 @@ def sized(namespace: str, what: str, number: int) -> Object:
         pod["spec"]["tolerations"] = [
             {"key": f"k{each}", "operator": "Exists"} for each in range(number)
         ]
+    elif what == "selector":
+        pod["spec"]["nodeSelector"] = {f"l{each}": "" for each in range(number)}
     else:
         within = {"key": "k", "operator": "In", "values": ["a"]}
         terms = [{"matchExpressions": [within]} for _ in range(number // 3)]
@@ -383,6 +385,7 @@ def sized(namespace: str, what: str, number: int) -> Object:
         ("ports", 256, "more than 256 ports in all containers together"),
         # The API server adds two of its own.
         ("tolerations", 254, "more than 256 tolerations; one with operator Exists"),
+        ("selector", 128, "more than 128 labels in the nodeSelector"),
         ("affinity", 999, "more than 1000 terms, expressions and values in the node affinity"),
         ("wishes", 999, "more than 1000 terms, expressions and values in the node affinity"),
     ],
@@ -405,6 +408,64 @@ def test_labels_may_not_grow_beyond_the_bound_later(tenant: Api, namespace: str)
     label(*(f"l{number}" for number in range(200)))
     with pytest.raises(ApiError, match="more than 256 labels"):
         label(*(f"m{number}" for number in range(200)))
+
+
+def _tolerations(pod: Object, number: int) -> Object:
+    """So many more than *pod* has; none of those may be taken away."""
+    more = [{"key": f"more-{each}", "operator": "Exists"} for each in range(number)]
+    return {"spec": {"tolerations": [*pod["spec"]["tolerations"], *more]}}
+
+
+def test_tolerations_may_not_grow_beyond_the_bound_later(tenant: Api, namespace: str) -> None:
+    pod = tenant.create(objects.pod("grows", namespace))[0]
+
+    tenant.patch("pods", "grows", _tolerations(pod, 200), namespace)
+    with pytest.raises(ApiError, match="more than 256 tolerations"):
+        tenant.patch("pods", "grows", _tolerations(pod, 300), namespace)
+
+
+@pytest.mark.parametrize(
+    ("what", "most", "words"),
+    [
+        ("selector", 128, "more than 128 labels in the nodeSelector"),
+        ("affinity", 999, "more than 1000 terms, expressions and values in the node affinity"),
+        ("wishes", 999, "more than 1000 terms, expressions and values in the node affinity"),
+    ],
+)
+def test_where_a_gated_pod_may_go_may_not_grow_beyond_the_bound_later(
+    tenant: Api, namespace: str, what: str, most: int, words: str
+) -> None:
+    field = "nodeSelector" if what == "selector" else "affinity"
+    for number in (most, most + 10):
+        gates = [{"name": "example.com/wait"}]
+        tenant.create(objects.pod(f"grows-{number}", namespace, schedulingGates=gates))
+
+    def grow(number: int) -> None:
+        asked = sized(namespace, what, number)["spec"][field]
+        tenant.patch("pods", f"grows-{number}", {"spec": {field: asked}}, namespace)
+
+    grow(most)
+    with pytest.raises(ApiError, match=words):
+        grow(most + 10)
+
+
+def test_a_pod_that_was_too_large_before_can_still_be_annotated(
+    api: Api, tenant: Api, namespace: str
+) -> None:
+    name = "gang-extender-pod-sizes"
+    binding = api.get(BINDINGS, name)
+    api.delete(BINDINGS, name)
+    old = sized(namespace, "tolerations", 300)
+    wait_for(lambda: tenant.create(old), 20, "nobody refuses it", every_s=0.2)
+    api.create({**binding, "metadata": {"name": name}})
+    another = sized(namespace, "labels", 257)
+    wait_for(lambda: _is_refused(tenant, another), 20, "it holds again", every_s=0.2)
+
+    called = old["metadata"]["name"]
+    tenant.patch("pods", called, {"metadata": {"annotations": {"seen": "yes"}}}, namespace)
+    more = _tolerations(tenant.get("pods", called, namespace), 1)
+    with pytest.raises(ApiError, match="more than 256 tolerations"):
+        tenant.patch("pods", called, more, namespace)
 
 
 def test_a_pod_that_says_next_to_nothing_is_taken(tenant: Api, namespace: str) -> None:
