@@ -13,15 +13,18 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 import urllib3
+from urllib3.util import wait_for_read
 
 from extender.doctor.looking.eyes import ahead
 from extender.doctor.looking.pages import Page
 from extender.errors import BadInput
+from extender.kube.api.wire import PlainConnection, TlsConnection
 from extender.settings import Settings
 
 DEFAULT_URL = f"http://{Settings().ops_listen}"
+#: Until somebody is there, and until the first word of the answer.
 _WAIT_S = 5.0
-#: Of the whole answer; a plan of ten thousand gangs takes a second.
+#: Of the whole answer, its head as well; a plan of ten thousand gangs takes a second.
 _ANSWER_S = 30.0
 #: A plan of ten thousand gangs has 10 MB, and the snapshot of a hundred thousand pods 350.
 _MOST_BYTES = 1 << 30
@@ -87,6 +90,7 @@ def read(address: Address, path: str) -> Page:
                 headers={"authorization": f"Bearer {address.token}"} if address.token else {},
                 redirect=False,
                 preload_content=False,
+                decode_content=False,  # what grows when it is unpacked was not asked for
             )
             ahead_s = ahead(answer.headers.get("date"), before, time.time())
             with closing(answer):
@@ -99,6 +103,8 @@ def read(address: Address, path: str) -> Page:
         raise BadInput(f"{address} is not a URL: {error}") from error
     except urllib3.exceptions.ProtocolError as error:
         raise BadInput(_about_protocol(error, address)) from error
+    except urllib3.exceptions.ReadTimeoutError as error:
+        raise BadInput(_about_no_end(address)) from error
     except urllib3.exceptions.HTTPError as error:
         raise BadInput(
             f"no extender answers at {address}; forward its port, or name another with --ops-url"
@@ -122,22 +128,51 @@ def _check_let_in(page: Page, address: Address) -> None:
     raise BadInput(f"the extender at {address} does not let us in: {told}")
 
 
+class _Plain(PlainConnection):
+    def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override]
+        _hear(self.sock)
+        return super().getresponse()
+
+
+class _Tls(TlsConnection):
+    def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override]
+        _hear(self.sock)
+        return super().getresponse()
+
+
+class _PlainPool(urllib3.HTTPConnectionPool):
+    ConnectionCls = _Plain
+
+
+class _TlsPool(urllib3.HTTPSConnectionPool):
+    ConnectionCls = _Tls
+
+
+def _hear(sock: socket.socket) -> None:
+    """Wait for the first word of an answer; how long the whole may take is another matter."""
+    if not wait_for_read(sock, _WAIT_S):
+        raise urllib3.exceptions.TimeoutError("not a word")
+
+
 def _http(address: Address) -> urllib3.PoolManager:
-    if not address.is_vouched_for:
-        return urllib3.PoolManager(retries=False, timeout=_WAIT_S)
-    trusting = ssl.create_default_context()
-    trusting.check_hostname = False
-    trusting.verify_mode = ssl.CERT_NONE
-    return urllib3.PoolManager(retries=False, timeout=_WAIT_S, ssl_context=trusting)
+    trusting = None
+    if address.is_vouched_for:
+        trusting = ssl.create_default_context()
+        trusting.check_hostname = False
+        trusting.verify_mode = ssl.CERT_NONE
+    timeout = urllib3.Timeout(connect=_WAIT_S, read=_ANSWER_S)
+    made = urllib3.PoolManager(retries=False, timeout=timeout, ssl_context=trusting)
+    made.pool_classes_by_scheme = {"http": _PlainPool, "https": _TlsPool}
+    return made
 
 
 def _body(answer: urllib3.BaseHTTPResponse, address: Address) -> bytes:
     """Read the answer, but not for ever: something else may listen there."""
-    body, until = bytearray(), time.monotonic() + _ANSWER_S
+    body = bytearray()
     while chunk := answer.read1(1 << 20):
         body += chunk
-        if len(body) > _MOST_BYTES or time.monotonic() > until:
-            raise BadInput(f"what answers at {address} does not come to an end")
+        if len(body) > _MOST_BYTES:
+            raise BadInput(_about_no_end(address))
     return bytes(body)
 
 
@@ -158,6 +193,10 @@ def _document(status: int, body: bytes, address: Address) -> Any:
             f"{address} is the port of the hooks; ask the operations port, {DEFAULT_URL} by default"
         )
     raise BadInput(f"what answers at {address} is not an extender")
+
+
+def _about_no_end(address: Address) -> str:
+    return f"what answers at {address} does not come to an end"
 
 
 def _about_tls(error: urllib3.exceptions.SSLError, address: Address) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import socket
 import ssl
 import threading
@@ -32,13 +33,22 @@ def _endless(caller: socket.socket) -> None:
         caller.sendall(b"1," * 32768)
 
 
-def _drip(caller: socket.socket) -> None:
+def _drip(begin: bytes, drop: bytes) -> Speaks:
+    def speak(caller: socket.socket) -> None:
+        caller.recv(65536)
+        caller.sendall(begin)
+        gone = threading.Event()
+        while True:
+            caller.sendall(drop)
+            gone.wait(0.01)
+
+    return speak
+
+
+def _continue(caller: socket.socket) -> None:
     caller.recv(65536)
-    caller.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
-    gone = threading.Event()
     while True:
-        caller.sendall(b" ")
-        gone.wait(0.01)
+        caller.sendall(b"HTTP/1.1 100 Continue\r\n\r\n" * 1000)
 
 
 def _silent(caller: socket.socket) -> None:
@@ -51,6 +61,17 @@ def _silent(caller: socket.socket) -> None:
 def _hang_up(caller: socket.socket) -> None:
     caller.recv(65536)
 
+
+_OK = b"HTTP/1.1 200 OK\r\n"
+_IN_CHUNKS = _OK + b"Transfer-Encoding: chunked\r\n\r\n"
+#: Those who send less than would ever be too much.
+SLOW: dict[str, Speaks] = {
+    "a slow answer": _drip(_OK + b"Content-Length: 100000\r\n\r\n", b" "),
+    "endless headers": _drip(_OK + b"X: ", b"a"),
+    "an endless chunk": _drip(_IN_CHUNKS, b"0"),
+    "endless trailers": _drip(_IN_CHUNKS + b"0\r\n", b"a: b\r\n"),
+    "continues without end": _continue,
+}
 
 #: What each answers, and a word of the sentence that is said of it.
 STRANGERS: dict[str, tuple[Speaks, str]] = {
@@ -75,9 +96,13 @@ STRANGERS: dict[str, tuple[Speaks, str]] = {
     "objects of another shape": (_answer("200 OK", b'{"gangs": [1], "queues": 2}'), "extender"),
     "very deep brackets": (_answer("200 OK", b"[" * 500_000), "is not an extender"),
     "bytes": (_answer("200 OK", bytes(range(256))), "is not an extender"),
+    "what grows when it is unpacked": (
+        _answer("503 Oh\r\nContent-Encoding: gzip", gzip.compress(b'{"error": "unpacked"}')),
+        "is not an extender",
+    ),
     "half an answer": (_answer("200 OK", b"{", length=99), "broke off"),
     "an endless answer": (_endless, "does not come to an end"),
-    "a slow answer": (_drip, "does not come to an end"),
+    **{name: (speaks, "does not come to an end") for name, speaks in SLOW.items()},
     "silence": (_silent, "no extender answers"),
     "hanging up": (_hang_up, "broke off"),
     "another protocol": (lambda caller: caller.sendall(b"SSH-2.0-x\r\n"), "not speak plain HTTP"),

@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from extender.cli import ask as asking
 from extender.cli.main import main
 from extender.cli.saved import objects
-from tests.cli.strangers import STRANGERS, listening
+from tests.cli.strangers import SLOW, STRANGERS, listening
 
 ROOT = Path(__file__).parents[2]
 NOBODY = "http://127.0.0.1:1"
@@ -170,7 +170,7 @@ def test_what_is_no_extender_is_named(
     word: str, stranger: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(asking, "_WAIT_S", 2.0 if stranger == "silence" else 20.0)
-    monkeypatch.setattr(asking, "_ANSWER_S", 0.3 if stranger == "a slow answer" else 20.0)
+    monkeypatch.setattr(asking, "_ANSWER_S", 0.3 if stranger in SLOW else 20.0)
     monkeypatch.setattr(asking, "_MOST_BYTES", 1 << 21)
     speaks, told = STRANGERS[stranger]
     with listening(speaks) as port:

@@ -516,8 +516,6 @@ def test_a_clock_is_ahead_or_behind_only_as_far_as_whole_seconds_and_the_way_tel
     assert ahead(DATE, before, before + 2) == certain_s
 
 
-@pytest.mark.parametrize(
-    "date", [None, "", "yesterday", f"Mon, {'9' * 20} Jan 2024 00:00:00 GMT"]
-)
+@pytest.mark.parametrize("date", [None, "", "yesterday", f"Mon, {'9' * 20} Jan 2024 00:00:00 GMT"])
 def test_who_does_not_tell_the_time_is_not_judged_by_it(date: str | None) -> None:
     assert ahead(date, 0.0, 1.0) is None
