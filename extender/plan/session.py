@@ -54,6 +54,8 @@ class Session:
         #: Gangs that were let into such room because they are gone by then, and that are not.
         self.let_in_meanwhile: set[GangKey] = set()
         self.too_long: set[GangKey] = set()
+        #: Gangs for which it was not looked to the end who could leave.
+        self.unsearched: set[GangKey] = set()
         #: Whether a pod of a shape asks for nothing but a place (best effort).
         self.is_empty: Callable[[Shape], bool] = cache(
             lambda shape: policy.rules.maths.is_empty(shape.requests)

@@ -12,10 +12,11 @@ The plan has no memory: the age of a gang follows from when its minimum was comp
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache, partial
-from typing import cast
+from dataclasses import replace
+from functools import cache
+from itertools import product
 
 import numpy as np
 
@@ -26,9 +27,17 @@ from extender.plan.demand import Demand, needed_pods
 from extender.plan.endings import seats
 from extender.plan.plugin import Round
 from extender.plan.policy.options import Starvation
+from extender.plan.room.port_rows import PortRows
 from extender.plan.room.slots import times
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
+
+#: Shapes in the order in which they are given room, each with how many pods of it there are.
+_Groups = tuple[tuple[Shape, int], ...]
+
+#: So many different gangs of one namespace are laid out in vain in one cycle; its others of
+#: different members are passed over like these, and it costs no more however many there are.
+_MOST_IN_VAIN = 8
 
 
 def starving_longest(session: Session, gangs: list[GangState]) -> list[GangState]:
@@ -40,17 +49,17 @@ def starving_longest(session: Session, gangs: list[GangState]) -> list[GangState
     """
     if not any(is_starving_long(session, gang) for gang in gangs):
         return []
-    heads: dict[str, GangState] = {}
     has_shares = bool(session.census.shares)
-    for gang in gangs:
-        head = heads.get(gang.queue.name)
-        if (
-            session.opinions.lacking(gang)
-            and session.census.may_claim(gang.gang)
-            and not (has_shares and _is_kept_out(session, gang))
-            and (head is None or session.gang_key(gang) < session.gang_key(head))
-            and _could_be_seated(session, gang)
-        ):
+    asking = [
+        gang
+        for gang in gangs
+        if session.opinions.lacking(gang)
+        and session.census.may_claim(gang.gang)
+        and not (has_shares and _is_kept_out(session, gang))
+    ]
+    heads: dict[str, GangState] = {}
+    for gang in sorted(asking, key=session.gang_key):
+        if gang.queue.name not in heads and _could_be_seated(session, gang):
             heads[gang.queue.name] = gang
     helped = [gang for gang in heads.values() if _is_open_to(session, gang)]
     highest = max((gang.queue.queue.priority for gang in helped), default=0)
@@ -63,21 +72,29 @@ def starving_longest(session: Session, gangs: list[GangState]) -> list[GangState
 
 
 def starving_gangs(session: Session) -> list[list[GangState]]:
-    """List the gangs others may have to leave for, by queue, both in order."""
+    """List the gangs others may have to leave for, by queue, both in order.
+
+    Who could do nothing with room comes after whoever waited long and could.
+    """
     by_queue: dict[str, list[GangState]] = {}
     for gang in session.census.contenders.values():
         if gang.is_pending or not gang.gang.waiting or not session.is_starving(gang):
             continue
         if session.opinions.problem_of(gang) is None and session.census.may_claim(gang.gang):
             by_queue.setdefault(gang.queue.name, []).append(gang)
-    for name, gangs in by_queue.items():
+    for _, gangs in sorted(by_queue.items()):
         gangs.sort(key=session.gang_key)
         first = next((gang for gang in gangs if not _waits_in_vain(session, gang)), gangs[0])
-        is_long = is_starving_long(session, first) and not _is_kept_out(session, first)
-        if is_long and _could_be_seated(session, first):
-            # What the others could free would be kept for this one.
-            by_queue[name] = [first]
+        if is_first(session, first):
+            gangs.remove(first)
+            gangs.insert(0, first)
     return sorted(by_queue.values(), key=lambda gangs: session.queue_key(gangs[0].queue))
+
+
+def is_first(session: Session, gang: GangState) -> bool:
+    """Ask whether *gang*, the first of its queue, waited so long that others let it go ahead."""
+    is_long = is_starving_long(session, gang) and not _is_kept_out(session, gang)
+    return is_long and _could_be_seated(session, gang)
 
 
 def _is_kept_out(session: Session, gang: GangState) -> bool:
@@ -94,24 +111,83 @@ def _waits_in_vain(session: Session, gang: GangState) -> bool:
 
 
 def _could_be_seated(session: Session, gang: GangState) -> bool:
-    """Ask whether nodes could hold what *gang* lacks, shape by shape, had all gangs left them.
+    """Ask whether nodes could hold all that *gang* lacks, had all gangs left them."""
+    known = session.shared.get("in the end")
+    if not isinstance(known, _InTheEnd):
+        known = session.shared["in the end"] = _InTheEnd(session)
+    return known.holds(Demand(gang, needed_pods(session, gang)))
+
+
+class _InTheEnd:
+    """The nodes as they would be had all gangs left them.
 
     Less is there than in an empty cluster: pods of other schedulers stay.
     """
-    known = session.shared.setdefault("in the end", cache(partial(_in_the_end, session)))
-    count = cast(Callable[[Shape], int], known)
-    shapes = Counter(pod.shape for pod in needed_pods(session, gang))
-    return all(count(shape) >= number for shape, number in shapes.items())
 
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        table = session.snapshot.nodes
+        self._room: Amounts = table.allocatable - np.maximum(
+            seats(session).stays - table.releasing, 0
+        )
+        self._portless = replace(table, ports={})
+        self._slots = cache(lambda shape: int(self._count(self._room, shape).sum()))
+        self._known: dict[_Groups, bool] = {}
+        #: How many layouts were looked for in vain, by namespace.
+        self._in_vain = Counter[str]()
 
-def _in_the_end(session: Session, shape: Shape) -> int:
-    """Count the pods of *shape* that would fit then; on every node a host port is free once."""
-    table, need = session.snapshot.nodes, session.room.need(shape)
-    if need is None:
-        return 0
-    room = table.allocatable - np.maximum(seats(session).stays - table.releasing, 0)
-    counts = times(room, need)[session.places.usable(shape)]
-    return int((np.minimum(counts, 1) if shape.host_ports else counts).sum())
+    def holds(self, demand: Demand) -> bool:
+        """Ask whether they would hold all of *demand* together, whoever else waits."""
+        groups = tuple([(shape, len(pods)) for shape, pods in demand.by_shape.items()])
+        if any(self._slots(shape) < number for shape, number in groups):
+            return False
+        namespace = demand.gang.gang.group.namespace
+        if groups not in self._known and self._in_vain[namespace] < _MOST_IN_VAIN:
+            self._known[groups] = self._find_room(groups)
+            self._in_vain[namespace] += not self._known[groups]
+        return self._known.get(groups, False)
+
+    def _find_room(self, groups: _Groups) -> bool:
+        """Lay them out greedily in some ways: what is large first, or what finds few places."""
+        if len(groups) < 2:
+            return True  # counting was enough
+        rare_first = sorted(groups, key=lambda group: self._slots(group[0]) / group[1])
+        ways = product((groups, rare_first), (1, -1))
+        return any(self._lay_out(each, sign) for each, sign in ways)
+
+    def _lay_out(self, groups: Iterable[tuple[Shape, int]], sign: int) -> bool:
+        """Fill nodes that few other shapes fit first, of these the tightest (*sign* 1) or roomiest.
+
+        One after the other each shape is given all its places, or there are too few.
+        """
+        room, ports = self._room.copy(), PortRows(self._portless)
+        wanted = sum((self._count(room, shape) > 0).astype(np.intp) for shape, _ in groups)
+        for shape, number in groups:
+            wanted -= self._count(self._room, shape) > 0
+            counts = self._count(room, shape)
+            if shape.host_ports:
+                counts[ports.clashing(shape)] = 0
+            rows = np.flatnonzero(counts)
+            rows = rows[np.lexsort((sign * counts[rows], wanted[rows]))]
+            spread = np.repeat(rows, counts[rows])[:number]
+            if len(spread) < number:
+                return False
+            np.subtract.at(room, spread, self._session.room.row(shape))
+            ports.promise(shape, spread.tolist())
+        return True
+
+    def _count(self, room: Amounts, shape: Shape) -> Amounts:
+        """Count the pods of *shape* on every node; a host port is free once there."""
+        need = self._session.room.need(shape)
+        if need is None:
+            return np.zeros(len(room), dtype=np.int64)
+        counts = times(room, need)
+        masked: Amounts = np.where(
+            self._session.places.usable(shape),
+            np.minimum(counts, 1) if shape.host_ports else counts,
+            0,
+        )
+        return masked
 
 
 def _is_open_to(session: Session, gang: GangState) -> bool:

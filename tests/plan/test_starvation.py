@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from extender.model.gang import Gang, GangKey
-from extender.model.pod import Status
+from extender.model.pod import HostPort, Status
 from extender.model.reason import Reason
 from extender.model.snapshot import Snapshot
+from extender.plan import starvation
 from extender.plan.decision import Why
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
@@ -207,12 +209,56 @@ def test_one_that_no_node_could_hold_keeps_nobody_from_being_served(where: str) 
     assert plan.fences == KEPT
 
 
-def test_nor_does_one_of_different_members() -> None:
-    """Each of them would find a node, but not all of them do."""
-    members = [pod(f"v-{memory}", shape(cpu=4, memory=memory)) for memory in range(3)]
-    three = gang("b/vain", pods=members, queue="q1")
+#: Each of them would find a node, but not all of them do.
+TOGETHER_IN_VAIN = [pod(f"v-{memory}", shape(cpu=4, memory=memory)) for memory in range(3)]
 
-    assert make_plan(among(three)).fences == KEPT
+
+@pytest.mark.parametrize("where", ["q1", "q2"])
+def test_nor_does_one_of_different_members(where: str) -> None:
+    vain = gang("b/vain", pods=TOGETHER_IN_VAIN, queue=where)
+
+    assert make_plan(among(vain)).fences == KEPT
+
+
+def test_nor_does_one_of_different_members_that_want_the_same_port() -> None:
+    port = (HostPort(80),)
+    kinds = [shape(cpu=0.1, memory=memory, host_ports=port) for memory in range(4)]
+    members = [pod(f"v-{number}", kind) for number, kind in enumerate(kinds)]
+    plan = make_plan(among(gang("b/vain", pods=members, queue="q2")))
+
+    assert [each.whom for each in plan.kept if each.why is Why.STARVING] == ["a/big"]
+
+
+def test_many_different_ones_of_a_namespace_cost_no_more_than_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layouts = Mock(wraps=starvation.PortRows)
+    monkeypatch.setattr(starvation, "PortRows", layouts)
+
+    def cost(count: int) -> int:
+        layouts.reset_mock()
+        kinds = [[shape(cpu=4 - n / 100, memory=m) for m in range(3)] for n in range(count)]
+        vain = [
+            gang(f"b/v{n}", pods=[pod(f"v{n}-{m}", k) for m, k in enumerate(three)], queue="q2")
+            for n, three in enumerate(kinds)
+        ]
+        plan = make_plan(among(*vain))
+        assert [each.whom for each in plan.kept if each.why is Why.STARVING] == ["a/big"]
+        return layouts.call_count
+
+    assert 0 < cost(20) == cost(40)
+
+
+def test_one_whose_members_fit_only_if_laid_out_with_care_has_room_kept_for_it() -> None:
+    """The large one fits on either node, the small one only on the first."""
+    zoned = node("n1", cpu=4, labels={"zone": "z"})
+    members = [pod("c-0", shape(cpu=4)), pod("c-1", shape(cpu=1, selector=(("zone", "z"),)))]
+    careful = gang("b/careful", pods=members)
+    old = lone("a/old", on="n1", cpu=4, priority=9)
+    all_nodes = [zoned, node("n2", cpu=4), node("n3", cpu=1)]
+    plan = make_plan(cluster(all_nodes, [old, careful], now=LONG))
+
+    assert "room is kept for it" in plan.verdicts[careful.key].message
 
 
 def test_two_are_not_served_where_one_may_be() -> None:
@@ -223,16 +269,42 @@ def test_two_are_not_served_where_one_may_be() -> None:
 
 
 MINE = lone("a/mine", cpu=4, queue="q2", created=LONG)
+THREE = [queue(f"q{number}") for number in (1, 2, 3)]
 
 
-def test_those_behind_one_that_no_node_could_hold_get_their_due_back() -> None:
+@pytest.mark.parametrize(
+    "vain",
+    [lone("b/vain", queue="q2", **IN_VAIN), gang("b/vain", pods=TOGETHER_IN_VAIN, queue="q2")],
+)
+def test_those_behind_one_that_no_node_could_hold_get_their_due_back(vain: Gang) -> None:
     lent = [lone(f"c/lent-{n}", on=f"n{n}", cpu=4, queue="q1", created=2.0) for n in (1, 2)]
     before = cluster(
         [*nodes(2, cpu=4), node("n3", cpu=1, labels={"zone": "z"})],
-        [*lent, lone("b/vain", queue="q2", **IN_VAIN), MINE],
+        [*lent, vain, MINE],
         [queue("q1"), queue("q2")],
         strangers={"n3": amounts(cpu=0.1)},
         now=LONG,
     )
 
     assert {each.beneficiary for each in make_plan(before).evictions} == {"a/mine"}
+
+
+def test_those_behind_one_for_whom_nobody_leaves_and_no_room_is_kept_get_their_due_back() -> None:
+    """It asks for more than its queue's due, and room is kept for one that waited longer."""
+    lent = [lone(f"c/lent-{n}", on=f"n{n}", cpu=4, queue="q1", created=2.0) for n in range(1, 7)]
+    older = gang("d/older", 3, cpu=4, queue="q3", created=0.5)
+    larger = gang("b/larger", 3, cpu=4, queue="q2", created=1.0)
+    before = cluster(nodes(6, cpu=4), [*lent, older, larger, MINE], THREE, now=LONG)
+    plan = make_plan(before)
+
+    told = [each for each in (older, larger) if "kept for it" in plan.verdicts[each.key].message]
+    assert told == [older]
+    assert {each.beneficiary for each in plan.evictions} == {"a/mine"}
+
+
+def test_those_behind_one_for_whom_others_leave_wait_for_that() -> None:
+    lent = [lone(f"c/lent-{n}", on=f"n{n}", cpu=4, queue="q1", created=2.0) for n in range(1, 7)]
+    older = gang("d/older", 2, cpu=4, queue="q2", created=0.5)
+    before = cluster(nodes(6, cpu=4), [*lent, older, MINE], THREE[:2], now=LONG)
+
+    assert {each.beneficiary for each in make_plan(before).evictions} == {older.key}

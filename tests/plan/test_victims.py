@@ -6,15 +6,17 @@ import random
 from collections import Counter
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 
 from extender.model.gang import Gang
-from extender.model.pod import Status
+from extender.model.pod import HostPort, Pod, Status
+from extender.model.resources import CPU
 from extender.model.snapshot import Snapshot
 from extender.plan.planner import make_plan
 from extender.plan.victims.room_maker import MOST_SEARCHES
-from tests.builders import amounts, cluster, gang, node, pod, queue, shape
+from tests.builders import amounts, carried_out, cluster, gang, node, nodes, pod, queue, shape
 from tests.evictions.scene import budget
 
 
@@ -219,6 +221,84 @@ def test_gangs_elsewhere_do_not_hide_the_one_whose_node_is_wanted(action: str) -
 
     leaving = [(each.action, each.name) for each in make_plan(full).evictions]
     assert leaving == [(action, "old-0")]
+
+
+# ── who was given something in the same cycle ───────────────────────────────────────────────
+
+
+def with_one_more(*others: Pod, least: int = 1, running: int = 7, **rest: Any) -> Gang:
+    """A gang of the least important that fills n1 and most of n2, with *others* of its own."""
+    names = ["n1"] * 4 + ["n2"] * (running - 4)
+    low = gang("a/low", running, on=names, least=least, cpu=1, created=1.0, **rest)
+    return replace(low, pods=tuple(sorted([*low.pods, *others], key=lambda each: each.uid)))
+
+
+LEAVES = pod("low-8", shape(cpu=1), on="n2", status=Status.RELEASING, leaves_by=3_700.0)
+WAITS = pod("low-9", shape(cpu=1))
+
+
+@pytest.mark.parametrize("least", [1, 7])
+@pytest.mark.parametrize("ours", ["q1", "q2"])
+def test_a_member_that_waits_for_the_room_of_another_keeps_nobody_from_leaving(
+    ours: str, least: int
+) -> None:
+    low = with_one_more(LEAVES, WAITS, least=least, queue="q1")
+    high = gang("b/high", 4, cpu=1, priority=10, queue=ours, created=5.0)
+    plan = make_plan(cluster(nodes(2, cpu=4), [low, high], [queue("q1"), queue("q2")]))
+
+    assert len(plan.evictions) in {1: (3, 4), 7: (7,)}[least]
+    assert list(plan.tickets) == ["b/high"], "nothing is given where others leave"
+
+
+def test_it_comes_to_rest_with_the_more_important_ones_running() -> None:
+    low = with_one_more(LEAVES, WAITS)
+    high = gang("b/high", 4, cpu=1, priority=10, created=5.0)
+    state = cluster(nodes(2, cpu=4), [low, high])
+    left = 0
+    for _ in range(5):
+        plan = make_plan(state)
+        left += len(plan.evictions)
+        state = carried_out(state, plan)
+
+    assert all(each.node for each in state.gangs[high.key].pods)
+    assert plan.evictions == ()
+    assert left <= 4
+
+
+@pytest.mark.parametrize("least", [1, 8])
+def test_a_member_that_asks_for_nothing_keeps_nobody_from_leaving(least: int) -> None:
+    empty = pod("low-9", shape(host_ports=(HostPort(80),)))
+    low = with_one_more(empty, running=8, least=least, queue="q1")
+    high = gang("b/high", 4, cpu=1, queue="q2", created=5.0)
+    plan = make_plan(cluster(nodes(2, cpu=4), [low, high], [queue("q1"), queue("q2")]))
+
+    assert len(plan.evictions) == {1: 4, 8: 8}[least]
+    assert list(plan.tickets) == ["b/high"]
+
+
+def test_what_a_gang_is_given_to_reach_its_minimum_is_left_to_it() -> None:
+    low = with_one_more(LEAVES, WAITS, least=8)
+    high = gang("b/high", 4, cpu=1, priority=10, created=5.0)
+    plan = make_plan(cluster(nodes(2, cpu=4), [low, high]))
+
+    assert plan.evictions == ()
+    assert list(plan.tickets) == ["a/low"]
+
+
+def test_what_a_gang_is_given_makes_nobody_leave_who_would_come_back_without_it() -> None:
+    """With the member that starts now its queue is above its due, but not with those who run."""
+    zone = (("zone", "z"),)
+    runs = [pod(f"grows-{number}", shape(cpu=1), on="n1", created=1.0) for number in range(5)]
+    next_one = pod("grows-9", shape(cpu=2), created=2.0)
+    grows = gang("a/grows", pods=[*runs, next_one], on=["n1"], least=1, queue="q1", created=1.0)
+    first = gang("b/first", 1, cpu=1, queue="q2", created=3.0, selector=zone)
+    second = gang("b/second", 1, cpu=2, queue="q2", created=4.0, selector=zone)
+    members = [node("n1", cpu=5, labels=dict(zone)), *(node(n, cpu=2) for n in ("n2", "n3"))]
+    plan = make_plan(cluster(members, [grows, first, second], [queue("q1", 2), queue("q2")]))
+
+    assert plan.queues["q1"].deserved[CPU] == 6_000
+    assert dict(plan.tickets[grows.key].placements) == {"a-grows-9": "n2"}
+    assert plan.evictions == ()
 
 
 # ── searches that found nobody ──────────────────────────────────────────────────────────────

@@ -265,6 +265,8 @@ class Verdicts:
             message = f"{needs}; {were} free before, {free} left"
             return Problem(Reason.BEHIND_IN_ORDER, f"{message}{self._blockers(gang)}")
         message = f"{needs}; {_count(free, 'slot')} free{self._obstacles(shape)}"
+        if gang.key in self._session.unsearched:
+            message += "; so many pods might leave for it that not all of them were weighed"
         return Problem(Reason.NOT_ENOUGH_ROOM, message + self._protected.note(gang))
 
     def _kept(self, gang: GangState) -> Problem | None:

@@ -47,6 +47,8 @@ class Occupants:
         self._rows: dict[GangKey, frozenset[int]] = {}
         #: What pods free that leave together, by who they are.
         self.frees: dict[tuple[PodUid, ...], tuple[Rows, Amounts]] = {}
+        #: For whom room was made in this cycle, or held.
+        self.claimants: set[GangKey] = set()
         self._sorted: dict[Group, list[GangState]] = {}
         self._leave: dict[GangKey, tuple[bool, bool]] = {}
         self._budgets = budgets_of(session.snapshot)

@@ -15,8 +15,11 @@ from extender.plan.demand import Demand, needed_pods
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
 from extender.plan.starvation import without_its_fence
+from extender.plan.victims.gifts import take_back
+from extender.plan.victims.occupants import occupants_of
 from extender.plan.victims.search import Search
 from extender.plan.victims.units import Unit, Units
+from extender.plan.victims.work import workload_of
 
 #: So many searches are made in one cycle and action: a cycle stays short, kube-scheduler's calls
 #: beside it are not kept waiting, and whoever is not served now is served by a later one. Searches
@@ -46,6 +49,7 @@ class RoomMaker:
         #: For whom nobody could leave: (queue or share in it, priority) -> the pods, how many.
         self._hopeless: dict[tuple[str, int], list[tuple[Shape, int]]] = {}
         self._searches = 0
+        self._workload = workload_of(session, action)
         #: How many of them were in vain, by namespace.
         self._in_vain = Counter[str]()
         actions = session.policy.actions
@@ -123,6 +127,10 @@ class RoomMaker:
             else:
                 self._carry_out(demand, leaving)
             trial.keep()
+        occupants_of(self._session).claimants.add(demand.gang.key)
+        for unit in leaving:
+            if unit.gang is not demand.gang:
+                take_back(self._room, unit.gang)
         return None if idle else True
 
     def _hold(self, demand: Demand, idle: list[tuple[Pod, int]]) -> None:
@@ -153,8 +161,14 @@ class RoomMaker:
         return leaving if preferred is None else preferred
 
     def _search(self, demand: Demand, pool: Pool) -> list[Unit] | None:
+        namespace = demand.gang.gang.group.namespace
+        work = self._workload.next(namespace)
         units = Units(self._session, self._action, demand, pool)
-        return Search(self._session, self._action, demand, units).run()
+        found = Search(self._session, self._action, demand, units, work).run()
+        self._workload.book(work, namespace, in_vain=found is None)
+        if work.is_too_much:
+            self._session.unsearched.add(demand.gang.key)
+        return found
 
     def _may_ask(self, demand: Demand) -> bool:
         """Ask whether *demand* may make others leave at all."""

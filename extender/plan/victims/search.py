@@ -7,7 +7,7 @@ smaller set is tried.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -21,8 +21,11 @@ from extender.plan.plugin import Candidate
 from extender.plan.room.slots import times
 from extender.plan.room.trials import Rows
 from extender.plan.session import Session
-from extender.plan.victims.exhaustive import Puzzle, go_together, smaller_solution
-from extender.plan.victims.units import Unit, Units, by_gang, by_row
+from extender.plan.victims.cover import Cover
+from extender.plan.victims.exhaustive import Puzzle, smaller_solution
+from extender.plan.victims.roster import Roster
+from extender.plan.victims.units import Unit, Units, by_gang, by_row, firm_by_role
+from extender.plan.victims.work import Work
 
 #: Looking at more nodes than this does not make the choice noticeably better.
 _MOST_NODES = 16
@@ -50,12 +53,19 @@ class Move:
 class Search:
     """Looks for the units to leave; the room is as before when it is done."""
 
-    def __init__(self, session: Session, action: str, demand: Demand, units: Units) -> None:
+    def __init__(
+        self, session: Session, action: str, demand: Demand, units: Units, work: Work
+    ) -> None:
+        """Look for who of *units* must leave, with no more *work* than it may take."""
         self._session = session
         self._room = session.room
         self._action = action
         self._demand = demand
         self._units = units
+        self._work = work
+        self._roster = Roster(units, work)
+        #: Who leaves a row for one more of a shape, and whom that was chosen from.
+        self._covers: dict[tuple[Shape, int], tuple[Hashable, tuple[Unit, ...]]] = {}
 
     def run(self) -> list[Unit] | None:
         """Give the units that must leave, none for nothing; None when nothing helps."""
@@ -73,7 +83,7 @@ class Search:
         gone: list[Unit] = []
         while not self._is_fulfilled():
             move = self._best_move()
-            if move is None:
+            if move is None or self._work.is_too_much:
                 return None
             for unit in move:
                 self._evict(unit.members)
@@ -111,18 +121,10 @@ class Search:
 
     def _moves(self, shape: Shape) -> Iterator[Move]:
         """Give what could be done next: a gang leaves whole, or a node makes another slot."""
-        by_row: dict[int, list[Unit]] = {}
-        wholes: list[Unit] = []
-        for unit in self._units.all():
-            if unit.is_whole:
-                wholes.append(unit)
-            for row in self._units.frees(unit)[0].tolist():
-                by_row.setdefault(row, []).append(unit)
-        yield from self._whole_moves(wholes, shape)
-        for row in self._nearest_rows(shape, sorted(by_row)):
-            units = self._cover(shape, row, by_row[row])
-            units = units or self._cover(shape, row, _rather_whole(by_row[row]))
-            if units:
+        self._roster.look_again()
+        yield from self._whole_moves(self._roster.wholes, shape)
+        for row in self._nearest_rows(shape, self._roster.rows):
+            if units := self._cover(shape, row):
                 yield self._move(units, shape)
 
     def _whole_moves(self, wholes: Sequence[Unit], shape: Shape) -> Iterator[Move]:
@@ -130,6 +132,7 @@ class Search:
         if not wholes:
             return
         parts = [self._units.frees(unit) for unit in wholes]
+        self._work.count(len(parts))
         rows = np.concatenate([rows for rows, _ in parts])
         more = self._more(rows, np.concatenate([amounts for _, amounts in parts]), shape)
         starts = np.cumsum([0, *(len(rows) for rows, _ in parts[:-1])])
@@ -149,27 +152,29 @@ class Search:
         lack = ((goal * need[asked] - room) / need[asked]).max(axis=1)
         return [rows[place] for place in np.argsort(lack, kind="stable")[:_MOST_NODES]]
 
-    def _cover(self, shape: Shape, row: int, units: Sequence[Unit]) -> tuple[Unit, ...]:
-        """Choose units that bring another slot on *row*: what helps most for its cost first."""
-        need = self._room.row(shape)
-        room = self._room.idle[row] + self._room.coming[row]
-        lack = np.maximum(need * (int(times(room, need)) + 1) - room, 0)
-        frees = [_on(row, *self._units.frees(unit)) for unit in units]
-        chosen: list[Unit] = []
-        while lack.any():
-            short = lack > 0
-            helps = [
-                float((np.minimum(free, lack)[short] / lack[short]).sum()) / len(unit.members)
-                if unit not in chosen and go_together((*chosen, unit))
-                else 0.0
-                for unit, free in zip(units, frees, strict=True)
-            ]
-            most = max(helps)
-            if not most:
-                return ()
-            chosen.append(units[helps.index(most)])
-            lack = np.maximum(lack - frees[helps.index(most)], 0)
-        return tuple(chosen)
+    def _cover(self, shape: Shape, row: int) -> tuple[Unit, ...]:
+        """Choose units that bring another slot on *row*; nobody where that cannot be."""
+        mark = self._roster.mark(row)
+        known = self._covers.get((shape, row))
+        if known is None or known[0] != mark or not self._is_current(known[1]):
+            need = self._room.row(shape)
+            room = self._room.idle[row] + self._room.coming[row]
+            lack = np.maximum(need * (int(times(room, need)) + 1) - room, 0)
+            units = self._roster.on(row)
+            chosen = self._choose(units, row, lack)
+            chosen = chosen or self._choose(_rather_whole(units), row, lack)
+            known = self._covers[shape, row] = (mark, chosen)
+        return known[1]
+
+    def _is_current(self, units: Sequence[Unit]) -> bool:
+        return all(self._roster.is_current(unit) for unit in units if unit.is_whole)
+
+    def _choose(self, units: Sequence[Unit], row: int, lack: Amounts) -> tuple[Unit, ...]:
+        if not units:
+            return ()
+        return Cover(
+            units, lambda unit: _on(row, *self._units.frees(unit)), firm_by_role, self._work
+        ).choose(lack)
 
     def _move(self, units: tuple[Unit, ...], shape: Shape) -> Move:
         """Count the slots that *units* bring by leaving, wherever they are."""

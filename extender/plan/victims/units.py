@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from extender.model.node import Amounts
-from extender.model.pod import SEATED_SET, Pod, PodUid, Status
+from extender.model.pod import SEATED_SET, Pod, PodUid, Shape, Status
 from extender.plan.demand import Demand
 from extender.plan.plugin import Candidate
 from extender.plan.room.slots import times
 from extender.plan.room.state import GangState
-from extender.plan.room.trials import Rows
+from extender.plan.room.trials import Departure, Rows
 from extender.plan.session import Session
+from extender.plan.victims.gifts import uncounted
 from extender.plan.victims.occupants import occupants_of, staying
 
 #: Looking at more gangs than this does not make the choice noticeably better.
@@ -67,6 +69,14 @@ def firm_by_role(gang: GangState) -> Counter[str]:
 def _firm(pods: Iterable[Pod], gone: Container[PodUid]) -> Counter[str]:
     firm = SEATED_SET | {Status.SUCCEEDED}
     return Counter(pod.role for pod in pods if pod.status in firm and pod.uid not in gone)
+
+
+def _stands(gang: GangState) -> bool:
+    """Ask whether *gang* has its minimum on nodes, whatever this cycle gave it."""
+    have = firm_by_role(gang)
+    return gang.firm >= gang.min_member and all(
+        have[role] >= least for role, least in gang.role_minima.items()
+    )
 
 
 class Units:
@@ -124,9 +134,22 @@ class Units:
         known = self._occupants.frees
         key = tuple([one.pod.uid for one in unit.members])
         if key not in known:
-            room = self._session.room
-            known[key] = by_row((one.row, room.row(one.pod.shape)) for one in unit.members)
+            known[key] = self._add_up(unit.members)
         return known[key]
+
+    def _add_up(self, members: Sequence[Candidate]) -> tuple[Rows, Amounts]:
+        room = self._session.room
+        if len(members) == 1:
+            return np.array([members[0].row], dtype=np.intp), room.row(members[0].pod.shape)[None]
+        alike: dict[Shape, list[int]] = {}
+        for one in members:
+            alike.setdefault(one.pod.shape, []).append(one.row)
+        rows = np.unique(np.concatenate([np.array(each, dtype=np.intp) for each in alike.values()]))
+        amounts = np.zeros((len(rows), room.row(members[0].pod.shape).size), dtype=np.int64)
+        for shape, each in alike.items():
+            there = np.bincount(np.searchsorted(rows, each), minlength=len(rows))
+            amounts += there[:, None] * room.row(shape)
+        return rows, amounts
 
     def surplus(self, gang: GangState) -> list[Candidate]:
         """List the members of which *gang* can lose some, the least important first."""
@@ -165,7 +188,9 @@ class Units:
         """Ask the plugins, as things stand now, whether all of *units* may leave."""
         members = [one for unit in units for one in unit.members]
         claim, opinions = self._demand.claim, self._session.opinions
-        if members and len(opinions.may_leave(self._action, claim, members)) < len(members):
+        with self._without_gifts(members):
+            leaving = opinions.may_leave(self._action, claim, members) if members else ()
+        if len(leaving) < len(members):
             return False
         return self._action != "reclaim" or not self._would_come_back(members)
 
@@ -181,14 +206,27 @@ class Units:
                 room.evict(one.leaving(self._action, self._demand.gang))
             left = [each for each in room.departures if each.beneficiary is self._demand.gang]
             ours = self._demand.gang.queue
-            return any(
-                session.fits_due(gang, only_promises=gang.queue is ours)
-                for gang in {d.gang.key: d.gang for d in left}.values()
-            )
+            with self._without_gifts(left):
+                return any(
+                    session.fits_due(gang, only_promises=gang.queue is ours)
+                    for gang in {d.gang.key: d.gang for d in left}.values()
+                )
+
+    def _without_gifts(
+        self, leaving: Iterable[Candidate | Departure]
+    ) -> AbstractContextManager[None]:
+        """Count as it will be: who loses members loses what this cycle gave it, too."""
+        gangs = {one.gang.key: one.gang for one in leaving if one.gang is not self._demand.gang}
+        return uncounted(gangs.values())
 
     def _is_busy(self, gang: GangState) -> bool:
-        """Ask whether this cycle has given *gang* something; then it takes nothing away."""
-        return gang is not self._demand.gang and bool(gang.placed or gang.pipelined)
+        """Ask whether this cycle has given *gang* what it needs to stand, or others leave for it.
+
+        Then it takes nothing away.
+        """
+        if gang is self._demand.gang or not (gang.placed or gang.pipelined):
+            return False
+        return gang.key in self._occupants.claimants or not _stands(gang)
 
     def _left(self, gang: GangState) -> list[Candidate]:
         return staying(gang, self._members[gang.key])

@@ -1,0 +1,217 @@
+"""Looking for victims: what is remembered of nodes and gangs is what would be found anew.
+
+What it costs is counted in looks at somebody who might leave, never in seconds.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from extender.model.gang import Gang
+from extender.model.node import Amounts
+from extender.model.snapshot import Snapshot
+from extender.plan.planner import make_plan
+from extender.plan.victims import search, work as working
+from extender.plan.victims.cover import Cover
+from extender.plan.victims.exhaustive import go_together
+from extender.plan.victims.roster import Roster
+from extender.plan.victims.units import Unit
+from extender.plan.victims.work import Work, Workload
+from tests.builders import cluster, gang, node, nodes, pod, shape
+
+#: Who leaves, of these units, where so much is lacking.
+Chosen = tuple[Unit, ...]
+
+
+def crowd(chance: random.Random) -> Snapshot:
+    """Nodes full of members of some gangs, of two sizes and roles, and one who wants them."""
+    members = [node(f"n{number}", cpu=8, memory=16) for number in range(chance.randint(2, 4))]
+    gangs: list[Gang] = []
+    for number in range(chance.randint(2, 5)):
+        kinds = [
+            shape(cpu=chance.choice([0.25, 0.5]), memory=chance.choice([0, 0.5])) for _ in range(2)
+        ]
+        pods = [
+            pod(
+                f"low{number}-{each}",
+                chance.choice(kinds),
+                on=chance.choice(members).name,
+                role=chance.choice(["chief", "worker"]),
+            )
+            for each in range(chance.randint(2, 8))
+        ]
+        minima = chance.choice([{}, {"chief": 1}])
+        least = chance.randint(1, len(pods))
+        running = gang(
+            f"a/low{number}", pods=pods, on=["n0"], least=least, group={"min_by_role": minima}
+        )
+        gangs.append(running)
+    wants = {"cpu": chance.choice([6, 7, 8]), "memory": chance.choice([0, 14])}
+    gangs.append(gang("a/high", chance.randint(1, 3), priority=10, created=9.0, **wants))
+    return cluster(members, gangs)
+
+
+def one_by_one(units: Sequence[Unit], line: Callable[[Unit], Amounts], lack: Amounts) -> Chosen:
+    """Choose as a cover does, by weighing everybody in every round."""
+    chosen: list[Unit] = []
+    while lack.any():
+        short = lack > 0
+        helps = [
+            float((np.minimum(line(unit), lack)[short] / lack[short]).sum()) / len(unit.members)
+            if unit not in chosen and go_together((*chosen, unit))
+            else 0.0
+            for unit in units
+        ]
+        if not max(helps):
+            return ()
+        best = units[helps.index(max(helps))]
+        chosen.append(best)
+        lack = np.maximum(lack - line(best), 0)
+    return tuple(chosen)
+
+
+def test_a_cover_is_that_of_weighing_everybody_in_every_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = Counter[int]()
+
+    class Compared(Cover):
+        def __init__(self, units: Sequence[Unit], line: Callable[[Unit], Amounts], *rest: Any):
+            super().__init__(units, line, *rest)
+            self.about = (units, line)
+
+        def choose(self, lack: Amounts) -> Chosen:
+            chosen = super().choose(lack)
+            assert chosen == one_by_one(*self.about, lack)
+            found[len(chosen)] += 1
+            return chosen
+
+    monkeypatch.setattr(search, "Cover", Compared)
+    chance = random.Random(3)
+    for _ in range(80):
+        make_plan(crowd(chance))
+
+    assert found[0] > 10
+    assert sum(count for number, count in found.items() if number > 4) > 30
+
+
+def test_what_is_known_of_who_could_leave_is_what_would_be_found_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = Counter[bool]()
+
+    class Compared(Roster):
+        def look_again(self) -> None:
+            super().look_again()
+            looks[any(gang.evicted for gang in self._gangs)] += 1
+            units = list(self._units.all())
+            assert self.wholes == [unit for unit in units if unit.is_whole]
+            anew: dict[int, list[Unit]] = {}
+            for unit in units:
+                for row in self._units.frees(unit)[0].tolist():
+                    anew.setdefault(row, []).append(unit)
+            assert {row: self.on(row) for row in self.rows} == anew
+
+    monkeypatch.setattr(search, "Roster", Compared)
+    chance = random.Random(5)
+    for _ in range(80):
+        make_plan(crowd(chance))
+
+    assert min(looks[False], looks[True]) > 15
+
+
+def small_ones(count: int, places: int, each: int) -> list[Gang]:
+    """Gangs that fill *places* nodes with small members, of which all but one may leave."""
+    on = [f"n{number + 1}" for number in range(places) for _ in range(each)]
+    cpu = 50 / (count * each)
+    return [gang(f"b/s{number}", len(on), least=1, on=on, cpu=cpu) for number in range(count)]
+
+
+def looked(monkeypatch: pytest.MonkeyPatch, size: int, places: int = 40) -> tuple[int, int]:
+    """Count the looks of the searches of a plan, and who leaves for *size* large members."""
+    done: list[int] = []
+    book = Workload.book
+
+    def note(self: Workload, work: Work, namespace: str, *, in_vain: bool) -> None:
+        done.append(work.done)
+        book(self, work, namespace, in_vain=in_vain)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Workload, "book", note)
+        big = gang("a/big", size, cpu=50, priority=1000)
+        gangs = [*small_ones(10, places, 5), big]
+        plan = make_plan(cluster(nodes(places, cpu=50, memory=1000), gangs))
+    return sum(done), len(plan.evictions)
+
+
+def test_twice_the_members_are_at_most_little_more_than_twice_the_looks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every one was a look at all pods of all gangs before, times all who stand on its node."""
+    eight, left = looked(monkeypatch, 8)
+    sixteen, more_left = looked(monkeypatch, 16)
+
+    assert (left, more_left) == (8 * 50, 16 * 50)
+    assert sixteen < 2.5 * eight
+
+
+def test_a_node_with_many_small_members_costs_few_looks_at_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was about the square of how many stand on a node, for every node that was weighed."""
+    looks, left = looked(monkeypatch, 4, places=10)
+
+    assert left == 4 * 50
+    assert looks < 100 * left
+
+
+def test_a_search_that_is_too_long_finds_nobody_and_leaves_something_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(working, "MOST_WORK", 40_000)
+    places = 20
+    small = small_ones(10, places, 5)
+    zone = (("zone", "z"),)
+    lone = gang("d/low", 1, least=1, on=["z1"], cpu=1)
+    endless = [
+        gang(f"{namespace}/big{number}", 16, cpu=50, priority=1000, created=float(number))
+        for namespace in ("a", "c")
+        for number in range(3)
+    ]
+    modest = gang("e/modest", 1, cpu=1, priority=10, selector=zone, created=9.0)
+    members = [*nodes(places, cpu=50, memory=1000), node("z1", cpu=1, labels=dict(zone))]
+    plan = make_plan(cluster(members, [*small, lone, *endless, modest]))
+
+    assert {each.beneficiary for each in plan.evictions} == {"e/modest"}
+    told = "; so many pods might leave for it that not all of them were weighed"
+    assert plan.verdicts["a/big0"].message.endswith(told)
+
+
+def test_what_one_namespace_looks_for_in_vain_is_bounded() -> None:
+    workload = Workload()
+    for _ in range(3):
+        work = workload.next("a")
+        work.count(working.MOST_WORK // 8)
+        workload.book(work, "a", in_vain=True)
+
+    assert workload.next("a").is_too_much
+    assert not workload.next("b").is_too_much
+
+
+def test_what_one_namespace_finds_leaves_it_as_much_as_others() -> None:
+    workload = Workload()
+    work = workload.next("a")
+    work.count(working.MOST_WORK // 4)
+    workload.book(work, "a", in_vain=False)
+    mine, others = workload.next("a"), workload.next("b")
+    for each in (mine, others):
+        each.count(working.MOST_WORK // 8)
+
+    assert not mine.is_too_much
+    assert not others.is_too_much
