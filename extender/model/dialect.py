@@ -13,7 +13,7 @@ UNWRITTEN = ""
 
 #: Of two objects with the same name, the one that comes first here counts.
 MOST_TRUSTED_FIRST = (VOLCANO, COSCHEDULING, KUBE_BATCH, KUBE_BATCH_INCUBATOR, UNWRITTEN)
-#: Their PodGroups have no priority of their own; the foremost pod speaks for them.
+#: Their PodGroups have no priority of their own; their pods speak for them.
 WITHOUT_PRIORITY = frozenset({COSCHEDULING, NATIVE, UNWRITTEN})
 
 #: The version of each in which we read and write.
