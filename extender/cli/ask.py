@@ -128,24 +128,24 @@ def _check_let_in(page: Page, address: Address) -> None:
     raise BadInput(f"the extender at {address} does not let us in: {told}")
 
 
-class _Plain(PlainConnection):
+class _HeardPlain(PlainConnection):
     def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override]
         _hear(self.sock)
         return super().getresponse()
 
 
-class _Tls(TlsConnection):
+class _HeardTls(TlsConnection):
     def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override]
         _hear(self.sock)
         return super().getresponse()
 
 
 class _PlainPool(urllib3.HTTPConnectionPool):
-    ConnectionCls = _Plain
+    ConnectionCls = _HeardPlain
 
 
 class _TlsPool(urllib3.HTTPSConnectionPool):
-    ConnectionCls = _Tls
+    ConnectionCls = _HeardTls
 
 
 def _hear(sock: socket.socket) -> None:

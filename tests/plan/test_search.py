@@ -20,7 +20,7 @@ from extender.plan.planner import make_plan
 from extender.plan.victims import search, work as working
 from extender.plan.victims.cover import Cover
 from extender.plan.victims.exhaustive import go_together
-from extender.plan.victims.roster import Roster
+from extender.plan.victims.leavers import Leavers
 from extender.plan.victims.units import Unit
 from extender.plan.victims.work import Work, Workload
 from tests.builders import cluster, gang, node, nodes, pod, shape
@@ -106,7 +106,7 @@ def test_what_is_known_of_who_could_leave_is_what_would_be_found_anew(
 ) -> None:
     looks = Counter[bool]()
 
-    class Compared(Roster):
+    class Compared(Leavers):
         def look_again(self) -> None:
             super().look_again()
             looks[any(gang.evicted for gang in self._gangs)] += 1
@@ -118,7 +118,7 @@ def test_what_is_known_of_who_could_leave_is_what_would_be_found_anew(
                     anew.setdefault(row, []).append(unit)
             assert {row: self.on(row) for row in self.rows} == anew
 
-    monkeypatch.setattr(search, "Roster", Compared)
+    monkeypatch.setattr(search, "Leavers", Compared)
     chance = random.Random(5)
     for _ in range(80):
         make_plan(crowd(chance))

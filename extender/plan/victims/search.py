@@ -23,7 +23,7 @@ from extender.plan.room.trials import Rows
 from extender.plan.session import Session
 from extender.plan.victims.cover import Cover
 from extender.plan.victims.exhaustive import Puzzle, smaller_solution
-from extender.plan.victims.roster import Roster
+from extender.plan.victims.leavers import Leavers
 from extender.plan.victims.units import Unit, Units, by_gang, by_row, firm_by_role
 from extender.plan.victims.work import Work
 
@@ -63,7 +63,7 @@ class Search:
         self._demand = demand
         self._units = units
         self._work = work
-        self._roster = Roster(units, work)
+        self._leavers = Leavers(units, work)
         #: Who leaves a row for one more of a shape, and whom that was chosen from.
         self._covers: dict[tuple[Shape, int], tuple[Hashable, tuple[Unit, ...]]] = {}
 
@@ -121,9 +121,9 @@ class Search:
 
     def _moves(self, shape: Shape) -> Iterator[Move]:
         """Give what could be done next: a gang leaves whole, or a node makes another slot."""
-        self._roster.look_again()
-        yield from self._whole_moves(self._roster.wholes, shape)
-        for row in self._nearest_rows(shape, self._roster.rows):
+        self._leavers.look_again()
+        yield from self._whole_moves(self._leavers.wholes, shape)
+        for row in self._nearest_rows(shape, self._leavers.rows):
             if units := self._cover(shape, row):
                 yield self._move(units, shape)
 
@@ -154,20 +154,20 @@ class Search:
 
     def _cover(self, shape: Shape, row: int) -> tuple[Unit, ...]:
         """Choose units that bring another slot on *row*; nobody where that cannot be."""
-        mark = self._roster.mark(row)
+        mark = self._leavers.mark(row)
         known = self._covers.get((shape, row))
         if known is None or known[0] != mark or not self._is_current(known[1]):
             need = self._room.row(shape)
             room = self._room.idle[row] + self._room.coming[row]
             lack = np.maximum(need * (int(times(room, need)) + 1) - room, 0)
-            units = self._roster.on(row)
+            units = self._leavers.on(row)
             chosen = self._choose(units, row, lack)
             chosen = chosen or self._choose(_rather_whole(units), row, lack)
             known = self._covers[shape, row] = (mark, chosen)
         return known[1]
 
     def _is_current(self, units: Sequence[Unit]) -> bool:
-        return all(self._roster.is_current(unit) for unit in units if unit.is_whole)
+        return all(self._leavers.is_current(unit) for unit in units if unit.is_whole)
 
     def _choose(self, units: Sequence[Unit], row: int, lack: Amounts) -> tuple[Unit, ...]:
         if not units:

@@ -26,7 +26,7 @@ class _Seen:
     rows: frozenset[int] = frozenset()
 
 
-class Roster:
+class Leavers:
     """The units of a demand, by row."""
 
     def __init__(self, units: Units, work: Work) -> None:
