@@ -85,6 +85,14 @@ def single_pods(count: int, shapes: int) -> Snapshot:
     return cluster(nodes(500), waiting)
 
 
+def small_ones(places: int, wanted: int) -> Snapshot:
+    """Let ten gangs fill nodes with a hundred small pods each, and one gang want nodes whole."""
+    on = [f"n{place + 1}" for place in range(places) for _ in range(10)]
+    running = [gang(f"a/g{number}", len(on), least=1, on=on, cpu=0.5) for number in range(10)]
+    urgent = gang("a/urgent", wanted, cpu=50, priority=9)
+    return cluster(nodes(places, cpu=50), [*running, urgent])
+
+
 def _own(number: str) -> tuple[Requirement, ...]:
     return (Requirement("i", "In", (number,)),)
 
@@ -100,6 +108,9 @@ ROWS: dict[str, Callable[[], Snapshot]] = {
     "4000 budgets that insist on no label": lambda: budgets(4000, _none),
     "one affinity of 20000 terms": lambda: affinities(1, 20_000),
     "20 affinities of 1000 terms": lambda: affinities(20, 1_000),
+    "8 pods of a node each, over 100 small ones": lambda: small_ones(20, 8),
+    "32 of them": lambda: small_ones(40, 32),
+    "200 of them": lambda: small_ones(200, 200),
     "10000 gangs of one pod": lambda: single_pods(10_000, 1),
     "10000 gangs of one pod, no two alike": lambda: single_pods(10_000, 10_000),
 }

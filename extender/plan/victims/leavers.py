@@ -55,17 +55,17 @@ class Leavers:
 
     def _look_at(self, number: int, gang: GangState, known: _Seen | None) -> None:
         if known is not None and known.places and _loses_only(gang, known):
-            found = known
-            self._take_out(found, gang.evicted - found.lost)
+            found, gone = known, gang.evicted - known.lost
+            self._take_out(found, gone)
+            if found.whole is not None:
+                found.whole = self._units.rest(found.whole, gone)
         else:
             found = _Seen(set())
             self._list(found, gang)
+            found.whole = self._units.whole(gang)
         found.lost = set(gang.evicted)
-        found.whole = self._units.whole(gang)
-        whole: list[int] = []
-        if found.whole is not None:
-            whole = self._units.frees(found.whole)[0].tolist()
-            self._work.count(len(found.whole.members))
+        whole = self._units.frees(found.whole)[0].tolist() if found.whole is not None else []
+        self._work.count(len(whole))
         found.rows = frozenset(chain(found.singles, whole))
         self._seen[number] = found
         for row in found.rows:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from extender.plan.session import Session
 from extender.plan.victims.cover import Cover
 from extender.plan.victims.exhaustive import Puzzle, smaller_solution
 from extender.plan.victims.leavers import Leavers
-from extender.plan.victims.units import Unit, Units, by_gang, by_row, firm_by_role
+from extender.plan.victims.units import Unit, Units, by_gang, firm_by_role
 from extender.plan.victims.work import Work
 
 #: Looking at more nodes than this does not make the choice noticeably better.
@@ -178,11 +177,10 @@ class Search:
 
     def _move(self, units: tuple[Unit, ...], shape: Shape) -> Move:
         """Count the slots that *units* bring by leaving, wherever they are."""
-        parts = [self._units.frees(unit) for unit in units]
-        lines = chain.from_iterable(
-            zip(rows.tolist(), amounts, strict=True) for rows, amounts in parts
-        )
-        rows, amounts = parts[0] if len(parts) == 1 else by_row(lines)
+        if len(units) == 1:
+            rows, amounts = self._units.frees(units[0])
+        else:
+            rows, amounts = self._units.added_up([one for unit in units for one in unit.members])
         return Move(units, int(self._more(rows, amounts, shape).sum()))
 
     def _more(self, rows: Rows, amounts: Amounts, shape: Shape) -> Amounts:

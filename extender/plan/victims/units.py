@@ -41,14 +41,6 @@ class Unit:
         return self.members[0].gang
 
 
-def by_row(lines: Iterable[tuple[int, Amounts]]) -> tuple[Rows, Amounts]:
-    """Add up *lines* of amounts that belong to the same row."""
-    added: dict[int, Amounts] = {}
-    for row, line in lines:
-        added[row] = added.get(row, 0) + line
-    return np.fromiter(added, dtype=np.intp), np.array(list(added.values()))
-
-
 def by_gang(units: Iterable[Unit]) -> dict[str, list[Unit]]:
     """Group *units* by the gang that loses them."""
     groups: dict[str, list[Unit]] = {}
@@ -134,10 +126,11 @@ class Units:
         known = self._occupants.frees
         key = tuple([one.pod.uid for one in unit.members])
         if key not in known:
-            known[key] = self._add_up(unit.members)
+            known[key] = self.added_up(unit.members)
         return known[key]
 
-    def _add_up(self, members: Sequence[Candidate]) -> tuple[Rows, Amounts]:
+    def added_up(self, members: Sequence[Candidate]) -> tuple[Rows, Amounts]:
+        """Give what *members* free together, with sorted rows."""
         room = self._session.room
         if len(members) == 1:
             return np.array([members[0].row], dtype=np.intp), room.row(members[0].pod.shape)[None]
@@ -174,6 +167,24 @@ class Units:
         if known is None:
             known = Unit(tuple(left), self._ranks[gang.key], is_whole=True)
             self._wholes[key] = known
+        return known
+
+    def rest(self, whole: Unit, gone: Container[PodUid]) -> Unit | None:
+        """Give what is left of a *whole* gang without those who are *gone* since."""
+        left: list[Candidate] = []
+        left_out: list[Candidate] = []
+        for one in whole.members:
+            (left_out if one.pod.uid in gone else left).append(one)
+        if not left:
+            return None
+        rows, amounts = self.frees(whole)
+        amounts = amounts.copy()
+        for one in left_out:
+            amounts[np.searchsorted(rows, one.row)] -= self._session.room.row(one.pod.shape)
+        stays = amounts.any(axis=1)
+        known = Unit(tuple(left), whole.rank, is_whole=True)
+        self._freed[known] = (rows[stays], amounts[stays])
+        self._wholes[whole.gang.key, len(whole.gang.evicted)] = known
         return known
 
     def all(self) -> Iterator[Unit]:

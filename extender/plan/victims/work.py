@@ -12,7 +12,7 @@ from extender.plan.session import Session
 #: So often somebody is looked at in one cycle and action. One search may take a part of what is
 #: left, so that something is left for whoever asks next, and those of one namespace that find
 #: nobody no more than such a part of all together. Searches that end somewhere take far less.
-MOST_WORK = 8_000_000
+MOST_WORK = 3_000_000
 _PART = 4
 
 
