@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from .components import answers
 from .processes import Program
+from .waiting import wait_for
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -87,11 +88,20 @@ class Extender(Program):
         """What its operations port says, whatever the status."""
         return self.ask(path)[1]
 
+    def metrics(self) -> str:
+        """Give all its metrics, as soon as it has no more to do with other pages."""
+
+        def read() -> str:
+            status, text = self.ask("/metrics")
+            return text if status == 200 else ""
+
+        return wait_for(read, PATIENCE_S, "the extender tells its metrics", every_s=0.2)
+
     def metric(self, name: str, **labels: str) -> float:
         """Give a sample of its metrics, zero while there is none."""
         return sum(
             sample.value
-            for family in text_string_to_metric_families(self.page("/metrics"))
+            for family in text_string_to_metric_families(self.metrics())
             for sample in family.samples
             if sample.name == name and sample.labels == labels
         )

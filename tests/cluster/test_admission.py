@@ -463,7 +463,7 @@ def test_a_pod_that_was_too_large_before_can_still_be_annotated(
 
     called = old["metadata"]["name"]
     tenant.patch("pods", called, {"metadata": {"annotations": {"seen": "yes"}}}, namespace)
-    more = _tolerations(tenant.get("pods", called, namespace), 1)
+    more = _tolerations(api.get("pods", called, namespace), 1)
     with pytest.raises(ApiError, match="more than 256 tolerations"):
         tenant.patch("pods", called, more, namespace)
 
