@@ -14,6 +14,8 @@ from extender.model.pod import Pod, PodUid
 
 #: More than kube-scheduler has between filter and bind, or parked and not yet shown to us.
 REMEMBERED = 20_000
+#: And so many of whom the watch has shown that they are gone: some seconds' worth, by far.
+_MOST_GONE = 20_000
 
 
 class Passer(NamedTuple):
@@ -79,7 +81,7 @@ class Answers:
             self._gone.pop(uid, None)
         else:
             self._gone[uid] = None
-            if len(self._gone) > self._remembered:
+            if len(self._gone) > _MOST_GONE:
                 _forget_some(self._gone)
         self._passed.pop(uid, None)
         if pod is None or pod.node:

@@ -21,6 +21,7 @@ from .week import Week
 BOUNDS = {
     "extender.cache.rooms._REMEMBERED_AMOUNTS": 60,
     "extender.hearing.hearing._REMEMBERED": 3,
+    "extender.promises.answers._MOST_GONE": 60,
     "extender.holds.machine.table._GANGS": 3,
     "extender.reporting.journal._GANGS": 3,
 }
