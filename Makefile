@@ -42,9 +42,10 @@ test: check unit on-cluster
 
 # The two halves of it, for machines that do one each. Whole files go to a worker, and each worker
 # has a control plane of its own; those wait more than they work, so there may be more than cores.
+# What takes minutes in a few tests comes first (tests/conftest.py), not what has the most tests.
 PLANES := 3
 unit: $(READY)
-	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile --ignore tests/cluster
+	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --ignore tests/cluster
 
 # What is built for the first time is built here, where one sees that it moves.
 on-cluster: $(READY)

@@ -14,6 +14,13 @@ from . import disturbed
 settings.register_profile("untimed", settings.default, deadline=None)
 settings.load_profile("untimed")
 
+#: Minutes in a few tests: begun last, one worker would do them while all others have nothing to do.
+LONG = ("system/test_machine.py", "holds/test_machine.py", "attacks/test_serve.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.path.as_posix().endswith(LONG))
+
 
 def pytest_configure(config: pytest.Config) -> None:
     # A shell lets its background jobs ignore Ctrl-C, and whatever they start inherits that;
