@@ -35,14 +35,14 @@ QUICK_S, SLOW_S = 0.1, 60.0
 class Counted(World):
     """Counts who is seated as they come: to ask each of thousands at each call takes minutes."""
 
-    seats = 0
+    count = 0
 
     def bound(self, uid: PodUid, node: str) -> None:
         super().bound(uid, node)
-        self.seats += 1
+        self.count += 1
 
     def seated(self, key: GangKey) -> int:
-        return self.seats
+        return self.count
 
 
 class Scene:
@@ -121,7 +121,7 @@ def test_a_gang_of_thousands_is_sent_whole_where_the_pace_allows_it(members):
         assert {*await asyncio.gather(*waiting)} == {""}
         assert scene.bound == members
         assert len(scene.server.requests) == members, "each once"
-        assert scene.world.seats == members
+        assert scene.world.count == members
         assert not scene.notebook.partial
 
     run(members, story)
