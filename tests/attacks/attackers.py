@@ -123,13 +123,18 @@ def large_bodies_never_finished(target: Target, stop: threading.Event) -> None:
 
 
 def drips(target: Target, stop: threading.Event) -> None:
+    """Many who say a byte now and then; after a crowd of his address he waits for his share."""
     with ExitStack() as lines:
-        slow = [lines.enter_context(target.connected()) for _ in range(100)]
-        for each in slow:
-            each.sendall(b"GET /healthz HTTP/1.1\r\nX-Slow: ")
-        while not stop.wait(0.1):
+        try:
+            slow = [lines.enter_context(target.connected()) for _ in range(100)]
             for each in slow:
-                each.sendall(b"a")
+                each.sendall(b"GET /healthz HTTP/1.1\r\nX-Slow: ")
+            while not stop.wait(0.1):
+                for each in slow:
+                    each.sendall(b"a")
+        except OSError:
+            stop.wait(2.0)
+            raise
 
 
 def a_crowd(target: Target, stop: threading.Event) -> None:

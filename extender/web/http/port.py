@@ -174,8 +174,12 @@ class BoundedPort(ABC):
     async def _answer_all(self, grace_s: float) -> None:
         end = self.loop.time() + grace_s
         asked = [each for each in self.connections if each.is_asked]
-        while any(each.is_asked for each in asked) and self.loop.time() < end:
+        while self._are_waited_for(asked) and self.loop.time() < end:
             await asyncio.sleep(0.01)
+
+    def _are_waited_for(self, asked: list[Guest]) -> bool:
+        """Ask whether somebody of them waits still; who has left waits for nothing."""
+        return any(each.is_asked for each in asked if each in self.connections)
 
     # what connections tell
 
